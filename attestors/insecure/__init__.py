@@ -1,0 +1,95 @@
+"""The insecure attestor: believes what the node says. For tests, and for providers that have nothing.
+
+Whoever holds a bootstrap token can get a certificate for any Machine of the cluster. It gives exactly the security that
+Cluster API has without attestation, so it runs only where the controller's flag, the controller's list of namespaces
+and the cluster's policy all name it; it neither renews nor signs serving certificates (proposal, "Insecure providers").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from attestors.contract import (
+    AssertedIdentity,
+    AttestationRequest,
+    AttestorDescription,
+    AttestorSettings,
+    Denied,
+    EvidenceUnavailable,
+    GatherRequest,
+    InvalidSettings,
+    Outcome,
+    Security,
+)
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import Evidence
+from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+
+PROVIDER: Final = "insecure"
+PROVIDER_ID_SETTING: Final = "provider-id"
+
+
+class InsecureControllerHalf:
+    """Verifies nothing."""
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        """Believe the claim."""
+        request.evidence.expect_fields()
+        return AssertedIdentity(provider_id=request.provider_id, identity=request.provider_id)
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        """Refuse: the core never asks, and would be refused if it did."""
+        return Denied("ServingNotSupported", "the insecure attestor signs no serving certificates")
+
+
+class InsecureNodeHalf:
+    """Sends an envelope without any proof in it."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """Take the provider ID from the settings, if it is there."""
+        unknown = set(settings) - {PROVIDER_ID_SETTING}
+        if unknown:
+            raise InvalidSettings(
+                f"the insecure attestor has no setting {min(unknown)!r}, only {PROVIDER_ID_SETTING!r}"
+            )
+        self._provider_id = settings.get(PROVIDER_ID_SETTING, "")
+
+    def provider_id(self) -> str:
+        """The configured provider ID."""
+        try:
+            return check_provider_id(self._provider_id)
+        except InvalidProviderID as error:
+            raise EvidenceUnavailable(
+                f"set {PROVIDER_ID_SETTING}: the insecure attestor cannot find out this machine's provider ID ({error})"
+            ) from error
+
+    def gather(self, request: GatherRequest) -> Evidence:
+        """The bare envelope."""
+        return Evidence(request.evidence_version, CACertHash(request.cluster), MappingProxyType({}))
+
+
+class InsecureAttestor:
+    """The entry point."""
+
+    description = AttestorDescription(
+        provider=PROVIDER, security=Security.INSECURE, evidence_versions=("v1",), renews=False, serves=False
+    )
+
+    def controller_half(self, settings: AttestorSettings) -> InsecureControllerHalf:
+        """It has no settings.
+
+        Raises:
+            InvalidSettings: there are some.
+        """
+        if settings.operator or settings.policy:
+            raise InvalidSettings("the insecure attestor has no settings")
+        return InsecureControllerHalf()
+
+    def node_half(self, settings: Mapping[str, str]) -> InsecureNodeHalf:
+        """The node half for these settings."""
+        return InsecureNodeHalf(settings)
+
+
+plugin: Final = InsecureAttestor()

@@ -1,0 +1,110 @@
+"""Finds installed attestors through entry points and loads one only when it is asked for.
+
+Group ``node_attestation.attestors``; the entry point's name is the provider name. Third-party attestors install with
+``pip`` and need no change here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Final
+
+from attestors.contract import Attestor
+from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
+
+_REQUIRED_ATTRIBUTES: Final = ("description", "controller_half", "node_half")
+
+
+class AttestorUnavailable(Exception):
+    """An attestor cannot be used here; the message names it and says what to do."""
+
+
+class AttestorNotInstalled(AttestorUnavailable):
+    """No installed distribution provides it."""
+
+
+class MissingExtra(AttestorUnavailable):
+    """It is installed without the libraries it needs."""
+
+
+class InvalidAttestor(AttestorUnavailable):
+    """What its entry point names is not an attestor, or two distributions provide the same name."""
+
+
+class Registry:
+    """The attestors that are installed; their names are known without importing them."""
+
+    def __init__(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
+        """Look at ``entry_points``, or at those of the installed distributions."""
+        found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry_points is None else entry_points
+        self._entry_points: dict[str, list[importlib.metadata.EntryPoint]] = {}
+        for entry_point in found:
+            already = self._entry_points.setdefault(entry_point.name, [])
+            # The same distribution may be found twice, as on a path that is listed twice.
+            if all(
+                (other.value, _distribution(other)) != (entry_point.value, _distribution(entry_point))
+                for other in already
+            ):
+                already.append(entry_point)
+        self._loaded: dict[str, Attestor] = {}
+
+    @property
+    def providers(self) -> frozenset[str]:
+        """The names of all installed attestors."""
+        return frozenset(self._entry_points)
+
+    def load(self, provider: str) -> Attestor:
+        """Import the attestor of that name.
+
+        Raises:
+            AttestorNotInstalled: there is none.
+            MissingExtra: it needs libraries that are not installed; the message names the extra.
+            InvalidAttestor: it breaks the contract, or two distributions provide it.
+        """
+        if provider not in self._loaded:
+            self._loaded[provider] = self._load(provider)
+        return self._loaded[provider]
+
+    def _load(self, provider: str) -> Attestor:
+        candidates = self._entry_points.get(provider, [])
+        if not candidates:
+            installed = ", ".join(sorted(self._entry_points)) or "none"
+            raise AttestorNotInstalled(f"attestor {provider!r} is not installed; installed are: {installed}")
+        if len(candidates) > 1:
+            owners = " and ".join(sorted(_distribution(candidate) for candidate in candidates))
+            raise InvalidAttestor(f"attestor {provider!r} is provided by {owners}: uninstall all but one")
+        entry_point = candidates[0]
+        try:
+            check_provider_name(provider)
+            attestor = entry_point.load()
+        except InvalidProviderName as error:
+            raise InvalidAttestor(f"attestor {provider!r} of {_distribution(entry_point)}: {error}") from error
+        except ImportError as error:
+            raise missing_extra(entry_point, error) from error
+        except AttributeError as error:
+            raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} does not exist") from error
+        if not all(hasattr(attestor, attribute) for attribute in _REQUIRED_ATTRIBUTES):
+            raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
+        if attestor.description.provider != provider:
+            raise InvalidAttestor(f"attestor {provider!r} calls itself {attestor.description.provider!r}")
+        loaded: Attestor = attestor
+        return loaded
+
+    def missing_extra(self, provider: str, error: ImportError) -> MissingExtra:
+        """The message for an :class:`ImportError` that one of the attestor's halves raised."""
+        return missing_extra(self._entry_points[provider][0], error)
+
+
+def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError) -> MissingExtra:
+    """Turn an import error of an attestor into what a person should install."""
+    distribution = _distribution(entry_point)
+    extra = f"[{','.join(entry_point.extras)}]" if entry_point.extras else f"[{entry_point.name}]"
+    module = error.name or "a library"
+    return MissingExtra(
+        f"attestor {entry_point.name!r} needs {module}, which is not installed: pip install '{distribution}{extra}'"
+    )
+
+
+def _distribution(entry_point: importlib.metadata.EntryPoint) -> str:
+    return entry_point.dist.name if entry_point.dist is not None else "an unknown distribution"

@@ -1,0 +1,113 @@
+"""The binding: what makes evidence good for one key, one cluster and one signer, and for nothing else.
+
+The attestation blocks stand outside the CSR's own signature and every bootstrap token may read them, so evidence that
+does not commit to the binding can be copied. An attestor gets the expected binding as a :class:`Binding` and can only
+obtain the :class:`ProvenBinding` that a verified identity needs by comparing what the evidence commits to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from attestors.wire.names import SignerName
+
+_CONTEXT: Final = b"node-attestation binding v1"
+_CA_CERT_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+DIGEST_BYTES: Final = 32
+
+
+class BindingMismatch(Exception):
+    """The evidence commits to another key, cluster or signer than this request's."""
+
+
+class InvalidCACertHash(ValueError):
+    """Not a hash of kubeadm's discovery form, ``sha256:`` and 64 lower-case hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CACertHash:
+    """The workload cluster as the node knows it: SHA-256 of its CA's SubjectPublicKeyInfo, in kubeadm's text form.
+
+    Source: ``--discovery-token-ca-cert-hash`` (kubeadm, ``cmd/kubeadm/app/util/pubkeypin``).
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _CA_CERT_HASH.fullmatch(self.text):
+            raise InvalidCACertHash("a CA certificate hash is sha256: and 64 lower-case hexadecimal digits")
+
+    @classmethod
+    def of(cls, subject_public_key_info: bytes) -> CACertHash:
+        """The hash of a CA's DER SubjectPublicKeyInfo."""
+        return cls("sha256:" + hashlib.sha256(subject_public_key_info).hexdigest())
+
+
+class _Seal:
+    """Held by this module alone: what tells a proof from a copy of the expected value."""
+
+
+_SEAL: Final = _Seal()
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenBinding:
+    """Evidence was seen to commit to ``value``. Only :meth:`Binding.prove` makes one."""
+
+    value: bytes
+    seal: object = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.seal is not _SEAL:
+            raise TypeError("a ProvenBinding comes from Binding.prove(), which compares what the evidence commits to")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The 32 bytes that evidence for one request must commit to."""
+
+    value: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.value) != DIGEST_BYTES:
+            raise ValueError(f"a binding has {DIGEST_BYTES} bytes")
+
+    def prove(self, committed: bytes, *, through: Callable[[bytes], bytes] | None = None) -> ProvenBinding:
+        """Compare, in constant time, what the evidence commits to with this binding.
+
+        ``through`` is for evidence that commits to something derived from the binding, such as a MAC over it or a
+        hash of it with a secret: it gets the binding and returns what the evidence should hold.
+
+        Raises:
+            BindingMismatch: the evidence commits to something else, or to nothing.
+        """
+        expected = self.value if through is None else through(self.value)
+        # An empty or short expectation would let empty evidence pass.
+        if len(expected) < DIGEST_BYTES or not hmac.compare_digest(expected, committed):
+            raise BindingMismatch("the evidence was made for another key, cluster or signer")
+        return ProvenBinding(self.value, _SEAL)
+
+
+def compute(
+    *, evidence_version: str, cluster: CACertHash, signer_name: SignerName, subject_public_key_info: bytes
+) -> Binding:
+    """The binding of one request; every input is prefixed with its length (8 bytes, big-endian).
+
+    ``subject_public_key_info`` is the CSR's, in DER.
+    """
+    digest = hashlib.sha256()
+    for part in (
+        _CONTEXT,
+        evidence_version.encode("utf-8"),
+        cluster.text.encode("ascii"),
+        str(signer_name).encode("ascii"),
+        subject_public_key_info,
+    ):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return Binding(digest.digest())

@@ -1,0 +1,110 @@
+"""Names that travel between node, workload API server and controller.
+
+Sources: the Cluster API kubelet authentication proposal (20210222), with the corrections that API servers force: a
+signer name's domain needs two dot-separated labels (``ValidateSignerName`` in ``pkg/apis/core/validation/names.go``),
+so the proposal's dashed ``cluster-x-k8s-io/`` signers cannot exist.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Final
+
+SIGNER_DOMAIN: Final = "cluster.x-k8s.io"
+CLIENT_SIGNER_PREFIX: Final = f"{SIGNER_DOMAIN}/kube-apiserver-client-kubelet-"
+SERVING_SIGNER_PREFIX: Final = f"{SIGNER_DOMAIN}/kubelet-serving-"
+
+CERTIFICATE_REQUEST_LABEL: Final = "CERTIFICATE REQUEST"
+ATTESTATION_PROVIDER_LABEL: Final = "KUBELET AUTHENTICATOR ATTESTATION PROVIDER"
+ATTESTATION_DATA_LABEL: Final = "KUBELET AUTHENTICATOR ATTESTATION DATA"
+ATTESTATION_DATA_LABEL_ALIAS: Final = "ATTESTATION DATA"
+"""What the proposal's own example calls the data block; read, never written."""
+
+PROVIDER_ID_OID: Final = "1.3.6.1.4.1.11129.2.1.21"
+"""KubernetesNodeProviderIdentifierOID: Google's arc, as the proposal suggests until one is assigned to Kubernetes."""
+
+ENTRY_POINT_GROUP: Final = "node_attestation.attestors"
+
+ANNOTATION_PREFIX: Final = "attestation.cluster.x-k8s.io"
+CHALLENGE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/challenge"
+SUPPORTED_VERSIONS_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/supported-evidence-versions"
+ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
+"""Written by the controller alone, after it resolved the key itself; worthless when a requester set it."""
+
+EVIDENCE_VERSION: Final = "v1"
+"""The newest evidence version, which nodes write first."""
+
+MAXIMUM_REQUEST_BYTES: Final = 64 * 1024
+MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
+"""Cluster API's own bound on ``Machine.spec.providerID``."""
+
+NODE_USER_PREFIX: Final = "system:node:"
+NODES_GROUP: Final = "system:nodes"
+BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
+BOOTSTRAPPERS_GROUP: Final = "system:bootstrappers"
+
+_PROVIDER_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
+
+
+class InvalidProviderName(ValueError):
+    """A provider name cannot be part of a signer name."""
+
+
+class Purpose(enum.Enum):
+    """What the requested certificate is for."""
+
+    CLIENT = "client"
+    SERVING = "serving"
+
+
+@dataclass(frozen=True, slots=True)
+class SignerName:
+    """One of our signer names, taken apart."""
+
+    purpose: Purpose
+    provider: str
+
+    def __post_init__(self) -> None:
+        check_provider_name(self.provider)
+
+    def __str__(self) -> str:
+        prefix = CLIENT_SIGNER_PREFIX if self.purpose is Purpose.CLIENT else SERVING_SIGNER_PREFIX
+        return prefix + self.provider
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSigner:
+    """A signer name that is not one of ours; the request belongs to somebody else."""
+
+    name: str
+
+
+def check_provider_name(provider: str) -> str:
+    """Return ``provider`` if it may stand in a signer name.
+
+    One DNS-1123 label of at most 40 characters, so that both signer names stay valid on every API server.
+
+    Raises:
+        InvalidProviderName: anything else.
+    """
+    if not _PROVIDER_NAME.fullmatch(provider):
+        raise InvalidProviderName(
+            "a provider name is 1 to 40 lower-case letters, digits and dashes, with a letter or digit at both ends"
+        )
+    return provider
+
+
+def parse_signer_name(name: str) -> SignerName | ForeignSigner:
+    """Take apart ``spec.signerName``.
+
+    A name below our prefix whose rest is no provider name belongs to nobody, so it is foreign too.
+    """
+    for prefix, purpose in ((CLIENT_SIGNER_PREFIX, Purpose.CLIENT), (SERVING_SIGNER_PREFIX, Purpose.SERVING)):
+        if name.startswith(prefix):
+            try:
+                return SignerName(purpose, name.removeprefix(prefix))
+            except InvalidProviderName:
+                break
+    return ForeignSigner(name)

@@ -1,0 +1,24 @@
+"""How to reach one API server: the value that a kubeconfig, or an embedded test server, turns into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConnection:
+    """Where an API server is and how to prove to it who we are.
+
+    Certificates and keys are PEM. Nothing here names a file: a connection that comes from a tenant's Secret must not
+    make the controller read local files (DESIGN: kubeconfigs are parsed by allow-list).
+    """
+
+    server: str
+    """``https://host:port``, without a trailing slash; a path prefix is allowed."""
+    certificate_authority: bytes
+    """PEM bundle that the server's certificate must chain to."""
+    tls_server_name: str | None = None
+    """Name to verify in the server's certificate instead of the host in ``server``."""
+    client_certificate: bytes | None = None
+    client_key: bytes | None = field(default=None, repr=False)
+    bearer_token: str | None = field(default=None, repr=False)

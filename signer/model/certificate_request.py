@@ -1,0 +1,264 @@
+"""PKCS#10 bytes become an immutable view that shows everything the request holds.
+
+The view hides nothing: every subject attribute in order, every kind of alternative name, every attribute and extension.
+Judging them is the rules' work. One module decodes, and a second reading of the same bytes does not exist.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import warnings
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+from attestors.wire.names import PROVIDER_ID_OID
+
+MAXIMUM_EXTENSIONS: Final = 16
+MAXIMUM_ALTERNATIVE_NAMES: Final = 64
+MAXIMUM_SUBJECT_ATTRIBUTES: Final = 8
+
+COMMON_NAME: Final = NameOID.COMMON_NAME.dotted_string
+ORGANIZATION: Final = NameOID.ORGANIZATION_NAME.dotted_string
+KNOWN_EXTENSIONS: Final = frozenset(
+    oid.dotted_string
+    for oid in (
+        ExtensionOID.BASIC_CONSTRAINTS,
+        ExtensionOID.KEY_USAGE,
+        ExtensionOID.EXTENDED_KEY_USAGE,
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME,
+        ExtensionOID.SUBJECT_KEY_IDENTIFIER,
+    )
+)
+"""Extensions that a kubelet's CSR may mark critical; none but the alternative names has any effect."""
+AUTHORITY_EXTENSIONS: Final = frozenset(
+    oid.dotted_string
+    for oid in (
+        ExtensionOID.NAME_CONSTRAINTS,
+        ExtensionOID.POLICY_CONSTRAINTS,
+        ExtensionOID.POLICY_MAPPINGS,
+        ExtensionOID.INHIBIT_ANY_POLICY,
+    )
+)
+"""Extensions that only certificates of authorities carry (RFC 5280 section 4.2.1)."""
+SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_string
+EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
+"""PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
+
+# Kubernetes node names make common names longer than the 64 characters of X.520, about which the library warns.
+_LONG_COMMON_NAME: Final = re.compile(rb"\x06\x03\x55\x04\x03.(?:[\x41-\x7f]|\x81|\x82)", re.DOTALL)
+
+
+class MalformedCertificateRequest(ValueError):
+    """The bytes are not one DER PKCS#10 request; the message says where reading ended."""
+
+
+class KeyKind(enum.Enum):
+    """The kinds of public key that a view can tell apart."""
+
+    RSA = "RSA"
+    ECDSA = "ECDSA"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeyFacts:
+    """What the key rules judge. ``bits`` is the modulus or curve size, ``exponent`` is zero unless RSA."""
+
+    kind: KeyKind
+    bits: int = 0
+    exponent: int = 0
+    curve: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectAttribute:
+    """One attribute type and value of the subject."""
+
+    oid: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedExtension:
+    """One extension that the CSR asks for."""
+
+    oid: str
+    critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRequest:
+    """A parsed PKCS#10 request."""
+
+    subject: tuple[tuple[SubjectAttribute, ...], ...]
+    """Relative distinguished names in order; more than one attribute in one of them is a multi-valued RDN."""
+    attributes: tuple[str, ...]
+    """OIDs of the PKCS#10 attributes, in order."""
+    extensions: tuple[RequestedExtension, ...]
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[IPv4Address | IPv6Address, ...]
+    other_name_kinds: tuple[str, ...]
+    """Kinds of alternative names that are neither DNS names nor single IP addresses."""
+    asks_to_be_authority: bool
+    """basicConstraints with CA:TRUE, or keyUsage with keyCertSign or cRLSign."""
+    provider_id: bytes
+    """Value of the provider-ID extension; empty when there is none."""
+    key: PublicKeyFacts
+    subject_public_key_info: bytes = field(repr=False)
+    """DER, as the binding takes it."""
+    signature_hash: str
+    """Name of the self-signature's hash, such as ``sha256``; empty when it has none or an unknown one."""
+    library: x509.CertificateSigningRequest = field(repr=False, compare=False)
+
+    def signature_is_valid(self) -> SelfSignature:
+        """Verify that the requester holds the private key (RFC 2986 section 3)."""
+        try:
+            valid = self.library.is_signature_valid
+        except (UnsupportedAlgorithm, InvalidSignature, ValueError, TypeError):
+            valid = False
+        return SelfSignature.VALID if valid else SelfSignature.INVALID
+
+
+class SelfSignature(enum.Enum):
+    """Whether the CSR's own signature verifies with its own key."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+
+
+def parse_certificate_request(der: bytes, provider_id_oid: str = PROVIDER_ID_OID) -> CertificateRequest:
+    """Decode strict DER.
+
+    Raises:
+        MalformedCertificateRequest: not DER, trailing bytes, an extension twice, two extension requests, too many of
+            anything.
+    """
+    if not _LONG_COMMON_NAME.search(der):
+        return _parse(der, provider_id_oid)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
+        return _parse(der, provider_id_oid)
+
+
+def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
+    try:
+        request = x509.load_der_x509_csr(der)
+        attributes = tuple(attribute.oid.dotted_string for attribute in request.attributes)
+        # The library looks at the first extension request only: a second one would go unjudged.
+        if attributes.count(EXTENSION_REQUEST) > 1:
+            raise MalformedCertificateRequest("more than one extension request")
+        subject = _subject(request)
+        extensions = tuple(request.extensions)
+    except MalformedCertificateRequest:
+        raise
+    except x509.DuplicateExtension as error:
+        raise MalformedCertificateRequest(f"extension {error.oid.dotted_string} is there twice") from error
+    except (ValueError, TypeError, x509.UnsupportedGeneralNameType, x509.InvalidVersion, UnsupportedAlgorithm) as error:
+        raise MalformedCertificateRequest("the certificate request is not DER of a PKCS#10 request") from error
+    if len(extensions) > MAXIMUM_EXTENSIONS:
+        raise MalformedCertificateRequest(f"more than {MAXIMUM_EXTENSIONS} extensions")
+    names = _AlternativeNames.of(extensions)
+    key, subject_public_key_info = _public_key(request)
+    return CertificateRequest(
+        subject=subject,
+        attributes=attributes,
+        extensions=tuple(RequestedExtension(e.oid.dotted_string, e.critical) for e in extensions),
+        dns_names=names.dns_names,
+        ip_addresses=names.ip_addresses,
+        other_name_kinds=names.other_kinds,
+        asks_to_be_authority=any(_asks_to_be_authority(extension.value) for extension in extensions),
+        provider_id=_provider_id(extensions, provider_id_oid),
+        key=key,
+        subject_public_key_info=subject_public_key_info,
+        signature_hash=_signature_hash(request),
+        library=request,
+    )
+
+
+def _subject(request: x509.CertificateSigningRequest) -> tuple[tuple[SubjectAttribute, ...], ...]:
+    subject = tuple(
+        tuple(SubjectAttribute(attribute.oid.dotted_string, _text(attribute.value)) for attribute in name)
+        for name in request.subject.rdns
+    )
+    if sum(len(name) for name in subject) > MAXIMUM_SUBJECT_ATTRIBUTES:
+        raise MalformedCertificateRequest(f"more than {MAXIMUM_SUBJECT_ATTRIBUTES} subject attributes")
+    return subject
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.hex()
+
+
+@dataclass(frozen=True, slots=True)
+class _AlternativeNames:
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[IPv4Address | IPv6Address, ...]
+    other_kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, extensions: tuple[x509.Extension[x509.ExtensionType], ...]) -> _AlternativeNames:
+        dns_names: list[str] = []
+        ip_addresses: list[IPv4Address | IPv6Address] = []
+        other_kinds: list[str] = []
+        for extension in extensions:
+            if not isinstance(extension.value, x509.SubjectAlternativeName):
+                continue
+            for name in extension.value:
+                if isinstance(name, x509.DNSName):
+                    dns_names.append(name.value)
+                elif isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address):
+                    ip_addresses.append(name.value)
+                else:
+                    other_kinds.append(type(name).__name__)
+            if len(extension.value) > MAXIMUM_ALTERNATIVE_NAMES:
+                raise MalformedCertificateRequest(f"more than {MAXIMUM_ALTERNATIVE_NAMES} subject alternative names")
+            if len(extension.value) == 0:
+                other_kinds.append("an empty list")
+        return cls(tuple(dns_names), tuple(ip_addresses), tuple(other_kinds))
+
+
+def _asks_to_be_authority(value: x509.ExtensionType) -> bool:
+    if isinstance(value, x509.BasicConstraints):
+        return value.ca
+    if isinstance(value, x509.KeyUsage):
+        return value.key_cert_sign or value.crl_sign
+    return False
+
+
+def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid: str) -> bytes:
+    for extension in extensions:
+        if extension.oid.dotted_string == oid and isinstance(extension.value, x509.UnrecognizedExtension):
+            return extension.value.value
+    return b""
+
+
+def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, bytes]:
+    try:
+        key = request.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # Explicit curve parameters, unknown algorithms, points off the curve: a key, but none that we sign.
+        return PublicKeyFacts(KeyKind.OTHER), b""
+    subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if isinstance(key, rsa.RSAPublicKey):
+        facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
+    elif isinstance(key, ec.EllipticCurvePublicKey):
+        facts = PublicKeyFacts(KeyKind.ECDSA, key.curve.key_size, curve=key.curve.name)
+    else:
+        facts = PublicKeyFacts(KeyKind.OTHER)
+    return facts, subject_public_key_info
+
+
+def _signature_hash(request: x509.CertificateSigningRequest) -> str:
+    try:
+        algorithm = request.signature_hash_algorithm
+    except (UnsupportedAlgorithm, ValueError):
+        return ""
+    return algorithm.name if algorithm is not None else ""

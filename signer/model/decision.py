@@ -1,0 +1,97 @@
+"""The outcome of one CSR: one value of one closed type.
+
+``Deny`` is final, and a kubelet that is denied asks again within seconds: only what can never become right is denied.
+A fault of ours, or of a cloud, is a ``Defer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from signer.model.reasons import Reason
+
+MAXIMUM_MESSAGE_CHARACTERS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Attested: approve and sign for this node."""
+
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Proven wrong, for good under what the operator now declares.
+
+    ``reason`` is a :class:`Reason`, or an attestor's own CamelCase word. ``annotations`` go into the same write.
+    """
+
+    reason: str
+    message: str
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Good so far; shown as a denial with reason ``ChallengeIssued`` and the challenge in an annotation."""
+
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Approved by somebody else, and we will not sign it; Approved and Denied exclude each other."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """Not provable yet. Woken by a change of what it waits for, and in any case after ``retry_after``."""
+
+    reason: str
+    message: str
+    retry_after: timedelta | None = None
+    """None: the work queue's own backoff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """Not ours, or settled already."""
+
+
+Decision: TypeAlias = Approve | Deny | Challenge | Fail | Defer | Ignore
+
+
+class Refused(Exception):
+    """Raised by a check: the request is wrong for good."""
+
+    def __init__(self, reason: str, message: str, annotations: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.deny = Deny(reason, printable(message), MappingProxyType(dict(annotations or {})))
+
+
+class Deferred(Exception):
+    """Raised by a check: the request cannot be judged yet."""
+
+    def __init__(self, reason: str, message: str, retry_after: timedelta | None = None) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.defer = Defer(reason, printable(message), retry_after)
+
+
+def printable(text: str) -> str:
+    """``text`` for a condition, an Event or a log: bounded, control and non-ASCII characters escaped.
+
+    Names in messages come from nodes, tenants and workload API servers.
+    """
+    escaped = "".join(
+        character if " " <= character <= "~" else character.encode("unicode_escape").decode("ascii")
+        for character in text[:MAXIMUM_MESSAGE_CHARACTERS]
+    )
+    return escaped[:MAXIMUM_MESSAGE_CHARACTERS]

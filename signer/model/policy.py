@@ -1,0 +1,181 @@
+"""``NodeAttestationPolicy``: what one cluster accepts. Parsed from the object into an immutable value.
+
+A tenant writes policies, so a policy only chooses among what the controller's own configuration allows.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from attestors.wire.names import InvalidProviderName, check_provider_name
+from signer.model.cluster import ClusterKey
+
+DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
+DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
+MINIMUM_CERTIFICATE_DURATION: Final = timedelta(hours=1)
+MAXIMUM_CERTIFICATE_DURATION: Final = timedelta(days=366)
+
+_DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
+
+
+class InvalidPolicy(ValueError):
+    """The policy cannot be followed; the message names the field and what it should be."""
+
+
+class Mode(enum.Enum):
+    """Observe leaves kubeadm's own approval alone; Enforce shuts it. Our signers work the same in both."""
+
+    OBSERVE = "Observe"
+    ENFORCE = "Enforce"
+
+
+class NodeNameSource(enum.Enum):
+    """Where a Machine's node name comes from."""
+
+    AUTOMATIC = "Automatic"
+    MACHINE_ADDRESS = "MachineAddress"
+    MACHINE_NAME = "MachineName"
+    INFRASTRUCTURE_MACHINE_NAME = "InfrastructureMachineName"
+
+
+class ApprovalByOthers(enum.Enum):
+    """What to do with one of our CSRs that somebody else approved."""
+
+    REFUSE = "Refuse"
+    HONOR = "Honor"
+
+
+class NodeNameReuse(enum.Enum):
+    """When another identity may have the node name of a Machine that is gone."""
+
+    AFTER_EXPIRY = "AfterExpiry"
+    IMMEDIATE = "Immediate"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedAttestor:
+    """One attestor that the cluster accepts, with its settings."""
+
+    provider: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one cluster accepts."""
+
+    cluster: ClusterKey
+    uid: str
+    generation: int
+    mode: Mode
+    authorized_attestors: tuple[AuthorizedAttestor, ...]
+    node_name_source: NodeNameSource
+    approval_by_others: ApprovalByOthers
+    node_name_reuse: NodeNameReuse
+    client_duration: timedelta
+    serving_duration: timedelta
+    insecure_duration: timedelta
+
+    def authorized(self, provider: str) -> AuthorizedAttestor:
+        """The attestor of that name.
+
+        Raises:
+            KeyError: the policy does not name it.
+        """
+        for attestor in self.authorized_attestors:
+            if attestor.provider == provider:
+                return attestor
+        raise KeyError(provider)
+
+
+def parse_policy(manifest: Mapping[str, Any]) -> Policy:
+    """Read a NodeAttestationPolicy; the API server has applied the schema, and nothing here relies on that.
+
+    Raises:
+        InvalidPolicy: a field cannot be followed.
+    """
+    metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+    certificates = spec.get("certificates") or {}
+    return Policy(
+        cluster=ClusterKey(str(metadata.get("namespace", "")), str(metadata.get("name", ""))),
+        uid=str(metadata.get("uid", "")),
+        generation=int(metadata.get("generation") or 0),
+        mode=_choice(Mode, spec.get("mode", Mode.OBSERVE.value), "spec.mode"),
+        authorized_attestors=_attestors(spec.get("authorizedAttestors") or []),
+        node_name_source=_choice(
+            NodeNameSource, spec.get("nodeNameSource", NodeNameSource.AUTOMATIC.value), "spec.nodeNameSource"
+        ),
+        approval_by_others=_choice(
+            ApprovalByOthers, spec.get("approvalByOthers", ApprovalByOthers.REFUSE.value), "spec.approvalByOthers"
+        ),
+        node_name_reuse=_choice(
+            NodeNameReuse, spec.get("nodeNameReuse", NodeNameReuse.AFTER_EXPIRY.value), "spec.nodeNameReuse"
+        ),
+        client_duration=_duration(certificates, "clientDuration", DEFAULT_CERTIFICATE_DURATION),
+        serving_duration=_duration(certificates, "servingDuration", DEFAULT_CERTIFICATE_DURATION),
+        insecure_duration=_duration(certificates, "insecureDuration", DEFAULT_INSECURE_CERTIFICATE_DURATION),
+    )
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a Kubernetes duration of hours, minutes and seconds, such as ``168h`` or ``1h30m``.
+
+    Raises:
+        ValueError: of another form.
+    """
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise ValueError("a duration is hours, minutes and seconds, such as 168h or 1h30m")
+    hours, minutes, seconds = (int(group or 0) for group in match.groups())
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+
+
+def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
+    if not isinstance(items, list):
+        raise InvalidPolicy("spec.authorizedAttestors must be a list")
+    attestors: list[AuthorizedAttestor] = []
+    for index, item in enumerate(items):
+        path = f"spec.authorizedAttestors[{index}]"
+        if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+            raise InvalidPolicy(f"{path}.name is missing")
+        try:
+            provider = check_provider_name(item["name"])
+        except InvalidProviderName as error:
+            raise InvalidPolicy(f"{path}.name: {error}") from error
+        if provider in {attestor.provider for attestor in attestors}:
+            raise InvalidPolicy(f"{path}.name: {provider} is listed twice")
+        settings = item.get("settings") or {}
+        if not isinstance(settings, Mapping):
+            raise InvalidPolicy(f"{path}.settings must be an object")
+        attestors.append(AuthorizedAttestor(provider, settings))
+    return tuple(attestors)
+
+
+def _duration(certificates: Any, key: str, default: timedelta) -> timedelta:
+    path = f"spec.certificates.{key}"
+    value = certificates.get(key) if isinstance(certificates, Mapping) else None
+    if value is None:
+        return default
+    try:
+        duration = parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise InvalidPolicy(f"{path}: {error}") from error
+    if not MINIMUM_CERTIFICATE_DURATION <= duration <= MAXIMUM_CERTIFICATE_DURATION:
+        raise InvalidPolicy(f"{path} must be between 1h and 8784h (366 days)")
+    return duration
+
+
+_Member = TypeVar("_Member", bound=enum.Enum)
+
+
+def _choice(enumeration: type[_Member], value: Any, path: str) -> _Member:
+    try:
+        return enumeration(value)
+    except ValueError as error:
+        choices = ", ".join(str(member.value) for member in enumeration)
+        raise InvalidPolicy(f"{path} must be one of {choices}") from error

@@ -1,0 +1,251 @@
+"""``AttestedNode``: which identity is this Machine, and the journal of what was allowed for it.
+
+The journal entry of a CSR is written before the CSR is approved and holds everything that makes up the certificate
+(serial number, validity, CA), so that whoever continues after a crash issues that very certificate and no second one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from attestors.contract import Security
+from signer.model.cluster import ClusterKey, MachineView
+
+JOURNAL_ENTRIES: Final = 16
+"""Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
+
+_TIME_CHARACTERS: Final = len("2026-01-02T03:04:05Z")
+_HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,64}")
+
+
+class InvalidRecord(ValueError):
+    """The object is no AttestedNode that we wrote; it reserves and approves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttestedIdentity:
+    """An identity as records and reservations hold it."""
+
+    provider: str
+    """Which attestor said so."""
+    identity: str
+    security: Security
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over attestor and identity, hexadecimal: the identity's name in reservations."""
+        return _digest("identity", self.provider, self.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineKey:
+    """Which Machine, or instance of a pool, in a form that outlives ``clusterctl move`` (which changes UIDs)."""
+
+    cluster: ClusterKey
+    kind: str
+    name: str
+    provider_id: str
+
+    @classmethod
+    def of(cls, machine: MachineView) -> MachineKey:
+        """The key of a Machine whose provider ID is known."""
+        return cls(machine.cluster, machine.kind, machine.name, machine.provider_id)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all parts, hexadecimal: the Machine's name in reservations."""
+        return _digest("machine", self.cluster.namespace, self.cluster.name, self.kind, self.name, self.provider_id)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.cluster.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One CSR that was allowed, and the certificate that it is allowed to become."""
+
+    csr_name: str
+    csr_uid: str
+    spec_digest: str
+    signer_name: str
+    requester: str
+    serial_number: int
+    not_before: datetime
+    not_after: datetime
+    ca_cert_hash: str
+    """The CA that signs it, in kubeadm's hash form: what tells when a CA is no longer needed."""
+    decided: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttestedNode:
+    """One record: an identity, its Machine, the node name that goes with them, and the journal."""
+
+    machine: MachineKey
+    machine_uid: str
+    node_name: str
+    identity: AttestedIdentity
+    first_attestation: datetime
+    last_attestation: datetime
+    last_not_after: datetime
+    """When the last certificate ever allowed by this record runs out."""
+    journal: tuple[JournalEntry, ...]
+    resource_version: str = ""
+    uid: str = ""
+
+    @property
+    def name(self) -> str:
+        """The object's name: one per node name and cluster, so that creating it is what takes a node name."""
+        return record_name(self.machine.cluster, self.node_name)
+
+    def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
+        """The journal entry of exactly that CSR with exactly that content."""
+        for entry in self.journal:
+            if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest:
+                return entry
+        return Unjournaled()
+
+    def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
+        """The record after one more attestation; the oldest entries go when the journal is full."""
+        return replace(
+            self,
+            machine=MachineKey.of(machine),
+            machine_uid=machine.uid,
+            identity=identity,
+            last_attestation=entry.decided,
+            last_not_after=max(self.last_not_after, entry.not_after),
+            journal=(*self.journal, entry)[-JOURNAL_ENTRIES:],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unjournaled:
+    """There is no journal entry for that CSR."""
+
+
+def record_name(cluster: ClusterKey, node_name: str) -> str:
+    """``<cluster>.<node>``, or with a digest in place of the node where that exceeds 253 characters."""
+    name = f"{cluster.name}.{node_name}"
+    return name if len(name) <= 253 else f"{cluster.name[:180]}.{_digest('node', cluster.name, node_name)}"
+
+
+def new_record(machine: MachineView, node_name: str, identity: AttestedIdentity, entry: JournalEntry) -> AttestedNode:
+    """The first record of a Machine."""
+    return AttestedNode(
+        machine=MachineKey.of(machine),
+        machine_uid=machine.uid,
+        node_name=node_name,
+        identity=identity,
+        first_attestation=entry.decided,
+        last_attestation=entry.decided,
+        last_not_after=entry.not_after,
+        journal=(entry,),
+    )
+
+
+def record_spec(record: AttestedNode) -> dict[str, Any]:
+    """The object's ``spec``; everything is in it, because ``clusterctl move`` drops status."""
+    machine = record.machine
+    return {
+        "clusterName": machine.cluster.name,
+        "machineRef": {"kind": machine.kind, "name": machine.name, "uid": record.machine_uid},
+        "providerID": machine.provider_id,
+        "nodeName": record.node_name,
+        "attestor": record.identity.provider,
+        "security": record.identity.security.value,
+        "identity": record.identity.identity,
+        "firstAttestationTime": format_time(record.first_attestation),
+        "lastAttestationTime": format_time(record.last_attestation),
+        "lastNotAfter": format_time(record.last_not_after),
+        "journal": [
+            {
+                "csrName": entry.csr_name,
+                "csrUID": entry.csr_uid,
+                "specDigest": entry.spec_digest,
+                "signerName": entry.signer_name,
+                "requester": entry.requester,
+                "serialNumber": f"{entry.serial_number:x}",
+                "notBefore": format_time(entry.not_before),
+                "notAfter": format_time(entry.not_after),
+                "caCertHash": entry.ca_cert_hash,
+                "decidedTime": format_time(entry.decided),
+            }
+            for entry in record.journal
+        ],
+    }
+
+
+def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
+    """Read an AttestedNode.
+
+    Raises:
+        InvalidRecord: a field is missing or of another form, or the name is not the one its content gives.
+    """
+    try:
+        metadata, spec = manifest["metadata"], manifest["spec"]
+        reference = spec["machineRef"]
+        cluster = ClusterKey(metadata["namespace"], spec["clusterName"])
+        record = AttestedNode(
+            machine=MachineKey(cluster, reference["kind"], reference["name"], spec["providerID"]),
+            machine_uid=reference["uid"],
+            node_name=spec["nodeName"],
+            identity=AttestedIdentity(spec["attestor"], spec["identity"], Security(spec["security"])),
+            first_attestation=parse_time(spec["firstAttestationTime"]),
+            last_attestation=parse_time(spec["lastAttestationTime"]),
+            last_not_after=parse_time(spec["lastNotAfter"]),
+            journal=tuple(_parse_entry(entry) for entry in spec["journal"]),
+            resource_version=metadata["resourceVersion"],
+            uid=metadata["uid"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRecord(f"not an AttestedNode of ours: {type(error).__name__}") from error
+    if record.name != metadata.get("name"):
+        raise InvalidRecord("the object's name is not the one its content gives")
+    return record
+
+
+def _parse_entry(entry: Mapping[str, Any]) -> JournalEntry:
+    if not _HEXADECIMAL.fullmatch(entry["serialNumber"]):
+        raise ValueError("serialNumber is not hexadecimal")
+    return JournalEntry(
+        csr_name=entry["csrName"],
+        csr_uid=entry["csrUID"],
+        spec_digest=entry["specDigest"],
+        signer_name=entry["signerName"],
+        requester=entry["requester"],
+        serial_number=int(entry["serialNumber"], 16),
+        not_before=parse_time(entry["notBefore"]),
+        not_after=parse_time(entry["notAfter"]),
+        ca_cert_hash=entry["caCertHash"],
+        decided=parse_time(entry["decidedTime"]),
+    )
+
+
+def format_time(moment: datetime) -> str:
+    """Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def parse_time(text: str) -> datetime:
+    """Read a ``metav1.Time``.
+
+    Raises:
+        ValueError: of another form.
+    """
+    if len(text) != _TIME_CHARACTERS or not text.endswith("Z"):
+        raise ValueError("a time is of the form 2026-01-02T03:04:05Z")
+    return datetime.fromisoformat(text)
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8")
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()

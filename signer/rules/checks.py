@@ -1,0 +1,78 @@
+"""Every check, in its order. Nothing is approved that has not passed all of them.
+
+parse     bytes → SigningRequest                     signer.model.signing_request (one strict reading)
+1-15      the request alone                          REQUEST_CHECKS, no network
+attest    evidence → identity                        the attestor, which may call out
+16-18     the attestor's answer                      IDENTITY_CHECKS
+match     provider ID → the one Machine              signer.rules.machine.the_machine
+19-25     the Machine and its record                 MACHINE_CHECKS
+reserve   identity ↔ Machine, journal                signer.store, atomic
+issue     approve, sign, publish                     signer.authority
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from signer.rules import identity, machine, request
+from signer.rules.identity import IdentityFacts
+from signer.rules.machine import MachineFacts
+from signer.rules.request import RequestFacts
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Facts]):
+    """One check: it raises ``Refused`` or ``Deferred``, or the next one follows. ``says`` is for ``explain``."""
+
+    run: Callable[[Facts], None]
+    says: str
+
+
+REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
+    Check(request.cluster_is_not_paused, "the Cluster is not paused"),
+    Check(request.requester_may_ask, "the requester is a bootstrap token or a node"),
+    Check(request.provider_is_the_signers, "the provider block agrees with the signer name"),
+    Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor"),
+    Check(request.attestor_supports_the_purpose, "the attestor signs such certificates for such requesters"),
+    Check(request.version_is_supported, "the evidence version is supported"),
+    Check(request.subject_is_a_node, "the subject is exactly a node's"),
+    Check(request.requester_is_the_node, "a node asks for itself only"),
+    Check(request.attributes_are_known, "no unknown PKCS#10 attributes"),
+    Check(request.extensions_are_harmless, "no authority and no unknown critical extension"),
+    Check(request.alternative_names_fit_the_purpose, "alternative names fit the purpose"),
+    Check(request.usages_fit_the_purpose, "usages fit the purpose"),
+    Check(request.key_is_acceptable, "the key is strong and of a known kind"),
+    Check(request.provider_id_is_well_formed, "the provider ID is there and well formed"),
+    Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA"),
+    Check(request.self_signature_verifies, "the request is signed with its own key"),
+)
+
+IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
+    Check(identity.security_is_declared, "the attestor returned what it may return"),
+    Check(identity.binding_is_this_requests, "the evidence commits to this key, cluster and signer"),
+    Check(identity.provider_id_is_proven, "the evidence proves the claimed provider ID"),
+)
+
+MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
+    Check(machine.machine_is_not_deleting, "the Machine is not being deleted"),
+    Check(machine.machine_is_not_paused, "the Machine is not paused"),
+    Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data"),
+    Check(machine.node_name_is_the_machines, "the node name is that Machine's"),
+    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree"),
+    Check(machine.node_name_is_free, "the node name is free, or this identity's"),
+    Check(machine.alternative_names_are_the_machines, "alternative names belong to that Machine"),
+)
+
+
+def run_checks(checks: Iterable[Check[Facts]], facts: Facts) -> None:
+    """Run ``checks`` in order.
+
+    Raises:
+        Refused, Deferred: from the first check that does not pass.
+    """
+    for check in checks:
+        check.run(facts)

@@ -1,0 +1,127 @@
+"""A simulated node: it makes keys, evidence and CertificateSigningRequest manifests, honest or otherwise.
+
+For tests of the controller and of attestors. It uses the real node half of whatever attestor it is given, found through
+the entry points as ``kubelet-authenticator`` does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from attestors.contract import GatherRequest
+from attestors.registry import Registry
+from attestors.wire import binding, certificate_request, evidence, request
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import Evidence
+from attestors.wire.names import EVIDENCE_VERSION, Purpose, SignerName
+from attestors.wire.request import RequestBlocks
+
+CLIENT_USAGES = ("digital signature", "client auth")
+SERVING_USAGES = ("digital signature", "server auth")
+
+
+@dataclass(frozen=True)
+class SimulatedNode:
+    """One machine that wants to be a node. Use :meth:`but` for a variant of it."""
+
+    node_name: str
+    provider_id: str
+    ca_cert_hash: str
+    """Hash of the workload cluster's CA, as the node's kubeconfig gives it: ``sha256:`` and hexadecimal digits."""
+    provider: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the attestor's node half."""
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = field(
+        default_factory=lambda: ec.generate_private_key(ec.SECP256R1())
+    )
+    registry: Registry = field(default_factory=Registry)
+
+    def but(self, **changes: Any) -> SimulatedNode:
+        """A copy with other values, such as another ``node_name`` or ``key``."""
+        return replace(self, **changes)
+
+    @property
+    def subject_public_key_info(self) -> bytes:
+        """The key's SubjectPublicKeyInfo in DER."""
+        return self.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+    def evidence(self, purpose: Purpose = Purpose.CLIENT, challenge: str = "") -> Evidence:
+        """Evidence for this node's key, from the attestor's node half."""
+        cluster = CACertHash(self.ca_cert_hash)
+        expected = binding.compute(
+            evidence_version=EVIDENCE_VERSION,
+            cluster=cluster,
+            signer_name=SignerName(purpose, self.provider),
+            subject_public_key_info=self.subject_public_key_info,
+        )
+        node_half = self.registry.load(self.provider).node_half(self.settings)
+        return node_half.gather(GatherRequest(expected, cluster.text, EVIDENCE_VERSION, purpose, challenge))
+
+    def certificate_request(
+        self, dns_names: Sequence[str] = (), ip_addresses: Sequence[IPv4Address | IPv6Address] = ()
+    ) -> bytes:
+        """PKCS#10 DER, signed with this node's key."""
+        return certificate_request.build(
+            self.key,
+            node_name=self.node_name,
+            provider_id=self.provider_id,
+            dns_names=dns_names,
+            ip_addresses=ip_addresses,
+        )
+
+    def client_request(self, name: str, *, evidence_of: Evidence | None = None) -> dict[str, Any]:
+        """A CertificateSigningRequest manifest for a client certificate; ``evidence_of`` replaces the own evidence."""
+        blocks = RequestBlocks(
+            self.certificate_request(), self.provider, evidence.encode(evidence_of or self.evidence(Purpose.CLIENT))
+        )
+        return signing_request(
+            name, request.encode(blocks), str(SignerName(Purpose.CLIENT, self.provider)), CLIENT_USAGES
+        )
+
+    def serving_request(
+        self,
+        name: str,
+        *,
+        dns_names: Sequence[str] = (),
+        ip_addresses: Sequence[IPv4Address | IPv6Address] = (),
+        evidence_of: Evidence | None = None,
+    ) -> dict[str, Any]:
+        """A CertificateSigningRequest manifest for a serving certificate."""
+        blocks = RequestBlocks(
+            self.certificate_request(dns_names, ip_addresses),
+            self.provider,
+            evidence.encode(evidence_of or self.evidence(Purpose.SERVING)),
+        )
+        return signing_request(
+            name, request.encode(blocks), str(SignerName(Purpose.SERVING, self.provider)), SERVING_USAGES
+        )
+
+
+def signing_request(
+    name: str,
+    request_bytes: bytes,
+    signer_name: str,
+    usages: Sequence[str] = CLIENT_USAGES,
+    expiration_seconds: int | None = None,
+) -> dict[str, Any]:
+    """A CertificateSigningRequest manifest around any bytes."""
+    spec: dict[str, Any] = {
+        "request": base64.b64encode(request_bytes).decode("ascii"),
+        "signerName": signer_name,
+        "usages": list(usages),
+    }
+    if expiration_seconds is not None:
+        spec["expirationSeconds"] = expiration_seconds
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
