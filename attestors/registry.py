@@ -10,10 +10,10 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Final
 
-from attestors.contract import Attestor
+from attestors.contract import Attestor, AttestorDescription
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
-_REQUIRED_ATTRIBUTES: Final = ("description", "controller_half", "node_half")
+_HALVES: Final = ("controller_half", "node_half")
 
 
 class AttestorUnavailable(Exception):
@@ -84,7 +84,8 @@ class Registry:
             raise missing_extra(entry_point, error) from error
         except AttributeError as error:
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} does not exist") from error
-        if not all(hasattr(attestor, attribute) for attribute in _REQUIRED_ATTRIBUTES):
+        described = isinstance(getattr(attestor, "description", None), AttestorDescription)
+        if not described or not all(callable(getattr(attestor, half, None)) for half in _HALVES):
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
         if attestor.description.provider != provider:
             raise InvalidAttestor(f"attestor {provider!r} calls itself {attestor.description.provider!r}")

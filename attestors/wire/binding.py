@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass
 from typing import Final
 
 from attestors.wire.names import SignerName
@@ -60,10 +60,11 @@ class ProvenBinding:
     """Evidence was seen to commit to ``value``. Only :meth:`Binding.prove` makes one."""
 
     value: bytes
-    seal: object = field(repr=False, compare=False)
+    seal: InitVar[object]
+    """Not kept, so that one proof cannot be turned into another (``dataclasses.replace``)."""
 
-    def __post_init__(self) -> None:
-        if self.seal is not _SEAL:
+    def __post_init__(self, seal: object) -> None:
+        if seal is not _SEAL:
             raise TypeError("a ProvenBinding comes from Binding.prove(), which compares what the evidence commits to")
 
 

@@ -52,8 +52,14 @@ SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_s
 EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
 """PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
 
-# Kubernetes node names make common names longer than the 64 characters of X.520, about which the library warns.
-_LONG_COMMON_NAME: Final = re.compile(rb"\x06\x03\x55\x04\x03.(?:[\x41-\x7f]|\x81|\x82)", re.DOTALL)
+# The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound) and
+# about a country outside two. Length says enough for UTF8String and PrintableString; others grow when decoded.
+_MAY_WARN: Final = re.compile(
+    rb"\x06\x03\x55\x04\x03(?:[\x0c\x13][\x00\x41-\xff]|[^\x0c\x13])"
+    rb"|\x06\x03\x55\x04\x06"
+    rb"|\x06\x0b\x2b\x06\x01\x04\x01\x82\x37\x3c\x02\x01\x03",
+    re.DOTALL,
+)
 
 
 class MalformedCertificateRequest(ValueError):
@@ -109,6 +115,8 @@ class CertificateRequest:
     """Kinds of alternative names that are neither DNS names nor single IP addresses."""
     asks_to_be_authority: bool
     """basicConstraints with CA:TRUE, or keyUsage with keyCertSign or cRLSign."""
+    provider_id_oid: str
+    """OID of the provider-ID extension."""
     provider_id: bytes
     """Value of the provider-ID extension; empty when there is none."""
     key: PublicKeyFacts
@@ -141,7 +149,7 @@ def parse_certificate_request(der: bytes, provider_id_oid: str = PROVIDER_ID_OID
         MalformedCertificateRequest: not DER, trailing bytes, an extension twice, two extension requests, too many of
             anything.
     """
-    if not _LONG_COMMON_NAME.search(der):
+    if not _MAY_WARN.search(der):
         return _parse(der, provider_id_oid)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
@@ -175,6 +183,7 @@ def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
         ip_addresses=names.ip_addresses,
         other_name_kinds=names.other_kinds,
         asks_to_be_authority=any(_asks_to_be_authority(extension.value) for extension in extensions),
+        provider_id_oid=provider_id_oid,
         provider_id=_provider_id(extensions, provider_id_oid),
         key=key,
         subject_public_key_info=subject_public_key_info,
@@ -243,10 +252,13 @@ def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid
 def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, bytes]:
     try:
         key = request.public_key()
+        subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Explicit curve parameters, unknown algorithms, points off the curve: a key, but none that we sign.
         return PublicKeyFacts(KeyKind.OTHER), b""
-    subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if not _key_stands_as(subject_public_key_info, request.tbs_certrequest_bytes):
+        # Compressed points, RSA restricted to PSS: the binding and the certificate would hold other bytes than the CSR.
+        return PublicKeyFacts(KeyKind.OTHER), b""
     if isinstance(key, rsa.RSAPublicKey):
         facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
     elif isinstance(key, ec.EllipticCurvePublicKey):
@@ -254,6 +266,24 @@ def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts
     else:
         facts = PublicKeyFacts(KeyKind.OTHER)
     return facts, subject_public_key_info
+
+
+def _key_stands_as(subject_public_key_info: bytes, to_be_signed: bytes) -> bool:
+    """Whether the request holds these very bytes behind version and subject; the library has read it as DER before."""
+    position, _ = _content(to_be_signed, 0)
+    for _ in ("version", "subject"):
+        _, position = _content(to_be_signed, position)
+    return to_be_signed.startswith(subject_public_key_info, position)
+
+
+def _content(der: bytes, start: int) -> tuple[int, int]:
+    """Where the content of the DER element at ``start`` begins and ends."""
+    length, content = der[start + 1], start + 2
+    if length > 0x7F:
+        octets = length - 0x80
+        length = int.from_bytes(der[content : content + octets], "big")
+        content += octets
+    return content, content + length
 
 
 def _signature_hash(request: x509.CertificateSigningRequest) -> str:

@@ -77,12 +77,12 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
     """Read a Cluster of either version."""
     metadata, spec = _mapping(manifest, "metadata"), _mapping(manifest, "spec")
     endpoint = _mapping(spec, "controlPlaneEndpoint")
-    services = _mapping(_mapping(spec, "clusterNetwork"), "services").get("cidrBlocks") or []
+    services = _items(_mapping(_mapping(spec, "clusterNetwork"), "services"), "cidrBlocks")
     return ClusterView(
         key=ClusterKey(_text(metadata, "namespace"), _text(metadata, "name")),
         uid=_text(metadata, "uid"),
         paused=_is_paused(manifest),
-        deleting="deletionTimestamp" in metadata,
+        deleting=metadata.get("deletionTimestamp") is not None,
         control_plane_host=_text(endpoint, "host"),
         service_networks=tuple(_networks(services)),
     )
@@ -99,26 +99,26 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
         provider_id=_text(spec, "providerID"),
         addresses=tuple(
             MachineAddress(_text(address, "type"), _text(address, "address"))
-            for address in status.get("addresses") or []
+            for address in _items(status, "addresses")
             if isinstance(address, Mapping)
         ),
         infrastructure_name=_text(_mapping(spec, "infrastructureRef"), "name"),
         node_ref=_text(_mapping(status, "nodeRef"), "name"),
         bootstrap_ready=_bootstrap_is_ready(status),
         paused=_is_paused(manifest),
-        deleting="deletionTimestamp" in metadata,
+        deleting=metadata.get("deletionTimestamp") is not None,
     )
 
 
 def _bootstrap_is_ready(status: Mapping[str, Any]) -> bool:
     conditions = {
-        condition.get("type"): condition.get("status")
-        for condition in status.get("conditions") or []
+        _text(condition, "type"): _text(condition, "status")
+        for condition in _items(status, "conditions")
         if isinstance(condition, Mapping)
     }
     for name in _BOOTSTRAP_CONDITIONS:
         if name in conditions:
-            return bool(conditions[name] == "True")
+            return conditions[name] == "True"
     # Neither condition yet, or lost in `clusterctl move`: the boolean that each version keeps beside it.
     initialization = _mapping(status, "initialization")
     return initialization.get("bootstrapDataSecretCreated") is True or status.get("bootstrapReady") is True
@@ -130,14 +130,19 @@ def _is_paused(manifest: Mapping[str, Any]) -> bool:
     return _mapping(manifest, "spec").get("paused") is True or PAUSED_ANNOTATION in annotations
 
 
-def _networks(blocks: Any) -> list[IPv4Network | IPv6Network]:
+def _networks(blocks: list[Any]) -> list[IPv4Network | IPv6Network]:
     networks: list[IPv4Network | IPv6Network] = []
-    for block in blocks if isinstance(blocks, list) else []:
+    for block in blocks:
         try:
             networks.append(ip_network(str(block), strict=False))
         except ValueError:
             continue  # Cluster API's own webhook refuses it; without one there is nothing to protect by it
     return networks
+
+
+def _items(parent: Mapping[str, Any], key: str) -> list[Any]:
+    value = parent.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

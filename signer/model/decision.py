@@ -13,15 +13,19 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from signer.model.reasons import Reason
+from signer.model.record import JournalEntry
 
 MAXIMUM_MESSAGE_CHARACTERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Attested: approve and sign for this node."""
+    """Attested, reserved and journaled: approve, and sign exactly what the journal entry says."""
 
     node_name: str
+    reason: Reason
+    message: str
+    entry: JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Refused(Exception):
     """Raised by a check: the request is wrong for good."""
 
     def __init__(self, reason: str, message: str, annotations: Mapping[str, str] | None = None) -> None:
-        super().__init__(f"{reason}: {message}")
+        super().__init__(printable(f"{reason}: {message}"))
         self.deny = Deny(reason, printable(message), MappingProxyType(dict(annotations or {})))
 
 
@@ -81,7 +85,7 @@ class Deferred(Exception):
     """Raised by a check: the request cannot be judged yet."""
 
     def __init__(self, reason: str, message: str, retry_after: timedelta | None = None) -> None:
-        super().__init__(f"{reason}: {message}")
+        super().__init__(printable(f"{reason}: {message}"))
         self.defer = Defer(reason, printable(message), retry_after)
 
 

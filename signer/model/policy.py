@@ -99,14 +99,14 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
     Raises:
         InvalidPolicy: a field cannot be followed.
     """
-    metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
-    certificates = spec.get("certificates") or {}
+    metadata, spec = _object(manifest, "metadata", "metadata"), _object(manifest, "spec", "spec")
+    certificates = _object(spec, "certificates", "spec.certificates")
     return Policy(
-        cluster=ClusterKey(str(metadata.get("namespace", "")), str(metadata.get("name", ""))),
-        uid=str(metadata.get("uid", "")),
-        generation=int(metadata.get("generation") or 0),
+        cluster=ClusterKey(_metadata(metadata, "namespace", ""), _metadata(metadata, "name", "")),
+        uid=_metadata(metadata, "uid", ""),
+        generation=_metadata(metadata, "generation", 0),
         mode=_choice(Mode, spec.get("mode", Mode.OBSERVE.value), "spec.mode"),
-        authorized_attestors=_attestors(spec.get("authorizedAttestors") or []),
+        authorized_attestors=_attestors(spec.get("authorizedAttestors")),
         node_name_source=_choice(
             NodeNameSource, spec.get("nodeNameSource", NodeNameSource.AUTOMATIC.value), "spec.nodeNameSource"
         ),
@@ -136,6 +136,8 @@ def parse_duration(text: str) -> timedelta:
 
 
 def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
+    if items is None:
+        return ()
     if not isinstance(items, list):
         raise InvalidPolicy("spec.authorizedAttestors must be a list")
     attestors: list[AuthorizedAttestor] = []
@@ -149,16 +151,33 @@ def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
             raise InvalidPolicy(f"{path}.name: {error}") from error
         if provider in {attestor.provider for attestor in attestors}:
             raise InvalidPolicy(f"{path}.name: {provider} is listed twice")
-        settings = item.get("settings") or {}
-        if not isinstance(settings, Mapping):
-            raise InvalidPolicy(f"{path}.settings must be an object")
-        attestors.append(AuthorizedAttestor(provider, settings))
+        attestors.append(AuthorizedAttestor(provider, _object(item, "settings", f"{path}.settings")))
     return tuple(attestors)
 
 
-def _duration(certificates: Any, key: str, default: timedelta) -> timedelta:
+def _object(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
+    """An object, which may be missing."""
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidPolicy(f"{path} must be an object")
+    return value
+
+
+_Value = TypeVar("_Value", str, int)
+
+
+def _metadata(metadata: Mapping[str, Any], key: str, default: _Value) -> _Value:
+    value = metadata.get(key, default)
+    if type(value) is not type(default):
+        raise InvalidPolicy(f"metadata.{key} must be a {type(default).__name__}")
+    return value
+
+
+def _duration(certificates: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
     path = f"spec.certificates.{key}"
-    value = certificates.get(key) if isinstance(certificates, Mapping) else None
+    value = certificates.get(key)
     if value is None:
         return default
     try:

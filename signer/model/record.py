@@ -19,8 +19,9 @@ from signer.model.cluster import ClusterKey, MachineView
 JOURNAL_ENTRIES: Final = 16
 """Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
 
-_TIME_CHARACTERS: Final = len("2026-01-02T03:04:05Z")
-_HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,64}")
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
+"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
 
 
 class InvalidRecord(ValueError):
@@ -111,12 +112,17 @@ class AttestedNode:
         return Unjournaled()
 
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
-        """The record after one more attestation; the oldest entries go when the journal is full."""
+        """The record after one more attestation; the oldest entries go when the journal is full.
+
+        Another identity under the same node name starts its own history; only the expiry and the journal go on.
+        """
+        same = identity.digest == self.identity.digest
         return replace(
             self,
             machine=MachineKey.of(machine),
             machine_uid=machine.uid,
             identity=identity,
+            first_attestation=self.first_attestation if same else entry.decided,
             last_attestation=entry.decided,
             last_not_after=max(self.last_not_after, entry.not_after),
             journal=(*self.journal, entry)[-JOURNAL_ENTRIES:],
@@ -188,41 +194,72 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
-        reference = spec["machineRef"]
-        cluster = ClusterKey(metadata["namespace"], spec["clusterName"])
+        reference, journal = spec["machineRef"], spec["journal"]
+        if not isinstance(journal, list):
+            raise TypeError("journal is not a list")
+        cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
         record = AttestedNode(
-            machine=MachineKey(cluster, reference["kind"], reference["name"], spec["providerID"]),
-            machine_uid=reference["uid"],
-            node_name=spec["nodeName"],
-            identity=AttestedIdentity(spec["attestor"], spec["identity"], Security(spec["security"])),
-            first_attestation=parse_time(spec["firstAttestationTime"]),
-            last_attestation=parse_time(spec["lastAttestationTime"]),
-            last_not_after=parse_time(spec["lastNotAfter"]),
-            journal=tuple(_parse_entry(entry) for entry in spec["journal"]),
-            resource_version=metadata["resourceVersion"],
-            uid=metadata["uid"],
+            machine=MachineKey(
+                cluster,
+                required_text(reference, "kind"),
+                required_text(reference, "name"),
+                required_text(spec, "providerID"),
+            ),
+            machine_uid=required_text(reference, "uid"),
+            node_name=required_text(spec, "nodeName"),
+            identity=AttestedIdentity(
+                required_text(spec, "attestor"), required_text(spec, "identity"), Security(spec["security"])
+            ),
+            first_attestation=_required_time(spec, "firstAttestationTime"),
+            last_attestation=_required_time(spec, "lastAttestationTime"),
+            last_not_after=_required_time(spec, "lastNotAfter"),
+            journal=tuple(_parse_entry(entry) for entry in journal),
+            resource_version=required_text(metadata, "resourceVersion"),
+            uid=required_text(metadata, "uid"),
         )
+        name = required_text(metadata, "name")
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRecord(f"not an AttestedNode of ours: {type(error).__name__}") from error
-    if record.name != metadata.get("name"):
+    if record.name != name:
         raise InvalidRecord("the object's name is not the one its content gives")
     return record
 
 
+def required_text(parent: Mapping[str, Any], key: str) -> str:
+    """The text at ``key``.
+
+    Raises:
+        KeyError: missing.
+        TypeError: not text, or ``parent`` is no object.
+        ValueError: empty, or no Unicode.
+    """
+    value = parent[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not text")
+    if not value.encode("utf-8"):  # a lone surrogate has no UTF-8, and so no digest
+        raise ValueError(f"{key} is empty")
+    return value
+
+
+def _required_time(parent: Mapping[str, Any], key: str) -> datetime:
+    return parse_time(required_text(parent, key))
+
+
 def _parse_entry(entry: Mapping[str, Any]) -> JournalEntry:
-    if not _HEXADECIMAL.fullmatch(entry["serialNumber"]):
+    serial_number = required_text(entry, "serialNumber")
+    if not _SERIAL_NUMBER.fullmatch(serial_number):
         raise ValueError("serialNumber is not hexadecimal")
     return JournalEntry(
-        csr_name=entry["csrName"],
-        csr_uid=entry["csrUID"],
-        spec_digest=entry["specDigest"],
-        signer_name=entry["signerName"],
-        requester=entry["requester"],
-        serial_number=int(entry["serialNumber"], 16),
-        not_before=parse_time(entry["notBefore"]),
-        not_after=parse_time(entry["notAfter"]),
-        ca_cert_hash=entry["caCertHash"],
-        decided=parse_time(entry["decidedTime"]),
+        csr_name=required_text(entry, "csrName"),
+        csr_uid=required_text(entry, "csrUID"),
+        spec_digest=required_text(entry, "specDigest"),
+        signer_name=required_text(entry, "signerName"),
+        requester=required_text(entry, "requester"),
+        serial_number=int(serial_number, 16),
+        not_before=_required_time(entry, "notBefore"),
+        not_after=_required_time(entry, "notAfter"),
+        ca_cert_hash=required_text(entry, "caCertHash"),
+        decided=_required_time(entry, "decidedTime"),
     )
 
 
@@ -237,7 +274,7 @@ def parse_time(text: str) -> datetime:
     Raises:
         ValueError: of another form.
     """
-    if len(text) != _TIME_CHARACTERS or not text.endswith("Z"):
+    if not _TIME.fullmatch(text):
         raise ValueError("a time is of the form 2026-01-02T03:04:05Z")
     return datetime.fromisoformat(text)
 

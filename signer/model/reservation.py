@@ -13,7 +13,7 @@ from typing import Any
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.record import AttestedIdentity, MachineKey
+from signer.model.record import AttestedIdentity, MachineKey, required_text
 
 
 class InvalidReservation(ValueError):
@@ -81,12 +81,19 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
         reference = spec["machineRef"]
-        cluster = ClusterKey(reference["namespace"], reference["clusterName"])
+        cluster = ClusterKey(required_text(reference, "namespace"), required_text(reference, "clusterName"))
         pair = Pair(
-            MachineKey(cluster, reference["kind"], reference["name"], spec["providerID"]),
-            AttestedIdentity(spec["attestor"], spec["identity"], Security(spec["security"])),
+            MachineKey(
+                cluster,
+                required_text(reference, "kind"),
+                required_text(reference, "name"),
+                required_text(spec, "providerID"),
+            ),
+            AttestedIdentity(
+                required_text(spec, "attestor"), required_text(spec, "identity"), Security(spec["security"])
+            ),
         )
-        name, uid, resource_version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
+        name, uid, resource_version = (required_text(metadata, key) for key in ("name", "uid", "resourceVersion"))
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidReservation(f"not a reservation of ours: {type(error).__name__}") from error
     for side in ReservationSide:

@@ -121,7 +121,11 @@ def parse_signing_request(
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
-    """SHA-256 of ``spec`` in JSON with sorted keys, hexadecimal."""
+    """SHA-256 of ``spec`` in JSON with sorted keys, hexadecimal.
+
+    Raises:
+        TypeError, ValueError, RecursionError: JSON cannot hold it; nothing that came as JSON is like that.
+    """
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
 
 
@@ -135,10 +139,14 @@ def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[R
         return None, False
     conditions = status.get("conditions")
     types = {
-        condition.get("type")
+        _string(condition.get("type"))
         for condition in (conditions if isinstance(conditions, list) else [])
         if isinstance(condition, Mapping)
     }
+    try:
+        digest = spec_digest(spec)
+    except (TypeError, ValueError, RecursionError):
+        return None, False
     envelope = RequestEnvelope(
         name=name,
         uid=uid,
@@ -150,7 +158,7 @@ def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[R
         expiration_seconds=_integer(spec.get("expirationSeconds")),
         created=_string(metadata.get("creationTimestamp")),
         conditions=frozenset(condition for condition in Condition if condition.value in types),
-        spec_digest=spec_digest(spec),
+        spec_digest=digest,
     )
     return envelope, bool(status.get("certificate"))
 

@@ -1,11 +1,11 @@
 """Every check, in its order. Nothing is approved that has not passed all of them.
 
 parse     bytes → SigningRequest                     signer.model.signing_request (one strict reading)
-1-15      the request alone                          REQUEST_CHECKS, no network
+1-17      the request alone                          REQUEST_CHECKS, no network
 attest    evidence → identity                        the attestor, which may call out
-16-18     the attestor's answer                      IDENTITY_CHECKS
+18-20     the attestor's answer                      IDENTITY_CHECKS
 match     provider ID → the one Machine              signer.rules.machine.the_machine
-19-25     the Machine and its record                 MACHINE_CHECKS
+21-28     the Machine and its record                 MACHINE_CHECKS
 reserve   identity ↔ Machine, journal                signer.store, atomic
 issue     approve, sign, publish                     signer.authority
 """
@@ -33,6 +33,7 @@ class Check(Generic[Facts]):
 
 
 REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
+    Check(request.facts_belong_together, "the policy is the cluster's, the attestor the signer's"),
     Check(request.cluster_is_not_paused, "the Cluster is not paused"),
     Check(request.requester_may_ask, "the requester is a bootstrap token or a node"),
     Check(request.provider_is_the_signers, "the provider block agrees with the signer name"),
@@ -58,6 +59,7 @@ IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
 )
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
+    Check(machine.machine_is_of_this_cluster, "the Machine is this cluster's"),
     Check(machine.machine_is_not_deleting, "the Machine is not being deleted"),
     Check(machine.machine_is_not_paused, "the Machine is not paused"),
     Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data"),

@@ -69,6 +69,12 @@ def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineV
     return machines[0]
 
 
+def machine_is_of_this_cluster(facts: MachineFacts) -> None:
+    """A Machine of another cluster here would be a defect of ours."""
+    if facts.machine.cluster != facts.cluster.key:
+        raise Deferred(Reason.INTERNAL_ERROR, f"{facts.machine} is not of Cluster {facts.cluster.key}")
+
+
 def machine_is_not_deleting(facts: MachineFacts) -> None:
     """A Machine that is going gets no further certificate."""
     if facts.machine.deleting:
@@ -122,6 +128,12 @@ def node_name_is_free(facts: MachineFacts) -> None:
     if isinstance(facts.recorded_machine, MachineView) and MachineKey.of(facts.recorded_machine) == record.machine:
         if record.machine == MachineKey.of(facts.machine):
             return  # the same Machine under another identity: the reservations decide that
+        if facts.recorded_machine.deleting:
+            raise Deferred(
+                Reason.NODE_NAME_BLOCKED,
+                f"node {facts.node_name} belongs to {record.machine}, which is being deleted",
+                _LOOK_AGAIN,
+            )
         raise Refused(
             Reason.IDENTITY_CONFLICT, f"node {facts.node_name} belongs to {record.machine}, not to {facts.machine}"
         )
@@ -158,7 +170,10 @@ def _require(permitted: bool, name: str, facts: MachineFacts) -> None:
 def _dns_name_is_permitted(dns_name: str, facts: MachineFacts) -> bool:
     if not is_node_name(dns_name) or dns_name.split(".")[0] in _NEVER_DNS_NAMES:
         return False
-    if dns_name == facts.cluster.control_plane_host.lower() or dns_name in facts.addresses_of_others:
+    # A name in status.addresses may be written with its root dot; the request's has none, or it were no node name.
+    if dns_name == facts.cluster.control_plane_host.lower().removesuffix("."):
+        return False
+    if dns_name in facts.addresses_of_others or f"{dns_name}." in facts.addresses_of_others:
         return False
     own = {address.address.lower().removesuffix(".") for address in facts.machine.addresses}
     proven = facts.proven.dns_names if facts.proven is not None else ()

@@ -18,7 +18,6 @@ from attestors.wire.names import (
     BOOTSTRAPPERS_GROUP,
     NODE_USER_PREFIX,
     NODES_GROUP,
-    PROVIDER_ID_OID,
     SUPPORTED_VERSIONS_ANNOTATION,
     Purpose,
 )
@@ -64,6 +63,8 @@ class RequestFacts:
     attestor: AttestorDescription
     insecure_allowed: bool
     """Whether the controller's flag and its list of namespaces both allow the insecure attestor here."""
+    operator_allows: bool
+    """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
     """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
 
@@ -75,6 +76,14 @@ def node_name_of(request: SigningRequest) -> str:
             if attribute.oid == COMMON_NAME:
                 return attribute.value.removeprefix(NODE_USER_PREFIX)
     raise Refused(Reason.INVALID_SUBJECT, "the subject has no common name")
+
+
+def facts_belong_together(facts: RequestFacts) -> None:
+    """The policy is the Cluster's and the attestor the signer's; a defect of ours otherwise."""
+    if facts.policy.cluster != facts.cluster.key:
+        raise Deferred(Reason.INTERNAL_ERROR, f"judged by the policy of Cluster {facts.policy.cluster}")
+    if facts.attestor.provider != facts.request.envelope.signer.provider:
+        raise Deferred(Reason.INTERNAL_ERROR, f"judged by attestor {facts.attestor.provider}")
 
 
 def cluster_is_not_paused(facts: RequestFacts) -> None:
@@ -120,6 +129,11 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
         raise Refused(
             Reason.ATTESTOR_NOT_AUTHORIZED,
             f"NodeAttestationPolicy {facts.cluster.key} does not authorize attestor {provider}",
+        )
+    if not facts.operator_allows:
+        raise Refused(
+            Reason.ATTESTOR_NOT_AUTHORIZED,
+            f"this controller does not allow attestor {provider} in namespace {facts.cluster.key.namespace}",
         )
     if facts.attestor.security is Security.INSECURE and not facts.insecure_allowed:
         raise Refused(
@@ -194,7 +208,7 @@ def extensions_are_harmless(facts: RequestFacts) -> None:
     for extension in request.extensions:
         if extension.oid in AUTHORITY_EXTENSIONS:
             raise Refused(Reason.FORBIDDEN_EXTENSION, f"extension {extension.oid} is for authorities only")
-        if extension.critical and extension.oid not in KNOWN_EXTENSIONS | {PROVIDER_ID_OID}:
+        if extension.critical and extension.oid not in KNOWN_EXTENSIONS | {request.provider_id_oid}:
             raise Refused(Reason.FORBIDDEN_EXTENSION, f"critical extension {extension.oid} is unknown")
 
 
@@ -250,17 +264,24 @@ def claimed_provider_id(request: SigningRequest) -> str:
     Raises:
         Refused: there is none, or it is not a provider ID.
     """
-    value = request.certificate_request.provider_id
-    if not value:
-        raise Refused(Reason.INVALID_PROVIDER_ID, f"the request has no provider-ID extension ({PROVIDER_ID_OID})")
+    certificate_request = request.certificate_request
+    if not certificate_request.provider_id:
+        raise Refused(
+            Reason.INVALID_PROVIDER_ID,
+            f"the request has no provider-ID extension ({certificate_request.provider_id_oid})",
+        )
     try:
-        return provider_id_format.decode(value)
+        return provider_id_format.decode(certificate_request.provider_id)
     except InvalidProviderID as error:
         raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {error}") from error
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
     """The CA that the node believes in is one whose key we hold, or one that such a CA chains to."""
+    if not facts.ca_cert_hashes:
+        raise Deferred(
+            Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, f"no CA of Cluster {facts.cluster.key} is known here yet"
+        )
     if facts.request.evidence.cluster.text not in facts.ca_cert_hashes:
         raise Refused(
             Reason.CLUSTER_MISMATCH,

@@ -44,6 +44,13 @@ trap 'rm -rf "$work"' EXIT
     cd "$work"
     apt-get "${apt_options[@]}" source --download-only kubernetes
     dpkg-source -x kubernetes_*.dsc tree
+    # 1.20 vendors reflect2 1.0.1, which since Go 1.18 crashes the API server at the first custom resource (map
+    # iteration in json-iterator). Debian's package of reflect2 is new enough; the API did not change.
+    apt-get download golang-github-modern-go-reflect2-dev
+    dpkg-deb -x golang-github-modern-go-reflect2-dev_*.deb reflect2
+    rm tree/vendor/github.com/modern-go/reflect2/*
+    find reflect2/usr/share/gocode/src/github.com/modern-go/reflect2 -maxdepth 1 -type f ! -name '*_test.go' \
+        -exec cp -t tree/vendor/github.com/modern-go/reflect2 {} +
     mkdir -p tree/.go/src/k8s.io
     ln -s "$work/tree" tree/.go/src/k8s.io/kubernetes
     cd tree/.go/src/k8s.io/kubernetes

@@ -1,0 +1,1 @@
+"""The node's half: the kubelet's exec credential plugin. Standard library and ``cryptography`` only."""

@@ -1,0 +1,37 @@
+"""The certificate authority of a workload cluster: read it, plan a certificate, issue it.
+
+Pure and synchronous: no clock, no network, no Kubernetes. ``now`` and the Secret's bytes come in, PEM goes out.
+"""
+
+from __future__ import annotations
+
+from signer.authority.certificate_authority import Authority, CertificateAuthority, load_certificate_authority
+from signer.authority.duration import Validity, certificate_validity, new_serial_number
+from signer.authority.errors import (
+    AuthorityError,
+    CertificateAuthorityUnavailable,
+    CertificateAuthorityUnavailableReason,
+    IssuanceRefused,
+    IssuanceRefusedReason,
+)
+from signer.authority.issuance import CertificateUsage, IssuanceRequest, NodePublicKey, issue
+from signer.authority.lenient_certificate import CACertificate
+
+__all__ = [
+    "load_certificate_authority",
+    "CertificateAuthority",
+    "CACertificate",
+    "Authority",
+    "certificate_validity",
+    "Validity",
+    "new_serial_number",
+    "IssuanceRequest",
+    "CertificateUsage",
+    "NodePublicKey",
+    "issue",
+    "AuthorityError",
+    "CertificateAuthorityUnavailable",
+    "CertificateAuthorityUnavailableReason",
+    "IssuanceRefused",
+    "IssuanceRefusedReason",
+]

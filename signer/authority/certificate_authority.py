@@ -1,0 +1,218 @@
+"""The certificate authority of one workload cluster, read from the Secret ``<cluster>-ca``.
+
+What the Secret holds (Cluster API ``util/secret``): ``tls.crt``, whose first PEM block is the CA that signs, and
+``tls.key``, its private key. Blocks after the first belong to a CA of the operator's own: the issuers of an
+intermediate. They are candidates only. Whoever may write the Secret could list any CA there, so a candidate counts
+solely when the signing CA was issued by it, directly or through others that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
+from signer.authority.lenient_certificate import (
+    CACertificate,
+    CertificateUnreadable,
+    NotIssuedBy,
+    parse_ca_certificate,
+)
+from signer.authority.pem import PemError, read_blocks
+from signer.authority.private_key import (
+    AuthorityPrivateKey,
+    read_private_key,
+    require_supported_public_key,
+    signs_slowly,
+)
+
+__all__ = ["Authority", "CertificateAuthority", "load_certificate_authority"]
+
+_Reason = CertificateAuthorityUnavailableReason
+_MAXIMUM_CERTIFICATE_BYTES = 64 * 1024
+_MAXIMUM_CERTIFICATES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateAuthority:
+    """One CA whose private key is held. Made by `load_certificate_authority`, which does all checks."""
+
+    certificate: CACertificate
+    private_key: AuthorityPrivateKey = field(repr=False, compare=False)
+    trusted: tuple[CACertificate, ...] = ()
+    """The CAs that came with this one and that it provably chains to, nearest first. Other CAs of the Secret are not
+    here."""
+
+    @property
+    def ca_certificate_hashes(self) -> frozenset[str]:
+        """The discovery hashes (``sha256:<64 lower-case hex>``) by which evidence may name this cluster."""
+        return frozenset(certificate.public_key_hash for certificate in (self.certificate, *self.trusted))
+
+    @property
+    def is_slow_to_sign(self) -> bool:
+        """Whether to sign in a thread (more than about a millisecond of CPU)."""
+        return signs_slowly(self.private_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """All CAs of one workload cluster whose private keys are held: one, or two while CAs are being rotated.
+
+    ``signing`` issues every new certificate; ``others`` are trusted, and name the cluster as well, but do not sign.
+    """
+
+    signing: CertificateAuthority
+    others: tuple[CertificateAuthority, ...] = ()
+
+    @property
+    def ca_certificate_hashes(self) -> frozenset[str]:
+        """Every discovery hash by which evidence may name this cluster."""
+        return self.signing.ca_certificate_hashes.union(*(other.ca_certificate_hashes for other in self.others))
+
+    @property
+    def is_slow_to_sign(self) -> bool:
+        """Whether `signer.authority.issue` belongs in a thread."""
+        return self.signing.is_slow_to_sign
+
+
+def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
+    """Read and check a cluster's CA. Takes CPU (up to 0.2 s for RSA-4096): keep the value while the Secret is the same.
+
+    A value that is kept can expire: `signer.authority.certificate_validity` looks at that each time.
+
+    Args:
+        secret_data: the Secret's ``data``, base64 decoded. Other keys than ``tls.crt`` and ``tls.key`` are ignored.
+        now: aware.
+
+    Raises:
+        CertificateAuthorityUnavailable: whatever stands there is not a CA that can sign now.
+    """
+    certificates = _read_certificates(secret_data.get("tls.crt"))
+    certificate, candidates = certificates[0], certificates[1:]
+    _require_authority(certificate)
+    require_supported_public_key(certificate.public_key, "tls.crt")
+    _require_valid(certificate, now)
+    private_key = read_private_key(secret_data.get("tls.key"))
+    _require_match(certificate, private_key)
+    return CertificateAuthority(
+        certificate=certificate, private_key=private_key, trusted=_chain(certificate, candidates, now)
+    )
+
+
+def _read_certificates(text: bytes | None) -> list[CACertificate]:
+    if text is None or not text.strip():
+        raise CertificateAuthorityUnavailable(
+            _Reason.CERTIFICATE_MISSING, "tls.crt is missing or empty; put the cluster's CA certificate there"
+        )
+    try:
+        blocks = read_blocks(text, maximum_bytes=_MAXIMUM_CERTIFICATE_BYTES, maximum_blocks=_MAXIMUM_CERTIFICATES)
+    except PemError as error:
+        raise CertificateAuthorityUnavailable(
+            _Reason.INVALID, f"tls.crt {error}; it must hold the CA certificate in PEM, then at most its issuers"
+        ) from None
+    certificates: list[CACertificate] = []
+    for position, block in enumerate(blocks, start=1):
+        if block.label != "CERTIFICATE":
+            raise CertificateAuthorityUnavailable(
+                _Reason.INVALID, f"PEM block {position} of tls.crt is not a CERTIFICATE; remove or convert it"
+            )
+        try:
+            certificates.append(parse_ca_certificate(block.content))
+        except CertificateUnreadable as error:
+            raise CertificateAuthorityUnavailable(
+                _Reason.INVALID, f"certificate {position} of tls.crt {error}; replace or remove it"
+            ) from None
+    return certificates
+
+
+def _require_authority(certificate: CACertificate) -> None:
+    if not certificate.may_sign_certificates:
+        raise CertificateAuthorityUnavailable(
+            _Reason.NOT_AN_AUTHORITY,
+            "the first certificate of tls.crt may not sign certificates (it needs basicConstraints CA:TRUE, and "
+            "keyCertSign where it has a key usage); put the CA first, its issuers after it",
+        )
+    if any(
+        extension.critical and isinstance(extension.value, x509.UnrecognizedExtension)
+        for extension in certificate.extensions
+    ):
+        raise CertificateAuthorityUnavailable(
+            _Reason.INVALID,
+            "the first certificate of tls.crt has a critical extension that is not known; no API server would accept "
+            "what it signs (RFC 5280 4.2): use another CA",
+        )
+
+
+def _require_valid(certificate: CACertificate, now: datetime) -> None:
+    if now < certificate.not_before:
+        raise CertificateAuthorityUnavailable(
+            _Reason.NOT_YET_VALID,
+            f"the CA in tls.crt is valid only from {certificate.not_before.isoformat()}; check the clocks",
+        )
+    if now >= certificate.not_after:
+        raise CertificateAuthorityUnavailable(
+            _Reason.EXPIRED,
+            f"the CA in tls.crt expired at {certificate.not_after.isoformat()}; rotate the cluster's CA",
+        )
+
+
+def _require_match(certificate: CACertificate, private_key: AuthorityPrivateKey) -> None:
+    public_key = private_key.public_key()
+    if certificate.public_key != public_key:
+        raise CertificateAuthorityUnavailable(
+            _Reason.KEY_MISMATCH,
+            "tls.key is not the private key of the first certificate in tls.crt; put the signing CA first, or the "
+            "right key beside it",
+        )
+    if certificate.subject_public_key_info != public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
+        # The same key, bound to RSASSA-PSS (RFC 4055 1.2) or with a compressed point: our plain signatures would not
+        # verify, or the discovery hash would differ between programs.
+        raise CertificateAuthorityUnavailable(
+            _Reason.KEY_UNSUPPORTED,
+            "the first certificate of tls.crt has its public key in an uncommon encoding (RSASSA-PSS, compressed "
+            "point); issue it with the plain one",
+        )
+
+
+def _chain(certificate: CACertificate, candidates: list[CACertificate], now: datetime) -> tuple[CACertificate, ...]:
+    """The candidates that ``certificate`` chains to, breadth first, so that each is met at its least depth."""
+    chain: list[CACertificate] = []
+    remaining = [candidate for candidate in candidates if candidate.der != certificate.der]
+    level, depth = [certificate], 0
+    while level:
+        depth += 1
+        issuers = [candidate for candidate in remaining if _issued_any(candidate, level, depth, now)]
+        chain += issuers
+        remaining = [candidate for candidate in remaining if candidate not in issuers]
+        level = issuers
+    return tuple(chain)
+
+
+def _issued_any(candidate: CACertificate, level: list[CACertificate], depth: int, now: datetime) -> bool:
+    """Whether the candidate is a CA, valid, of a sound key, that issued one of ``level``, ``depth`` CAs above a leaf.
+
+    Path length counts every CA below, self-issued ones too, as Go's crypto/x509 does: a cluster whose nodes trust a CA
+    that their own verifier cannot build a path to does not exist.
+    """
+    constraints = candidate.basic_constraints
+    if constraints is None or not candidate.may_sign_certificates:
+        return False
+    if constraints.path_length is not None and constraints.path_length < depth:
+        return False
+    if not candidate.not_before <= now < candidate.not_after:
+        return False
+    try:
+        require_supported_public_key(candidate.public_key, "tls.crt")
+    except CertificateAuthorityUnavailable:
+        return False
+    for certificate in level:
+        try:
+            certificate.require_directly_issued_by(candidate)
+        except NotIssuedBy:
+            continue
+        return True
+    return False

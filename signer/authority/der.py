@@ -1,0 +1,183 @@
+"""As much of DER (ITU-T X.690) as reading a certificate's outline and writing a to-be-signed certificate takes.
+
+`cryptography` does the parsing and encoding of everything that has content of its own (names, keys, extensions). This
+module exists for what it has no interface for: a certificate's exact bytes field by field, and a common name longer
+than 64 characters (see `signer.authority.issuance`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = [
+    "DerError",
+    "Element",
+    "Tag",
+    "bit_string",
+    "context_constructed",
+    "encode",
+    "integer",
+    "object_identifier",
+    "octet_string",
+    "read_elements",
+    "read_single",
+    "sequence",
+    "set_of_one",
+    "time",
+    "utf8_string",
+]
+
+
+class DerError(ValueError):
+    """The bytes are not the DER that was expected here."""
+
+
+class Tag:
+    """Identifier octets of the universal types in use (X.690 8.1.2)."""
+
+    BOOLEAN: Final = 0x01
+    INTEGER: Final = 0x02
+    BIT_STRING: Final = 0x03
+    OCTET_STRING: Final = 0x04
+    OBJECT_IDENTIFIER: Final = 0x06
+    UTF8_STRING: Final = 0x0C
+    UTC_TIME: Final = 0x17
+    GENERALIZED_TIME: Final = 0x18
+    SEQUENCE: Final = 0x30
+    SET: Final = 0x31
+
+
+_HIGH_TAG_NUMBER = 0x1F
+_LONG_LENGTH = 0x80
+_MAXIMUM_LENGTH_OCTETS = 3
+"""16 MiB; every caller bounds its input far lower."""
+_FIRST_GENERALIZED_TIME_YEAR = 2050
+"""RFC 5280 4.1.2.5: UTCTime through 2049, GeneralizedTime from 2050 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One tag, length, value."""
+
+    tag: int
+    """Identifier octet."""
+    content: bytes
+    encoded: bytes
+    """Tag, length and content, as they stood in the input."""
+
+
+def read_elements(data: bytes) -> tuple[Element, ...]:
+    """The elements that fill ``data`` from end to end.
+
+    Raises:
+        DerError: cut short, indefinite or non-minimal length, or a multi-octet tag.
+    """
+    elements: list[Element] = []
+    position = 0
+    while position < len(data):
+        element = _read_element(data, position)
+        elements.append(element)
+        position += len(element.encoded)
+    return tuple(elements)
+
+
+def read_single(data: bytes, tag: int) -> Element:
+    """The one element with this tag that fills ``data``; trailing bytes are an error.
+
+    Raises:
+        DerError: another tag, more or less than one element, or not DER.
+    """
+    element = _read_element(data, 0)
+    if element.tag != tag or len(element.encoded) != len(data):
+        raise DerError("not exactly one element of the expected type")
+    return element
+
+
+def _read_element(data: bytes, start: int) -> Element:
+    if len(data) - start < 2:
+        raise DerError("cut short")
+    tag = data[start]
+    if tag & _HIGH_TAG_NUMBER == _HIGH_TAG_NUMBER:
+        raise DerError("multi-octet tag")
+    length = data[start + 1]
+    content_start = start + 2
+    if length >= _LONG_LENGTH:
+        octets = length - _LONG_LENGTH
+        if not 1 <= octets <= _MAXIMUM_LENGTH_OCTETS:
+            raise DerError("indefinite or excessive length")
+        length_octets = data[content_start : content_start + octets]
+        content_start += octets
+        length = int.from_bytes(length_octets, "big")
+        if len(length_octets) != octets or length_octets[0] == 0 or length < _LONG_LENGTH:
+            raise DerError("length cut short or not minimal")
+    end = content_start + length
+    if end > len(data):
+        raise DerError("cut short")
+    return Element(tag=tag, content=data[content_start:end], encoded=data[start:end])
+
+
+def encode(tag: int, content: bytes) -> bytes:
+    """Tag, minimal definite length, content."""
+    length = len(content)
+    if length < _LONG_LENGTH:
+        return bytes((tag, length)) + content
+    length_octets = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes((tag, _LONG_LENGTH | len(length_octets))) + length_octets + content
+
+
+def sequence(*elements: bytes) -> bytes:
+    """SEQUENCE of elements that are encoded already."""
+    return encode(Tag.SEQUENCE, b"".join(elements))
+
+
+def set_of_one(element: bytes) -> bytes:
+    """SET OF with one element, so that DER's ordering of sets does not come up."""
+    return encode(Tag.SET, element)
+
+
+def context_constructed(number: int, element: bytes) -> bytes:
+    """``[number] EXPLICIT``."""
+    return encode(0xA0 | number, element)
+
+
+def integer(value: int) -> bytes:
+    """INTEGER, shortest two's complement."""
+    magnitude = value if value >= 0 else ~value
+    return encode(Tag.INTEGER, value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True))
+
+
+def bit_string(content: bytes) -> bytes:
+    """BIT STRING of whole octets."""
+    return encode(Tag.BIT_STRING, b"\x00" + content)
+
+
+def octet_string(content: bytes) -> bytes:
+    """OCTET STRING."""
+    return encode(Tag.OCTET_STRING, content)
+
+
+def utf8_string(text: str) -> bytes:
+    """UTF8String."""
+    return encode(Tag.UTF8_STRING, text.encode("utf-8"))
+
+
+def object_identifier(dotted: str) -> bytes:
+    """OBJECT IDENTIFIER from its dotted form (X.690 8.19)."""
+    first, second, *rest = (int(arc) for arc in dotted.split("."))
+    content = bytearray()
+    for arc in (first * 40 + second, *rest):
+        groups = [arc & 0x7F]
+        while arc := arc >> 7:
+            groups.append(0x80 | arc & 0x7F)
+        content += bytes(reversed(groups))
+    return encode(Tag.OBJECT_IDENTIFIER, bytes(content))
+
+
+def time(moment: datetime) -> bytes:
+    """``Time`` of RFC 5280 4.1.2.5. ``moment`` is aware and has no fraction of a second."""
+    utc = moment.astimezone(UTC)
+    if utc.year >= _FIRST_GENERALIZED_TIME_YEAR:
+        return encode(Tag.GENERALIZED_TIME, f"{utc:%Y%m%d%H%M%S}Z".encode("ascii"))
+    return encode(Tag.UTC_TIME, f"{utc:%y%m%d%H%M%S}Z".encode("ascii"))

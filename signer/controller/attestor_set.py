@@ -1,0 +1,87 @@
+"""The attestors of one cluster: loaded when its policy authorizes them, with the operator's and its own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings
+from attestors.registry import AttestorUnavailable, Registry
+from signer.controller.configuration import Configuration
+from signer.model.decision import Deferred
+from signer.model.policy import Policy
+from signer.model.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyAttestor:
+    """An attestor that can be asked."""
+
+    description: AttestorDescription
+    controller_half: ControllerHalf
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenAttestor:
+    """An authorized attestor that cannot be asked, and why."""
+
+    provider: str
+    message: str
+
+
+class AttestorSet:
+    """The attestors of one cluster under one version of its policy; made anew when the policy changes."""
+
+    def __init__(self, policy: Policy, configuration: Configuration, registry: Registry) -> None:
+        self.policy = policy
+        self._configuration = configuration
+        self._registry = registry
+        self._ready: dict[str, ReadyAttestor | BrokenAttestor] = {}
+
+    def description(self, provider: str) -> AttestorDescription:
+        """What the attestor says of itself.
+
+        Raises:
+            Deferred: it cannot be loaded.
+        """
+        try:
+            return self._registry.load(provider).description
+        except AttestorUnavailable as error:
+            raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
+
+    def ready(self, provider: str) -> ReadyAttestor:
+        """An authorized attestor, to be asked.
+
+        Raises:
+            Deferred: its libraries are missing or its settings wrong.
+        """
+        if provider not in self._ready:
+            self._ready[provider] = self._prepare(provider)
+        attestor = self._ready[provider]
+        if isinstance(attestor, BrokenAttestor):
+            raise Deferred(Reason.ATTESTOR_UNAVAILABLE, attestor.message)
+        return attestor
+
+    def broken(self) -> tuple[BrokenAttestor, ...]:
+        """All authorized attestors that cannot be asked, for the policy's conditions."""
+        found = []
+        for authorized in self.policy.authorized_attestors:
+            try:
+                self.ready(authorized.provider)
+            except Deferred as error:
+                found.append(BrokenAttestor(authorized.provider, error.defer.message))
+        return tuple(found)
+
+    def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
+        settings = AttestorSettings(
+            operator=self._configuration.attestor(provider).settings,
+            policy=self.policy.authorized(provider).settings,
+        )
+        try:
+            attestor = self._registry.load(provider)
+            return ReadyAttestor(attestor.description, attestor.controller_half(settings))
+        except ImportError as error:
+            return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))
+        except AttestorUnavailable as error:
+            return BrokenAttestor(provider, str(error))
+        except InvalidSettings as error:
+            return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")

@@ -1,0 +1,124 @@
+"""Where a cluster's CA comes from: Secret ``<cluster>-ca``, read by name and kept while it stays the same.
+
+Secrets are not watched: that right would show the controller every Secret of the management cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from signer.authority import Authority, CertificateAuthorityUnavailable, load_certificate_authority
+from signer.kube.client import JsonObject
+from signer.kube.errors import ApiError, NotFound
+from signer.kube.resources import SECRETS
+from signer.model.cluster import ClusterKey
+
+KEPT_SECONDS: Final = 60.0
+"""How long a CA is used without looking whether its Secret has changed."""
+FAILURE_KEPT_SECONDS: Final = 5.0
+
+
+class AuthorityUnavailable(Exception):
+    """There is no CA to sign with now; ``reason`` is stable, the message says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SecretCalls(Protocol):
+    """The one call that is used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+
+@dataclass(slots=True)
+class _Kept:
+    read_at: float
+    resource_version: str
+    answer: Authority | AuthorityUnavailable
+
+
+class AuthoritySource:
+    """The CA of one workload cluster."""
+
+    def __init__(
+        self,
+        client: SecretCalls,
+        cluster: ClusterKey,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._path = SECRETS.object(f"{cluster.name}-ca", cluster.namespace)
+        self._name = f"Secret {cluster.namespace}/{cluster.name}-ca"
+        self._now = now
+        self._monotonic = monotonic
+        self._kept: _Kept | None = None
+
+    async def authority(self) -> Authority:
+        """The CA to sign with.
+
+        Raises:
+            AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept.
+        """
+        kept = self._kept
+        if kept is None or self._monotonic() - kept.read_at > _kept_seconds(kept):
+            kept = self._kept = await self._read(kept)
+        if isinstance(kept.answer, AuthorityUnavailable):
+            raise AuthorityUnavailable(kept.answer.reason, str(kept.answer))
+        return kept.answer
+
+    async def _read(self, before: _Kept | None) -> _Kept:
+        read_at = self._monotonic()
+        try:
+            secret = await self._client.get(self._path)
+        except NotFound:
+            missing = AuthorityUnavailable("CertificateAuthorityMissing", f"{self._name} does not exist")
+            return _Kept(read_at, "", missing)
+        except ApiError as error:
+            if before is not None and isinstance(before.answer, Authority):
+                return _Kept(read_at, before.resource_version, before.answer)
+            return _Kept(read_at, "", AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}"))
+        version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
+        if before is not None and version == before.resource_version and isinstance(before.answer, Authority):
+            return _Kept(read_at, version, before.answer)
+        return _Kept(read_at, version, self._load(secret))
+
+    def _load(self, secret: JsonObject) -> Authority | AuthorityUnavailable:
+        try:
+            data = decode_secret(secret)
+            return Authority(load_certificate_authority(data, now=self._now()))
+        except CertificateAuthorityUnavailable as error:
+            return AuthorityUnavailable(str(error.reason), f"{self._name}: {error}")
+        except UnreadableSecret as error:
+            return AuthorityUnavailable("CertificateAuthorityInvalid", f"{self._name}: {error}")
+
+
+class UnreadableSecret(ValueError):
+    """``data`` of a Secret is not what an API server stores."""
+
+
+def decode_secret(secret: Mapping[str, Any]) -> dict[str, bytes]:
+    """``data`` of a Secret, decoded.
+
+    Raises:
+        UnreadableSecret: not a map of base64 texts.
+    """
+    data = secret.get("data") or {}
+    try:
+        return {str(key): base64.b64decode(value, validate=True) for key, value in data.items()}
+    except (AttributeError, TypeError, binascii.Error, ValueError) as error:
+        raise UnreadableSecret("data is not a map of base64 texts") from error
+
+
+def _kept_seconds(kept: _Kept) -> float:
+    return KEPT_SECONDS if isinstance(kept.answer, Authority) else FAILURE_KEPT_SECONDS

@@ -1,0 +1,104 @@
+"""The controller's own configuration: what the operator, and no tenant, decides.
+
+Flags, and a YAML file for what does not fit into flags. A tenant's policy only chooses among what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+
+ALL_NAMESPACES: Final = "*"
+DEFAULT_WORKERS: Final = 8
+
+
+class InvalidConfiguration(ValueError):
+    """The configuration cannot be followed; the message names the file's field or the flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAttestor:
+    """What the operator allows and sets for one attestor."""
+
+    namespaces: frozenset[str] = frozenset({ALL_NAMESPACES})
+    """Namespaces whose policies may authorize it; ``*`` for all."""
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """May hold secrets: never logged."""
+
+    def allows(self, namespace: str) -> bool:
+        """Whether policies in that namespace may authorize it."""
+        return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything that ``run`` needs to know."""
+
+    namespace: str
+    """The controller's own namespace, where IdentityReservations live."""
+    watch_namespace: str | None = None
+    """Only this namespace's Clusters, or all (None)."""
+    insecure_enabled: bool = False
+    insecure_namespaces: frozenset[str] = frozenset()
+    attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
+    """By provider name. One that is not here is allowed everywhere, without operator settings; ``insecure`` never."""
+    workers_per_cluster: int = DEFAULT_WORKERS
+    provider_id_oid: str = PROVIDER_ID_OID
+
+    def attestor(self, provider: str) -> OperatorAttestor:
+        """What the operator set for that attestor."""
+        return self.attestors.get(provider, OperatorAttestor())
+
+    def insecure_allowed(self, namespace: str) -> bool:
+        """Two of the three opt-ins of the insecure attestor; the cluster's policy is the third."""
+        return self.insecure_enabled and namespace in self.insecure_namespaces
+
+
+def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
+    """Read the configuration file::
+
+        attestors:
+          tpm:
+            namespaces: [team-a, team-b]
+            settings: {endorsementAuthorities: /etc/node-attestation/endorsement}
+
+    Raises:
+        InvalidConfiguration: it cannot be read, or a field is wrong.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(f"--config: {path}: {type(error).__name__}") from error
+    except yaml.YAMLError as error:
+        raise InvalidConfiguration(f"--config: {path} is not YAML") from error
+    if not isinstance(document, Mapping) or set(document) - {"attestors"}:
+        raise InvalidConfiguration(f"--config: {path}: the one top-level field is attestors")
+    entries = document.get("attestors") or {}
+    if not isinstance(entries, Mapping):
+        raise InvalidConfiguration(f"--config: {path}: attestors must map provider names to their settings")
+    return {
+        str(provider): _attestor(f"{path}: attestors.{provider}", provider, entry)
+        for provider, entry in entries.items()
+    }
+
+
+def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
+    try:
+        check_provider_name(str(provider))
+    except InvalidProviderName as error:
+        raise InvalidConfiguration(f"--config: {path}: {error}") from error
+    if not isinstance(entry, Mapping) or set(entry) - {"namespaces", "settings"}:
+        raise InvalidConfiguration(f"--config: {path} has the fields namespaces and settings")
+    namespaces = entry.get("namespaces", [ALL_NAMESPACES])
+    settings = entry.get("settings") or {}
+    if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
+        raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")
+    if not isinstance(settings, Mapping):
+        raise InvalidConfiguration(f"--config: {path}.settings must be an object")
+    return OperatorAttestor(frozenset(namespaces), settings)

@@ -1,0 +1,106 @@
+"""Which workload clusters are served: every Cluster with a NodeAttestationPolicy of its name. No other is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from random import SystemRandom
+from typing import Final, Protocol
+
+from signer.kube.backoff import Backoff
+from signer.model.cluster import ClusterKey
+from signer.store.inventory import Inventory, ProviderIDs
+
+_LOG = logging.getLogger(__name__)
+_RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
+
+
+class ServedCluster(Protocol):
+    """What the fleet needs of a workload cluster."""
+
+    async def run(self) -> None:
+        """Serve until cancelled or stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what is under way."""
+        ...
+
+    def wake(self, provider_ids: ProviderIDs) -> None:
+        """Something changed."""
+        ...
+
+
+class Fleet:
+    """Starts, wakes, stops and restarts the tasks of workload clusters as the inventory changes."""
+
+    def __init__(self, inventory: Inventory, start: Callable[[ClusterKey], ServedCluster]) -> None:
+        self._inventory = inventory
+        self._start = start
+        self._served: dict[ClusterKey, ServedCluster] = {}
+        self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        inventory.on_change(self._on_change)
+
+    @property
+    def served(self) -> frozenset[ClusterKey]:
+        """The clusters that have a task now."""
+        return frozenset(self._tasks)
+
+    async def run(self) -> None:
+        """Follow the inventory until cancelled; then every cluster's task is cancelled too."""
+        try:
+            while True:
+                self._changed.clear()
+                self._follow()
+                await self._changed.wait()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Let every cluster finish what it has in hand, within ``timeout_seconds``."""
+        for cluster in self._served.values():
+            cluster.stop()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
+
+    def _on_change(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._changed.set()
+        served = self._served.get(cluster)
+        if served is not None:
+            served.wake(provider_ids)
+
+    def _follow(self) -> None:
+        policies = self._inventory.policies
+        wanted = {
+            cluster.key
+            for cluster in self._inventory.clusters.values()
+            if not cluster.deleting and policies.get(cluster.key.namespace, cluster.key.name) is not None
+        }
+        for key in wanted - self._tasks.keys():
+            _LOG.info("serving cluster", extra={"cluster": str(key)})
+            self._tasks[key] = asyncio.create_task(self._supervise(key), name=f"cluster {key}")
+        for key in self._tasks.keys() - wanted:
+            _LOG.info("no longer serving cluster", extra={"cluster": str(key)})
+            self._tasks.pop(key).cancel()
+            self._served.pop(key, None)
+
+    async def _supervise(self, key: ClusterKey) -> None:
+        """Run one cluster; a fault of its task is logged and the task started anew, the others unaffected."""
+        attempt = 0
+        while True:
+            cluster = self._served[key] = self._start(key)
+            try:
+                await cluster.run()
+            except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops another's task
+                _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
+                await asyncio.sleep(_RESTART.delay(attempt, SystemRandom()))
+                attempt += 1
+            else:
+                with contextlib.suppress(KeyError):
+                    del self._served[key]
+                return

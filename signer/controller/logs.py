@@ -1,0 +1,61 @@
+"""Structured logs: one JSON object a line, or plain lines for a person at a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure_logging(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Send all logs to ``stream`` (standard error)."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JSONFormatter() if as_json else PlainFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+
+
+class JSONFormatter(logging.Formatter):
+    """``{"time": …, "level": …, "message": …, field: …}``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; fields are what ``extra`` held."""
+        document: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            document["exception"] = describe_exception(record.exc_info[1])
+        return json.dumps(document, default=str)
+
+
+class PlainFormatter(logging.Formatter):
+    """``12:00:00 INFO message key=value``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items())
+        text = f"{moment} {record.levelname:7} {record.getMessage()} {fields}".rstrip()
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            text += f" exception={describe_exception(record.exc_info[1])}"
+        return text
+
+
+def describe_exception(error: BaseException) -> list[str]:
+    """Type and places, innermost last, without the message: it may quote evidence or a secret."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [type(error).__name__, *(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames[-8:])]
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD and not key.startswith("_")}

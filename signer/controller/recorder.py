@@ -1,0 +1,138 @@
+"""Events in the management cluster, so that ``kubectl describe machine`` says why its node did not join.
+
+Best effort and off the hot path: a bounded queue, one writer, repeats counted instead of written. What is lost under
+load is an Event, never a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from signer.kube.client import JsonObject
+from signer.kube.errors import ApiError
+from signer.kube.resources import EVENTS
+from signer.model.record import format_time
+
+_LOG = logging.getLogger(__name__)
+_QUEUE: Final = 256
+_REMEMBERED: Final = 4096
+REPEAT_SECONDS: Final = 300.0
+"""The same Event about the same object is written again at most this often, with its count."""
+COMPONENT: Final = "node-attestation-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One thing that happened; equal ones are repeats."""
+
+    subject: Subject
+    type: str
+    """``Normal`` or ``Warning``."""
+    reason: str
+    message: str
+
+
+class EventCalls(Protocol):
+    """The call that is used of :class:`~signer.kube.client.Client`."""
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+@dataclass(slots=True)
+class _Remembered:
+    first: datetime
+    written_at: float
+    count: int
+
+
+class Recorder:
+    """Takes Events and writes them when there is time."""
+
+    def __init__(
+        self, client: EventCalls, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+    ) -> None:
+        self._client = client
+        self._now = now
+        self._monotonic = monotonic
+        self._identity = identity
+        self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
+        self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
+        self.dropped = 0
+
+    def record(self, occurrence: Occurrence) -> None:
+        """Remember that it happened; never waits and never raises."""
+        try:
+            self._queue.put_nowait(occurrence)
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> None:
+        """Write Events until cancelled."""
+        while True:
+            await self._write(await self._queue.get())
+
+    async def flush(self) -> None:
+        """Write what is queued, for a shutdown that drains."""
+        while not self._queue.empty():
+            await self._write(self._queue.get_nowait())
+
+    async def _write(self, occurrence: Occurrence) -> None:
+        remembered = self._remembered.get(occurrence)
+        if remembered is None:
+            remembered = _Remembered(self._now(), float("-inf"), 0)
+            self._remembered[occurrence] = remembered
+            if len(self._remembered) > _REMEMBERED:
+                self._remembered.popitem(last=False)
+        remembered.count += 1
+        if self._monotonic() - remembered.written_at < REPEAT_SECONDS:
+            return
+        remembered.written_at = self._monotonic()
+        subject = occurrence.subject
+        try:
+            await self._client.create(EVENTS.collection(subject.namespace), self._manifest(occurrence, remembered))
+        except ApiError as error:
+            _LOG.info("cannot write an Event", extra={"object": subject.name, "error": str(error)})
+
+    def _manifest(self, occurrence: Occurrence, remembered: _Remembered) -> JsonObject:
+        subject = occurrence.subject
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{subject.name[:200]}.{uuid.uuid4().hex[:16]}", "namespace": subject.namespace},
+            "involvedObject": {
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "uid": subject.uid,
+            },
+            "type": occurrence.type,
+            "reason": occurrence.reason,
+            "message": occurrence.message,
+            "firstTimestamp": format_time(remembered.first),
+            "lastTimestamp": format_time(self._now()),
+            "count": remembered.count,
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._identity,
+        }

@@ -1,0 +1,107 @@
+"""Puts the pieces together and runs them: the controller as one coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from attestors.registry import Registry
+from signer.controller.configuration import Configuration
+from signer.controller.fleet import Fleet
+from signer.controller.metrics import Metrics
+from signer.controller.recorder import Recorder
+from signer.controller.surroundings import Surroundings
+from signer.controller.workload_cluster import WorkloadCluster
+from signer.kube.client import Client, TokenSource
+from signer.kube.connection import ClusterConnection
+from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.records import Records
+from signer.store.reservations import Reservations
+
+_LOG = logging.getLogger(__name__)
+DRAIN_SECONDS: Final = 8.0
+"""Below Cluster API's usual terminationGracePeriodSeconds of 10."""
+_MANAGEMENT_CONNECTIONS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """How a controller runs, beside its configuration."""
+
+    registry: Registry = field(default_factory=Registry)
+    metrics: Metrics = field(default_factory=Metrics)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    monotonic: Callable[[], float] = time.monotonic
+
+
+async def run_controller(
+    connection: ClusterConnection,
+    configuration: Configuration,
+    *,
+    stop: asyncio.Event,
+    token_source: TokenSource | None = None,
+    options: ControllerOptions | None = None,
+    started: Callable[[], None] = lambda: None,
+) -> None:
+    """Run until ``stop`` is set, then finish what is under way.
+
+    ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made.
+
+    Raises:
+        ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
+    """
+    options = options if options is not None else ControllerOptions()
+    async with Client(connection, token_source=token_source, connection_limit=_MANAGEMENT_CONNECTIONS) as client:
+        inventory = Inventory(
+            await discover_cluster_api(client),
+            own_namespace=configuration.namespace,
+            watch_namespace=configuration.watch_namespace,
+        )
+        recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
+        surroundings = Surroundings(
+            management=client,
+            configuration=configuration,
+            registry=options.registry,
+            inventory=inventory,
+            reservations=Reservations(client, inventory),
+            records=Records(client, inventory),
+            recorder=recorder,
+            metrics=options.metrics,
+            now=options.now,
+            monotonic=options.monotonic,
+        )
+        fleet = Fleet(inventory, lambda key: WorkloadCluster(key, surroundings))
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(inventory.run(client), name="inventory"),
+                tasks.create_task(recorder.run(), name="events"),
+            ]
+            try:
+                if await _filled_or_stopped(inventory, stop):
+                    running.append(tasks.create_task(fleet.run(), name="fleet"))
+                    started()
+                    _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
+                    await stop.wait()
+                    _LOG.info("draining")
+                    await fleet.drain(DRAIN_SECONDS)
+                    await recorder.flush()
+            finally:
+                for task in running:
+                    task.cancel()
+    _LOG.info("stopped")
+
+
+async def _filled_or_stopped(inventory: Inventory, stop: asyncio.Event) -> bool:
+    waiting = {asyncio.ensure_future(inventory.filled()), asyncio.ensure_future(stop.wait())}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return not stop.is_set()
+    finally:
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,32 @@
+"""What all workload clusters share, handed to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from attestors.registry import Registry
+from signer.controller.configuration import Configuration
+from signer.controller.metrics import Metrics
+from signer.controller.recorder import Recorder
+from signer.kube.client import Client
+from signer.store.inventory import Inventory
+from signer.store.records import Records
+from signer.store.reservations import Reservations
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all workload clusters share."""
+
+    management: Client
+    configuration: Configuration
+    registry: Registry
+    inventory: Inventory
+    reservations: Reservations
+    records: Records
+    recorder: Recorder
+    metrics: Metrics
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]

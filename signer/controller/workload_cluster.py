@@ -1,0 +1,381 @@
+"""One workload cluster, isolated from all others: its connection, its watch, its queue, its workers.
+
+Whatever its API server does (hang, lie, answer garbage) costs this task only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from attestors.wire.names import SIGNER_DOMAIN
+from signer.authority import IssuanceRefused
+from signer.controller import conditions as condition_types
+from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.controller.announcer import Announcer
+from signer.controller.authority_source import (
+    AuthoritySource,
+    AuthorityUnavailable,
+    UnreadableSecret,
+    decode_secret,
+)
+from signer.controller.conditions import PolicyCondition
+from signer.controller.publisher import Publisher, StaleCertificateAuthority
+from signer.controller.surroundings import Surroundings
+from signer.controller.surveyor import Surveyor
+from signer.kube.client import Client, JsonObject
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, SECRETS
+from signer.kube.tls import TlsMaterialRefused
+from signer.kube.watch import list_and_watch
+from signer.kube.workqueue import QueueClosed, WorkQueue
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Approve, Challenge, Decision, Defer, Deny, Fail, Ignore, Refused
+from signer.model.reasons import Reason
+from signer.model.signing_request import SigningRequest
+from signer.rules.request import claimed_provider_id
+from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
+from signer.store.mirror import object_key
+
+_LOG = logging.getLogger(__name__)
+SURVEY_SECONDS: Final = 60.0
+"""How often CA, attestors and connection are looked at when nothing asks for them."""
+RECONNECT_SECONDS: Final = 5.0
+FAILURES_BEFORE_RECONNECT: Final = 5
+"""Failed lists or watches in a row after which the kubeconfig Secret is read again."""
+_REMEMBERED_SETTLED: Final = 4096
+
+
+class _Reconnect(Exception):
+    """The connection is to be made anew, from the Secret."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Which pending requests claim which provider ID, to wake exactly those that a change concerns."""
+
+    names_by_provider_id: dict[str, set[str]] = field(default_factory=dict)
+    provider_id_by_name: dict[str, str] = field(default_factory=dict)
+
+    def remember(self, name: str, provider_id: str) -> None:
+        self.forget(name)
+        self.provider_id_by_name[name] = provider_id
+        self.names_by_provider_id.setdefault(provider_id, set()).add(name)
+
+    def forget(self, name: str) -> None:
+        provider_id = self.provider_id_by_name.pop(name, None)
+        if provider_id is not None:
+            names = self.names_by_provider_id[provider_id]
+            names.discard(name)
+            if not names:
+                del self.names_by_provider_id[provider_id]
+
+    def claiming(self, provider_ids: Iterable[str]) -> set[str]:
+        return {name for provider_id in provider_ids for name in self.names_by_provider_id.get(provider_id, ())}
+
+
+class WorkloadCluster:
+    """The controller's side of one workload cluster; a sink of its CSR watch."""
+
+    def __init__(self, key: ClusterKey, surroundings: Surroundings) -> None:
+        self.key = key
+        self._around = surroundings
+        self._authority_source = AuthoritySource(
+            surroundings.management, key, now=surroundings.now, monotonic=surroundings.monotonic
+        )
+        self._adjudicator = Adjudicator(
+            key,
+            configuration=surroundings.configuration,
+            registry=surroundings.registry,
+            inventory=surroundings.inventory,
+            reservations=surroundings.reservations,
+            records=surroundings.records,
+            authority_source=self._authority_source,
+            now=surroundings.now,
+        )
+        self._surveyor = Surveyor(key, surroundings, self._authority_source)
+        self._announcer = Announcer(key, surroundings)
+        self._queue: WorkQueue[str] = WorkQueue()
+        self._pending: dict[str, JsonObject] = {}
+        self._waiting = _Waiting()
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._reachable = PolicyCondition(
+            condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
+        )
+        self._failures = 0
+        self._reconnect = asyncio.Event()
+        self._survey_wanted = asyncio.Event()
+        self._authority_was_available = True
+        self._stopping = False
+
+    # The life of the task
+
+    async def run(self) -> None:
+        """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
+        async with asyncio.TaskGroup() as tasks:
+            survey = tasks.create_task(self._survey_for_ever())
+            while not self._stopping:
+                try:
+                    await self._serve_one_connection()
+                except _Reconnect:
+                    self._reconnect.clear()
+            survey.cancel()
+
+    def stop(self) -> None:
+        """Take no more work; ``run`` returns when what is under way is done."""
+        self._stopping = True
+        self._queue.shutdown()
+        self._reconnect.set()
+
+    def wake(self, provider_ids: ProviderIDs) -> None:
+        """Something that requests may wait for has changed."""
+        names = self._pending.keys() if provider_ids == ALL_PROVIDER_IDS else self._waiting.claiming(provider_ids)
+        for name in tuple(names):
+            self._queue.add(name)
+        if provider_ids == ALL_PROVIDER_IDS:
+            self._survey_wanted.set()
+
+    async def _serve_one_connection(self) -> None:
+        connection = await self._connection()
+        try:
+            client = Client(connection)
+        except TlsMaterialRefused as error:
+            await self._unreachable("KubeconfigRefused", str(error))
+            return
+        async with client:
+            publisher = Publisher(client, self._around.now)
+            workers = [
+                asyncio.create_task(self._work(client, publisher), name=f"{self.key} worker {number}")
+                for number in range(self._around.configuration.workers_per_cluster)
+            ]
+            watch = asyncio.create_task(
+                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self), name=f"{self.key} watch"
+            )
+            reconnect = asyncio.create_task(self._reconnect.wait())
+            try:
+                await asyncio.wait({watch, reconnect}, return_when=asyncio.FIRST_COMPLETED)
+                if watch.done():
+                    watch.result()
+                raise _Reconnect
+            finally:
+                watch.cancel()
+                reconnect.cancel()
+                if self._stopping:
+                    await asyncio.gather(*workers, return_exceptions=True)  # each ends after what it has in hand
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(watch, reconnect, *workers, return_exceptions=True)
+
+    async def _connection(self) -> ClusterConnection:
+        """The connection that the kubeconfig Secret gives; waits until there is one."""
+        name = f"{self.key.name}-kubeconfig"
+        while True:
+            try:
+                secret = await self._around.management.get(SECRETS.object(name, self.key.namespace))
+                return parse_kubeconfig(decode_secret(secret).get("value", b""))
+            except NotFound:
+                await self._unreachable("KubeconfigMissing", f"Secret {self.key.namespace}/{name} does not exist")
+            except (KubeconfigRefused, UnreadableSecret) as error:
+                await self._unreachable("KubeconfigRefused", f"Secret {self.key.namespace}/{name}: {error}")
+            except ApiError as error:
+                await self._unreachable("ManagementClusterUnreachable", str(error))
+            if self._stopping:
+                raise _Reconnect
+
+    async def _unreachable(self, reason: str, message: str) -> None:
+        self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECONNECT_SECONDS):
+                await self._reconnect.wait()
+
+    def _set_reachable(self, condition: PolicyCondition) -> None:
+        if condition != self._reachable:
+            _LOG.log(
+                logging.INFO if condition.met else logging.WARNING,
+                "workload cluster is reachable" if condition.met else "workload cluster cannot be reached",
+                extra={"cluster": str(self.key), "reason": condition.reason, "detail": condition.message},
+            )
+            self._reachable = condition
+            self._survey_wanted.set()
+        self._around.metrics.reachable.labels(str(self.key)).set(condition.met is True)
+
+    # The watch's sink
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        """All CSRs of the cluster as they are now."""
+        names = {_name(manifest) for manifest in objects}
+        for name in [name for name in self._pending if name not in names]:
+            self._drop(name)
+        for manifest in objects:
+            self.applied(manifest)
+
+    def applied(self, item: JsonObject) -> None:
+        """A CSR is new or has changed."""
+        name = _name(item)
+        if not _is_open(item) or _uid(item) in self._settled:
+            self._drop(name)
+            return
+        self._pending[name] = item
+        self._queue.add(name)
+        self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
+
+    def removed(self, item: JsonObject) -> None:
+        """A CSR is gone."""
+        self._drop(_name(item))
+
+    def synced(self) -> None:
+        """List or watch is well."""
+        self._failures = 0
+        self._set_reachable(
+            PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, True, "Watching", "its requests are watched")
+        )
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        """List or watch failed; the loop tries again by itself, but new credentials need a new connection."""
+        self._failures += 1
+        self._set_reachable(
+            PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}")
+        )
+        if isinstance(error, Unauthorized) or self._failures >= FAILURES_BEFORE_RECONNECT:
+            self._failures = 0
+            self._reconnect.set()
+
+    def _drop(self, name: str) -> None:
+        if self._pending.pop(name, None) is not None:
+            self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
+        self._waiting.forget(name)
+        self._announcer.forget(name)
+        self._queue.discard(name)
+
+    # The workers
+
+    async def _work(self, client: Client, publisher: Publisher) -> None:
+        with contextlib.suppress(QueueClosed):
+            while True:
+                name = await self._queue.get()
+                try:
+                    await self._handle(client, publisher, name)
+                finally:
+                    self._queue.done(name)
+
+    async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
+        manifest = self._pending.get(name)
+        if manifest is None:
+            return
+        started = self._around.monotonic()
+        adjudication = await self._adjudicator.adjudicate(manifest)
+        decision = adjudication.decision
+        try:
+            await self._carry_out(publisher, manifest, adjudication)
+        except NotFound:
+            self._drop(name)
+            return
+        except Conflict:
+            await self._read_again(client, name)
+            return
+        except StaleCertificateAuthority:
+            decision = Defer(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, "the certificate authority has changed")
+        except AuthorityUnavailable as error:
+            decision = Defer(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error))
+        except IssuanceRefused as error:
+            decision = Defer(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}")
+        except ApiError as error:
+            decision = Defer(Reason.WORKLOAD_CLUSTER_UNREACHABLE, str(error))
+        self._conclude(name, manifest, adjudication, decision)
+        self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(
+            self._around.monotonic() - started
+        )
+
+    async def _carry_out(self, publisher: Publisher, manifest: JsonObject, adjudication: Adjudication) -> None:
+        match adjudication.decision:
+            case Approve() as decision:
+                if not isinstance(adjudication.parsed, SigningRequest):
+                    raise TypeError("only a request that was read completely can be approved")
+                authority = await self._authority_source.authority()
+                await publisher.approve_and_sign(manifest, adjudication.parsed, decision, authority)
+            case Deny() | Challenge() as decision:
+                await publisher.deny(manifest, decision)
+            case Fail() as decision:
+                await publisher.fail(manifest, decision)
+            case Defer() | Ignore():
+                pass
+
+    async def _read_again(self, client: Client, name: str) -> None:
+        """The CSR changed while it was judged: judge what it is now."""
+        try:
+            self.applied(await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
+        except NotFound:
+            self._drop(name)
+        except ApiError:
+            self._queue.retry(name)
+
+    def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
+        if isinstance(decision, Defer):
+            self._wait(name, adjudication, decision)
+        else:
+            if not isinstance(decision, Ignore):
+                self._settled[_uid(manifest)] = None
+                if len(self._settled) > _REMEMBERED_SETTLED:
+                    self._settled.popitem(last=False)
+            self._drop_settled(name, manifest)
+        self._announcer.announce(name, adjudication.parsed, decision)
+
+    def _drop_settled(self, name: str, manifest: JsonObject) -> None:
+        # A CSR that was re-created under the same name meanwhile is another one, and stays.
+        current = self._pending.get(name)
+        if current is not None and _uid(current) == _uid(manifest):
+            self._drop(name)
+
+    def _wait(self, name: str, adjudication: Adjudication, decision: Defer) -> None:
+        if isinstance(adjudication.parsed, SigningRequest):
+            with contextlib.suppress(Refused):
+                self._waiting.remember(name, claimed_provider_id(adjudication.parsed))
+        if decision.retry_after is not None:
+            self._queue.add_after(name, decision.retry_after.total_seconds())
+        else:
+            self._queue.retry(name)
+
+    async def _survey_for_ever(self) -> None:
+        while True:
+            await self._survey()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SURVEY_SECONDS):
+                    await self._survey_wanted.wait()
+            self._survey_wanted.clear()
+
+    async def _survey(self) -> None:
+        """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
+        available = await self._surveyor.survey(self._adjudicator, self._reachable)
+        if available and not self._authority_was_available:
+            for name in tuple(self._pending):
+                self._queue.add(name)
+        self._authority_was_available = available
+
+
+def _name(manifest: JsonObject) -> str:
+    return object_key(manifest)[1]
+
+
+def _uid(manifest: JsonObject) -> str:
+    metadata = manifest.get("metadata")
+    return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
+
+
+def _is_open(manifest: JsonObject) -> bool:
+    """Whether it can be one of ours that still needs something; the parser decides for good."""
+    spec, status = manifest.get("spec"), manifest.get("status") or {}
+    if not isinstance(spec, dict) or not str(spec.get("signerName", "")).startswith(f"{SIGNER_DOMAIN}/"):
+        return False
+    if not isinstance(status, dict) or status.get("certificate"):
+        return False
+    return not any(
+        isinstance(condition, dict) and condition.get("type") in ("Denied", "Failed")
+        for condition in status.get("conditions") or []
+    )

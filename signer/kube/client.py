@@ -1,0 +1,341 @@
+"""Calls to one API server.
+
+One TLS configuration, one pool of connections, and answers that are JSON objects or one of :mod:`signer.kube.errors`.
+Nothing an API server does, and it may be a tenant's, costs more than the bounds given here: sizes, times, redirects.
+Paths come from :mod:`signer.kube.resources`, which encodes the names in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+import yarl
+from aiohttp import hdrs
+
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
+from signer.kube.tls import client_context
+from signer.kube.transport import (
+    check_is_json,
+    error_from_answer,
+    keepalive_socket,
+    read_bounded,
+    unreachable,
+)
+
+DEFAULT_USER_AGENT = "node-attestation-controller"
+DEFAULT_TIMEOUT_SECONDS = 30.0
+DEFAULT_CONNECTION_LIMIT = 8
+MAXIMUM_BODY_BYTES = 32 * 1024 * 1024
+MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
+LIST_PAGE_OBJECTS = 500
+LIST_BYTES_PER_BODY = 8
+"""All pages of one list together may be this many times as large as one body."""
+WATCH_IDLE_SECONDS = 150.0
+"""API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
+WATCH_GRACE_SECONDS = 30.0
+"""How much longer than asked for a watch may last before it is ended from here."""
+
+JsonObject = dict[str, Any]
+Parameters = Mapping[str, str | int | bool]
+
+# Absolute, no empty and no dot segments, nothing that starts a query or leaves the path, also when decoded.
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII)
+_TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
+_CONTINUE = re.compile(r"[ -~]{0,8192}", re.ASCII)
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
+_CONTENT_TYPE_JSON = "application/json"
+
+
+class TokenSource(Protocol):
+    """Where a client gets its bearer token, where tokens change while the process lives."""
+
+    async def token(self) -> str | None:
+        """The token to use now, or None for none. Called before each request: must be cheap when nothing changed.
+
+        Raises ApiError (Unauthorized) where no token is to be had.
+        """
+
+    def rejected(self) -> None:
+        """The API server answered 401: what was cached must not be used again."""
+
+
+class Client:
+    """An API server, as ``async with Client(connection) as client``.
+
+    All paths are absolute API paths. Every method raises :class:`~signer.kube.errors.ApiError` and, for a path or
+    parameter that no API call can have, ValueError. The constructor raises
+    :class:`~signer.kube.tls.TlsMaterialRefused`.
+    """
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        *,
+        user_agent: str = DEFAULT_USER_AGENT,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        maximum_body_bytes: int = MAXIMUM_BODY_BYTES,
+        maximum_event_bytes: int = MAXIMUM_EVENT_BYTES,
+        connection_limit: int = DEFAULT_CONNECTION_LIMIT,
+        token_source: TokenSource | None = None,
+    ) -> None:
+        """``timeout_seconds`` bounds each call as a whole, waiting for one of ``connection_limit`` slots included.
+
+        Watches take no slot: with one for each resource they would leave none for calls.
+        """
+        self._server = connection.server.rstrip("/")
+        if not self._server.startswith("https://"):
+            raise ValueError("an API server is reached by https only")
+        self._server_hostname = connection.tls_server_name
+        self._tls = client_context(connection)
+        self._timeout_seconds = timeout_seconds
+        self._maximum_body_bytes = maximum_body_bytes
+        self._maximum_event_bytes = maximum_event_bytes
+        self._slots = asyncio.Semaphore(connection_limit)
+        self._token_source = token_source
+        self._headers = {
+            hdrs.ACCEPT: _CONTENT_TYPE_JSON,
+            hdrs.ACCEPT_ENCODING: "identity",
+            hdrs.USER_AGENT: user_agent,
+        }
+        if connection.bearer_token is not None:
+            self._headers[hdrs.AUTHORIZATION] = _bearer(connection.bearer_token)
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        self._open_session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._open_session is not None:
+            raise RuntimeError("a client is opened once")
+        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, socket_factory=keepalive_socket)
+        self._open_session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=_NO_TIMEOUT,  # asyncio.timeout below bounds the whole call, reading included
+            auto_decompress=False,
+            trust_env=False,
+            requote_redirect_url=False,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; running calls and watches end with Unreachable."""
+        if self._open_session is not None:
+            await self._open_session.close()
+
+    # Calls
+
+    async def get(self, path: str, params: Parameters | None = None) -> JsonObject:
+        """One object, or one list that is known to be small."""
+        return (await self._call("GET", path, params))[0]
+
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
+    ) -> AsyncGenerator[JsonObject, None]:
+        """The list objects of a collection, page after page (Kubernetes API concepts, "Retrieving large results").
+
+        Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
+        """
+        budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes
+        query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
+        while True:
+            page, size = await self._call("GET", path, query)
+            budget -= size
+            if budget < 0:
+                raise UnexpectedAnswer("all pages of the list together are too large", status=200)
+            token = _continue_token(page)
+            if token and token == query.get("continue"):
+                raise UnexpectedAnswer("the list continues with the page that was just read", status=200)
+            yield page
+            if not token:
+                return
+            query["continue"] = token
+
+    async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
+        """POST to a collection or to a create-only subresource. Not repeated: Unreachable may mean it happened."""
+        return (await self._call("POST", path, params, body))[0]
+
+    async def replace(self, path: str, body: JsonObject) -> JsonObject:
+        """PUT: the whole object; with its resourceVersion, or whatever stands there is overwritten."""
+        return (await self._call("PUT", path, None, body))[0]
+
+    async def patch(
+        self,
+        path: str,
+        patch: JsonObject | list[JsonObject],
+        content_type: str = "application/merge-patch+json",
+        params: Parameters | None = None,
+    ) -> JsonObject:
+        """PATCH with a merge patch, or with another ``content_type`` (JSON Patch is a list)."""
+        return (await self._call("PATCH", path, params, patch, content_type))[0]
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation_policy: str | None = None,
+    ) -> JsonObject:
+        """DELETE, under the preconditions that are given; one that fails raises Conflict."""
+        options: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v is not None}
+        if preconditions:
+            options["preconditions"] = preconditions
+        if propagation_policy is not None:
+            options["propagationPolicy"] = propagation_policy
+        return (await self._call("DELETE", path, None, options))[0]
+
+    async def watch(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        idle_seconds: float = WATCH_IDLE_SECONDS,
+    ) -> AsyncGenerator[JsonObject, None]:
+        """The raw events (``{"type": …, "object": …}``) of one watch, until the server ends it cleanly.
+
+        ``timeout_seconds`` is what the server is asked to end the watch after. ``idle_seconds`` of silence, and
+        30 seconds more than asked for, raise Unreachable (timeout); so does a broken stream. An event that is too large
+        or no JSON object raises UnexpectedAnswer. In-stream ERROR events are handed on. Use ``contextlib.aclosing``:
+        closing the iterator closes the connection.
+        """
+        loop = asyncio.get_running_loop()
+        query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
+        ends_at = loop.time() + timeout_seconds + WATCH_GRACE_SECONDS
+        response = None
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                response = await self._send("GET", path, query, None, None)
+                if response.status != 200:
+                    raise await self._error(response)
+                check_is_json(response)
+            async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at)) as lines:
+                async for line in lines:
+                    yield self._decoded(line, "the watch holds an event that is no JSON object")
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise unreachable(error) from None
+        finally:
+            if response is not None:
+                response.close()
+
+    # Machinery
+
+    async def _lines(
+        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float
+    ) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        pending = bytearray()
+        while True:
+            async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
+                chunk = await response.content.readany()
+            if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
+                raise TimeoutError
+            if not chunk:
+                break
+            *complete, rest = chunk.split(b"\n")
+            for line in complete:
+                if len(pending) + len(line) > self._maximum_event_bytes:
+                    raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
+                yield bytes(pending + line) if pending else line
+                pending.clear()
+            pending += rest
+            if len(pending) > self._maximum_event_bytes:
+                raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
+        if pending:
+            raise UnexpectedAnswer("the watch ended within an event", status=200)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        params: Parameters | None,
+        body: JsonObject | list[JsonObject] | None = None,
+        content_type: str = _CONTENT_TYPE_JSON,
+    ) -> tuple[JsonObject, int]:
+        """The answer's JSON object and its size in bytes."""
+        payload = None if body is None else self._encode(body)
+        response = None
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._slots:
+                response = await self._send(method, path, params, payload, content_type)
+                if not 200 <= response.status < 300:
+                    raise await self._error(response)
+                check_is_json(response)
+                raw = await read_bounded(response, self._maximum_body_bytes)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise unreachable(error) from None
+        finally:
+            if response is not None:
+                # Closes the connection unless the whole answer was read; then it is back in the pool already.
+                response.close()
+        return self._decoded(raw, "the answer is no JSON object"), len(raw)
+
+    async def _send(
+        self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str | None
+    ) -> aiohttp.ClientResponse:
+        if self._open_session is None or self._open_session.closed:
+            raise Unreachable("the client is closed", cause=Cause.RESET)
+        headers = self._headers
+        if payload is not None and content_type is not None:
+            headers = {**headers, hdrs.CONTENT_TYPE: content_type}
+        if self._token_source is not None and (token := await self._token_source.token()) is not None:
+            headers = {**headers, hdrs.AUTHORIZATION: _bearer(token)}
+        return await self._open_session.request(
+            method,
+            self._url(path, params),
+            data=payload,
+            headers=headers,
+            allow_redirects=False,
+            server_hostname=self._server_hostname,
+        )
+
+    def _url(self, path: str, params: Parameters | None) -> yarl.URL:
+        if _PATH.fullmatch(path) is None:
+            raise ValueError("an API path is absolute, encoded, and without dot segments and query")
+        if not params:
+            return yarl.URL(self._server + path, encoded=True)
+        query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
+        return yarl.URL(f"{self._server}{path}?{query}", encoded=True)
+
+    async def _error(self, response: aiohttp.ClientResponse) -> ApiError:
+        error = await error_from_answer(response)
+        if isinstance(error, Unauthorized) and self._token_source is not None:
+            self._token_source.rejected()
+        return error
+
+    def _decoded(self, raw: bytes, message: str) -> JsonObject:
+        try:
+            return self._decode(raw)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            raise UnexpectedAnswer(message, status=200) from None
+
+
+def _bearer(token: str) -> str:
+    if _TOKEN.fullmatch(token) is None:
+        raise Unauthorized("the bearer token is empty, too long or holds characters that no header can carry")
+    return f"Bearer {token}"
+
+
+def _continue_token(page: JsonObject) -> str:
+    metadata = page.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(page.get("items"), list):
+        raise UnexpectedAnswer("the answer is no Kubernetes list", status=200)
+    token = metadata.get("continue", "")
+    if not isinstance(token, str) or _CONTINUE.fullmatch(token) is None:
+        raise UnexpectedAnswer("the list's continue token is malformed", status=200)
+    return token

@@ -1,0 +1,197 @@
+"""The management cluster: the operator's own kubeconfig, or the Pod's service account.
+
+Unlike a kubeconfig from a Secret, these are the operator's and may name files and credential plugins. They are read by
+``kubernetes.aio.config``; what comes out is the same :class:`ClusterConnection` as everywhere, and a token source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from signer.kube.client import TokenSource
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+TOKEN_SECONDS = 60.0
+"""How long a token is used before its source is asked again. Kubelets rotate a Pod's token at 80 % of an hour."""
+
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_BEARER = "bearer "
+
+
+class ManagementConfigurationRefused(Exception):
+    """The operator's kubeconfig or the Pod's service account cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementAccess:
+    """What a Client for the management cluster is made of: ``Client(a.connection, token_source=a.token_source)``."""
+
+    connection: ClusterConnection
+    """Without a token: that comes from ``token_source``."""
+    token_source: TokenSource
+
+
+async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
+    """Access to the management cluster.
+
+    With a path: that kubeconfig and no other. Without: ``$KUBECONFIG``, else the Pod's service account, else
+    ``~/.kube/config`` (the order of controller-runtime's ``GetConfig``).
+
+    Client certificates from a credential plugin are read once: make the access anew after Unauthorized.
+    Raises ManagementConfigurationRefused.
+    """
+    if kubeconfig is None and "KUBECONFIG" not in os.environ and _IN_CLUSTER in os.environ:
+        return _in_cluster()
+    path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    return await _from_kubeconfig(path)
+
+
+class RefreshingToken:
+    """A token source that asks for a new token once a minute, and at once after a 401."""
+
+    def __init__(
+        self, fetch: Callable[[bool], Awaitable[str | None]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``fetch(rejected)`` returns the token; ``rejected`` says that the last one was answered with 401."""
+        self._fetch = fetch
+        self._clock = clock
+        self._token: str | None = None
+        self._fetched_at: float | None = None
+        self._rejected = False
+        self._one_at_a_time = asyncio.Lock()  # a credential plugin may take seconds
+
+    async def token(self) -> str | None:
+        """The token to use now. Raises Unauthorized where none can be had."""
+        if self._is_stale():
+            async with self._one_at_a_time:
+                if self._is_stale():
+                    rejected, self._rejected = self._rejected, False
+                    self._token = await self._fetch(rejected)
+                    self._fetched_at = self._clock()
+        return self._token
+
+    def _is_stale(self) -> bool:
+        return self._rejected or self._fetched_at is None or self._clock() - self._fetched_at >= TOKEN_SECONDS
+
+    def rejected(self) -> None:
+        """The API server answered 401."""
+        self._rejected = True
+
+
+def _in_cluster() -> ManagementAccess:
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException, load_incluster_config
+
+    def load() -> Configuration:
+        configuration = Configuration()
+        try:
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except (ConfigException, OSError, ValueError) as error:
+            raise ManagementConfigurationRefused(f"in-cluster configuration: {error}") from error
+        return configuration
+
+    async def fetch(rejected: bool) -> str | None:
+        # Reads the mounted file again, which the kubelet rotates.
+        try:
+            return _token(load())
+        except ManagementConfigurationRefused as error:
+            raise Unauthorized(str(error)) from error
+
+    return ManagementAccess(_connection(load()), RefreshingToken(fetch))
+
+
+async def _from_kubeconfig(path: str) -> ManagementAccess:
+    import yaml
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException, kube_config, load_kube_config
+
+    # What a malformed file does to the library.
+    malformed = (ConfigException, yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError)
+    if not _exists(path):
+        raise ManagementConfigurationRefused("kubeconfig: no such file")
+
+    configuration = Configuration()
+    try:
+        loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        connection = _connection(configuration)
+        _token(configuration)
+    except malformed as error:
+        raise ManagementConfigurationRefused(f"kubeconfig: {type(error).__name__}: {error}") from error
+    finally:
+        # The library writes embedded keys to temporary files and keeps them until the process ends.
+        kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
+
+    has_plugin = "exec" in (loader._user or {})
+    has_expiry = hasattr(loader, "exec_plugin_expiry")
+
+    async def fetch(rejected: bool) -> str | None:
+        try:
+            if has_plugin and not rejected and not has_expiry:
+                pass  # good until the API server says otherwise, as in client-go
+            elif has_plugin:
+                if rejected and has_expiry:
+                    del loader.exec_plugin_expiry
+                if not await loader.load_from_exec_plugin():
+                    raise Unauthorized("kubeconfig: the credential plugin gave no credential; its error is in the log")
+                loader._set_config(configuration)
+            else:
+                await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+            return _token(configuration)
+        except malformed as error:
+            raise Unauthorized(f"kubeconfig: {type(error).__name__}") from error
+        except ManagementConfigurationRefused as error:
+            raise Unauthorized(str(error)) from error
+        finally:
+            kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
+
+    return ManagementAccess(connection, RefreshingToken(fetch))
+
+
+def _exists(path: str) -> bool:
+    """Whether one of the files of a ``$KUBECONFIG`` list is there; the library only logs when none is."""
+    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part)
+
+
+def _connection(configuration: Configuration) -> ClusterConnection:
+    """What the library read, refusing what the client does not do."""
+    if not configuration.host.startswith("https://"):
+        raise ManagementConfigurationRefused("the management API server must be reached by https")
+    if not configuration.verify_ssl:
+        raise ManagementConfigurationRefused("insecure-skip-tls-verify: the server is always verified; give its CA")
+    if configuration.proxy:
+        raise ManagementConfigurationRefused("proxy-url: proxies are not supported")
+    return ClusterConnection(
+        server=configuration.host.rstrip("/"),
+        certificate_authority=_authority(configuration.ssl_ca_cert),
+        tls_server_name=configuration.tls_server_name or None,
+        client_certificate=Path(configuration.cert_file).read_bytes() if configuration.cert_file else None,
+        client_key=Path(configuration.key_file).read_bytes() if configuration.key_file else None,
+    )
+
+
+def _authority(path: str | None) -> bytes:
+    """The CA of the configuration; the system's where it names none, as kubectl does."""
+    if path is not None:
+        return Path(path).read_bytes()
+    system = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in system).encode("ascii")
+
+
+def _token(configuration: Configuration) -> str | None:
+    value: str | None = configuration.api_key.get("BearerToken")
+    if not value:
+        return None
+    if value[: len(_BEARER)].lower() != _BEARER:
+        raise ManagementConfigurationRefused("user name and password are not supported; use a token or a certificate")
+    return value[len(_BEARER) :].strip()

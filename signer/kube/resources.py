@@ -1,0 +1,89 @@
+"""Paths of the resources that the controller touches (Kubernetes API concepts, "Resource URIs")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+MAXIMUM_SEGMENT_CHARACTERS = 253
+"""Longest Kubernetes object name (DNS subdomain, RFC 1123; apimachinery ``validation.DNS1123SubdomainMaxLength``)."""
+
+
+def segment(value: str) -> str:
+    """``value`` as one path segment, percent-encoded.
+
+    Names come from hostile objects. What Kubernetes itself refuses in a name (``IsValidPathSegmentName``: ``.``,
+    ``..``, ``/``, ``%``), what is empty, too long or unprintable raises ValueError: such a name must never move a call
+    to another object.
+    """
+    if not value or value in {".", ".."}:
+        raise ValueError("an object name must not be empty or a dot segment")
+    if len(value) > MAXIMUM_SEGMENT_CHARACTERS:
+        raise ValueError(f"an object name has at most {MAXIMUM_SEGMENT_CHARACTERS} characters")
+    if "/" in value or "%" in value or "\\" in value or not value.isprintable():
+        raise ValueError("an object name must not contain '/', '%', '\\' or unprintable characters")
+    return quote(value, safe=":")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of one API version, and the paths of its collections and objects."""
+
+    group: str
+    """API group; empty for the core group."""
+    version: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """``apiVersion`` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def collection(self, namespace: str | None = None) -> str:
+        """Path of the collection: of one namespace, or of all namespaces (list and watch only) without one.
+
+        Raises ValueError for a namespace on a cluster-scoped resource, or for one that is no path segment.
+        """
+        if namespace is None:
+            return f"{self._root}/{self.plural}"
+        if not self.namespaced:
+            raise ValueError(f"{self.plural} are cluster-scoped")
+        return f"{self._root}/namespaces/{segment(namespace)}/{self.plural}"
+
+    def object(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
+        """Path of one object or of one of its subresources (``status``, ``approval``).
+
+        Raises ValueError where a namespaced resource comes without a namespace, or a name is no path segment.
+        """
+        if self.namespaced and namespace is None:
+            raise ValueError(f"{self.plural} are namespaced")
+        path = f"{self.collection(namespace)}/{segment(name)}"
+        return path if subresource is None else f"{path}/{segment(subresource)}"
+
+
+_CLUSTER_API = "cluster.x-k8s.io"
+_ATTESTATION = "attestation.cluster.x-k8s.io"
+
+CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", namespaced=True)
+EVENTS = Resource("", "v1", "events", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
+CUSTOM_RESOURCE_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+
+CLUSTERS_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "clusters", namespaced=True)
+CLUSTERS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "clusters", namespaced=True)
+MACHINES_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "machines", namespaced=True)
+MACHINES_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machines", namespaced=True)
+MACHINE_POOLS_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "machinepools", namespaced=True)
+MACHINE_POOLS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machinepools", namespaced=True)
+
+NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationpolicies", namespaced=True)
+ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)
+IDENTITY_RESERVATIONS = Resource(_ATTESTATION, "v1alpha1", "identityreservations", namespaced=True)

@@ -1,0 +1,85 @@
+"""A small part of YAML, for documents written by strangers.
+
+Built from the parser's events, so nothing is constructed that was not asked for: mappings with string keys, lists, and
+scalars that are a string, true, false or null. Refused: anchors, aliases (and so alias bombs), explicit tags, repeated
+keys, several documents, deep nesting. A plain scalar that looks like a number or a date stays a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+MAXIMUM_DEPTH = 16
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PLAIN: dict[str, bool | None] = {"": None, "~": None, "null": None, "true": True, "false": False}
+
+
+class YamlRefused(ValueError):
+    """A document is outside this part of YAML; the message never holds its content."""
+
+
+def load_strict_yaml(data: bytes) -> Any:
+    """The one document in ``data``: UTF-8, within the subset above.
+
+    The caller bounds the size. Raises YamlRefused, and nothing else, for whatever bytes.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise YamlRefused("it is not UTF-8") from None
+    try:
+        events = yaml.parse(text, Loader=_LOADER)
+        return _document(events)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise YamlRefused(f"syntax error{where}") from None
+    except yaml.YAMLError:
+        raise YamlRefused("it holds characters that YAML does not allow") from None
+
+
+def _document(events: Iterator[yaml.Event]) -> Any:
+    value: Any = None
+    documents = 0
+    for event in events:
+        if isinstance(event, (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent)):
+            continue
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise YamlRefused("it holds more than one document")
+            if event.tags:
+                raise YamlRefused("tag directives are not accepted")
+            continue
+        value = _node(event, events, 0)
+    if documents == 0:
+        raise YamlRefused("it is empty")
+    return value
+
+
+def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
+    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+        raise YamlRefused("anchors and aliases are not accepted")
+    if getattr(event, "tag", None) is not None:
+        raise YamlRefused("explicit tags are not accepted")
+    if depth > MAXIMUM_DEPTH:
+        raise YamlRefused(f"it is nested deeper than {MAXIMUM_DEPTH} levels")
+    if isinstance(event, yaml.ScalarEvent):
+        return _PLAIN.get(event.value, event.value) if event.implicit[0] else event.value
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[Any] = []
+        while not isinstance(item := next(events), yaml.SequenceEndEvent):
+            items.append(_node(item, events, depth + 1))
+        return items
+    mapping: dict[str, Any] = {}
+    while not isinstance(key_event := next(events), yaml.MappingEndEvent):
+        key = _node(key_event, events, depth + 1)
+        if not isinstance(key, str):
+            raise YamlRefused("a mapping key is not a string")
+        if key in mapping:
+            raise YamlRefused("a mapping key appears twice")
+        mapping[key] = _node(next(events), events, depth + 1)
+    return mapping

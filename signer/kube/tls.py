@@ -1,0 +1,81 @@
+"""TLS towards one API server: exactly the certificates of its connection are trusted, nothing of the system."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+
+from signer.kube.connection import ClusterConnection
+
+
+class TlsMaterialRefused(ValueError):
+    """A certificate or key of a connection cannot be used; the message names which, never its content."""
+
+
+@contextlib.contextmanager
+def _in_memory_file(content: bytes) -> Iterator[str]:
+    """A path that OpenSSL can open and that leaves nothing on disk (memfd_create(2))."""
+    descriptor = os.memfd_create("tls-material")
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _short_lived_file(content: bytes) -> Iterator[str]:
+    """Where memfd or /proc are missing: a file of mode 0600 that is removed at once."""
+    descriptor, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+def _file_holding(content: bytes) -> contextlib.AbstractContextManager[str]:
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        return _in_memory_file(content)
+    return _short_lived_file(content)
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # Key last: the chain is read up to its last certificate, the key wherever it stands. A password is given because
+    # OpenSSL would otherwise ask for one on the terminal when the key is encrypted.
+    with _file_holding(certificate.rstrip() + b"\n" + key.strip() + b"\n") as path:
+        try:
+            context.load_cert_chain(path, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError):
+            raise TlsMaterialRefused(
+                "the client certificate and key cannot be used: both PEM, the key unencrypted and the certificate's own"
+            ) from None
+
+
+def client_context(connection: ClusterConnection) -> ssl.SSLContext:
+    """The TLS client side of ``connection``: TLS 1.2 or later, the server verified by chain and by name.
+
+    Built without the system's trust store, which costs 28 ms and 0.8 MB for each connection and has no say here.
+    Any certificate of the bundle is an anchor, also an intermediate one, as in client-go.
+
+    Raises TlsMaterialRefused where a certificate or key is unusable, or one of client certificate and key is missing.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_verify_locations(cadata=connection.certificate_authority.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise TlsMaterialRefused("the certificate authority is not a PEM bundle of certificates") from None
+    if not context.get_ca_certs(binary_form=True) and not context.cert_store_stats()["x509"]:
+        raise TlsMaterialRefused("the certificate authority holds no certificate")
+    if (connection.client_certificate is None) != (connection.client_key is None):
+        raise TlsMaterialRefused("a client certificate and its key come together or not at all")
+    if connection.client_certificate is not None and connection.client_key is not None:
+        _load_client_certificate(context, connection.client_certificate, connection.client_key)
+    return context

@@ -1,0 +1,250 @@
+"""List and watch one collection for as long as the process lives.
+
+Our own loop, because the official client's spins on a clean end of stream and on 410. The order of things (Kubernetes
+API concepts, "Efficient detection of changes"): list all pages, watch from the list's resourceVersion with bookmarks,
+watch again from the last resourceVersion seen, list again when the server no longer remembers it.
+
+Every turn of the loop waits, whatever the server does: at least half of ``Backoff.base_seconds``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random, SystemRandom
+from typing import Any, NoReturn, Protocol
+
+from signer.kube.backoff import Backoff
+from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+    error_for_status,
+    retry_after_seconds,
+)
+
+DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
+WATCH_SECONDS = 290.0
+"""Below the five minutes after which many load balancers cut a connection; spread by a tenth either way."""
+STABLE_SECONDS = 10.0
+"""A stream that lived this long proves that the server is well."""
+MAXIMUM_OBJECTS = 100_000
+FAILURES_BEFORE_RELIST = 5
+"""A server restored from a backup refuses a resourceVersion of its future without ever saying 410."""
+_EMPTY_STREAMS_TOLERATED = 3
+_RESOURCE_VERSION = re.compile(r"[!-~]{1,128}", re.ASCII)
+
+
+class Sink(Protocol):
+    """What is told about the collection. Called in order, must not block, and must not raise."""
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        """These are all objects now; whatever is not among them is gone. (List items carry no kind.)"""
+
+    def applied(self, item: JsonObject) -> None:
+        """One object was added or modified."""
+
+    def removed(self, item: JsonObject) -> None:
+        """One object was deleted; ``item`` is its last state."""
+
+    def synced(self) -> None:
+        """The server says that nothing was missed up to now (a list or a bookmark)."""
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        """List or watch failed and is tried again after the delay. Objects known so far may be stale."""
+
+
+class Source(Protocol):
+    """The part of :class:`~signer.kube.client.Client` that is used."""
+
+    def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
+    ) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+
+    def watch(
+        self, path: str, params: Parameters | None = None, *, timeout_seconds: float
+    ) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+
+
+class _Next(enum.Enum):
+    LIST = enum.auto()
+    WATCH = enum.auto()
+
+
+async def list_and_watch(
+    client: Source,
+    path: str,
+    *,
+    sink: Sink,
+    params: Parameters | None = None,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    timeout_seconds: float = WATCH_SECONDS,
+    page_limit: int = LIST_PAGE_OBJECTS,
+    maximum_objects: int = MAXIMUM_OBJECTS,
+    clock: Callable[[], float] | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Random | None = None,
+) -> NoReturn:
+    """Keep ``sink`` told about the collection at ``path`` until cancelled.
+
+    ``params`` are selectors and stand in every list and watch. A collection of more than ``maximum_objects`` is refused
+    (UnexpectedAnswer to ``sink.failed``). ``clock`` (seconds, monotonic), ``sleep`` and ``random`` are for tests.
+    Raises only what ``sink`` raises.
+    """
+    loop = _Loop(
+        client=client,
+        path=path,
+        sink=sink,
+        params=params or {},
+        backoff=backoff,
+        timeout_seconds=timeout_seconds,
+        page_limit=page_limit,
+        maximum_objects=maximum_objects,
+        clock=clock if clock is not None else asyncio.get_running_loop().time,
+        random=random if random is not None else SystemRandom(),
+    )
+    while True:
+        await sleep(await loop.turn())
+
+
+@dataclass(slots=True)
+class _Loop:
+    """The state between two turns: where to watch from, and how often it went wrong in a row."""
+
+    client: Source
+    path: str
+    sink: Sink
+    params: Parameters
+    backoff: Backoff
+    timeout_seconds: float
+    page_limit: int
+    maximum_objects: int
+    clock: Callable[[], float]
+    random: Random
+    next: _Next = _Next.LIST
+    resource_version: str = ""
+    attempt: int = 0
+    empty_streams: int = 0
+    progressed: bool = False
+
+    async def turn(self) -> float:
+        """One list, if one is needed, and one watch; the seconds to wait before the next turn."""
+        watching_since: float | None = None
+        try:
+            self.progressed = False
+            if self.next is _Next.LIST:
+                await self._list()
+            watching_since = self.clock()
+            await self._watch()
+        except Gone as error:
+            return self._failure(error, watching_since, _Next.LIST)
+        except (Unreachable, TooManyRequests, ServerError, Unauthorized, Forbidden) as error:
+            return self._failure(error, watching_since, self.next)
+        except ApiError as error:
+            return self._failure(error, watching_since, _Next.LIST)
+        return self._clean_end(watching_since)
+
+    def _clean_end(self, watching_since: float) -> float:
+        """The stream ended as it should; one that ends at once, again and again, is a failure all the same."""
+        if self.clock() - watching_since >= STABLE_SECONDS or self.progressed:
+            self.attempt = 0
+            self.empty_streams = 0
+            return self.backoff.delay(0, self.random)
+        self.empty_streams += 1
+        delay = self.backoff.delay(self.attempt, self.random)
+        self.attempt += 1
+        if self.empty_streams >= _EMPTY_STREAMS_TOLERATED:
+            self.sink.failed(UnexpectedAnswer("the server ends every watch at once"), delay)
+        return delay
+
+    def _failure(self, error: ApiError, watching_since: float | None, following: _Next) -> float:
+        lived = watching_since is not None and self.clock() - watching_since >= STABLE_SECONDS
+        # Events and then 410, for ever, must back off; events and then a broken connection need not.
+        if lived or (self.progressed and isinstance(error, Unreachable)):
+            self.attempt = 0
+        delay = self.backoff.delay(self.attempt, self.random)
+        if isinstance(error, (TooManyRequests, ServerError)) and error.retry_after_seconds is not None:
+            delay = max(delay, error.retry_after_seconds)
+        self.attempt += 1
+        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else following
+        self.sink.failed(error, delay)
+        return delay
+
+    async def _list(self) -> None:
+        objects: list[JsonObject] = []
+        version = ""
+        async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
+            async for page in pages:
+                for item in page["items"]:
+                    if not isinstance(item, dict):
+                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+                    objects.append(item)
+                if len(objects) > self.maximum_objects:
+                    raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
+                version = _resource_version(page)
+        self.resource_version = version
+        self.next = _Next.WATCH
+        self.sink.replaced(objects)
+        self.sink.synced()
+
+    async def _watch(self) -> None:
+        query = {**self.params, "resourceVersion": self.resource_version, "allowWatchBookmarks": True}
+        seconds = self.timeout_seconds * self.random.uniform(0.9, 1.1)
+        async with contextlib.aclosing(self.client.watch(self.path, query, timeout_seconds=seconds)) as events:
+            async for event in events:
+                self._take(event)
+
+    def _take(self, event: JsonObject) -> None:
+        kind, item = event.get("type"), event.get("object")
+        if not isinstance(item, dict):
+            raise UnexpectedAnswer("the watch holds an event without an object", status=200)
+        if kind == "ERROR":
+            self.next = _Next.LIST  # whatever it says, it leaves open what was missed
+            raise _error_of(item)
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):  # a tuple: what comes may be unhashable
+            raise UnexpectedAnswer("the watch holds an event of unknown type", status=200)
+        version = _resource_version(item)
+        if version != self.resource_version:
+            self.resource_version = version
+            self.progressed = True
+        if kind == "BOOKMARK":
+            self.sink.synced()
+        elif kind == "DELETED":
+            self.sink.removed(item)
+        else:
+            self.sink.applied(item)
+
+
+def _resource_version(item: JsonObject) -> str:
+    """``metadata.resourceVersion``: opaque, but a bounded, non-empty string."""
+    metadata = item.get("metadata")
+    version: Any = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if not isinstance(version, str) or _RESOURCE_VERSION.fullmatch(version) is None:
+        raise UnexpectedAnswer("a list or event carries no resourceVersion", status=200)
+    return version
+
+
+def _error_of(status: JsonObject) -> ApiError:
+    """What an in-stream ERROR event means; its object is a Kubernetes Status."""
+    code, reason, message, details = (status.get(field) for field in ("code", "reason", "message", "details"))
+    pause = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    if not isinstance(code, int) or not 400 <= code <= 599:
+        return UnexpectedAnswer("the watch holds an ERROR event that is no Kubernetes Status", status=200)
+    return error_for_status(
+        code,
+        reason=reason if isinstance(reason, str) else "",
+        message=message if isinstance(message, str) else "",
+        retry_after_seconds=retry_after_seconds(pause if isinstance(pause, int) else None),
+    )

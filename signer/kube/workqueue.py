@@ -1,0 +1,232 @@
+"""A queue of keys for workers in one event loop.
+
+The semantics are client-go's (``client-go/util/workqueue``): a key stands for "look at this object again", so it is in
+the queue at most once, is never with two workers at once, and when added while a worker has it, comes again afterwards.
+Time is the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from random import Random, SystemRandom
+from typing import Generic, TypeVar
+
+from signer.kube.backoff import Backoff
+
+Key = TypeVar("Key", bound=Hashable)
+
+DEFAULT_BACKOFF = Backoff(base_seconds=0.5, maximum_seconds=300.0, jitter=1.0)
+_STALE_ENTRIES_KEPT = 64
+
+
+class QueueClosed(Exception):
+    """The queue was shut down and holds nothing more for workers."""
+
+
+class WorkQueue(Generic[Key]):
+    """Keys to work on: now, later, or again after a failure. Made and used in one event loop."""
+
+    def __init__(self, *, backoff: Backoff = DEFAULT_BACKOFF, random: Random | None = None) -> None:
+        self._backoff = backoff
+        self._random = random if random is not None else SystemRandom()
+        self._ready: OrderedDict[Key, float] = OrderedDict()  # key -> since when, oldest first
+        self._processing: dict[Key, float] = {}  # key -> since when
+        self._again: dict[Key, float] = {}  # added while processing -> since when
+        self._due: dict[Key, tuple[float, int]] = {}  # delayed key -> (loop time, serial): the valid heap entry
+        self._heap: list[tuple[float, int, Key]] = []
+        self._serial = 0
+        self._failures: dict[Key, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # Adding
+
+    def add(self, key: Key) -> None:
+        """Work on ``key`` as soon as a worker is free; a pending later time for it is dropped."""
+        if self._closed:
+            return
+        self._due.pop(key, None)
+        now = asyncio.get_running_loop().time()
+        if key in self._processing:
+            self._again.setdefault(key, now)
+        elif key not in self._ready:
+            self._ready[key] = now
+            self._wake_one()
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Work on ``key`` after ``seconds``, or earlier where it is waiting already."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        if self._closed or key in self._ready or key in self._again:
+            return
+        due = asyncio.get_running_loop().time() + seconds
+        known = self._due.get(key)
+        if known is not None and known[0] <= due:
+            return
+        self._serial += 1
+        self._due[key] = (due, self._serial)
+        heapq.heappush(self._heap, (due, self._serial, key))
+        self._compact()
+        self._set_timer()
+
+    def retry(self, key: Key) -> float:
+        """Work on ``key`` again after its own backoff, which grows with each call; returns the seconds."""
+        attempt = self._failures.get(key, 0)
+        self._failures[key] = attempt + 1
+        seconds = self._backoff.delay(attempt, self._random)
+        self.add_after(key, seconds)
+        return seconds
+
+    def forget(self, key: Key) -> None:
+        """``key`` succeeded: its backoff starts anew."""
+        self._failures.pop(key, None)
+
+    def discard(self, key: Key) -> None:
+        """``key`` is no more: drop it wherever it waits. A worker that has it keeps it until ``done``."""
+        self._ready.pop(key, None)
+        self._again.pop(key, None)
+        self._due.pop(key, None)
+        self._failures.pop(key, None)
+        self._compact()
+        self._settle()
+
+    # Working
+
+    async def get(self) -> Key:
+        """The key that waits longest; the caller has it alone until ``done``.
+
+        Raises QueueClosed after ``shutdown``.
+        """
+        while not self._ready:
+            if self._closed:
+                raise QueueClosed
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._getters:
+                    self._getters.remove(waiter)
+                elif self._ready:
+                    self._wake_one()  # this getter was woken and goes away: the key is for another
+                raise
+        key, _ = self._ready.popitem(last=False)
+        self._processing[key] = asyncio.get_running_loop().time()
+        return key
+
+    def done(self, key: Key) -> None:
+        """The worker is through with ``key``. Raises KeyError where no worker had it."""
+        del self._processing[key]
+        since = self._again.pop(key, None)
+        if since is not None:
+            self._ready[key] = since
+            self._wake_one()
+        self._settle()
+
+    def shutdown(self, *, drain: bool = False) -> None:
+        """Take no more keys. ``get`` raises QueueClosed: at once, or with ``drain`` when what was ready is worked off.
+
+        Delayed keys are dropped in both cases: what they stand for is found again at the next start.
+        """
+        self._closed = True
+        self._due.clear()
+        self._heap.clear()
+        if not drain:
+            self._ready.clear()
+            self._again.clear()
+        self._set_timer()
+        while self._getters:
+            self._wake_one()
+        self._settle()
+
+    async def idle(self) -> None:
+        """Wait until no key is ready and none is with a worker (delayed keys do not count)."""
+        if self._ready or self._processing:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    # Figures for metrics
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now."""
+        return len(self._ready) + len(self._again)
+
+    @property
+    def delayed(self) -> int:
+        """Keys that wait for their time."""
+        return len(self._due)
+
+    @property
+    def processing(self) -> int:
+        """Keys that are with a worker."""
+        return len(self._processing)
+
+    @property
+    def failing(self) -> int:
+        """Keys that were retried and not yet forgotten."""
+        return len(self._failures)
+
+    def oldest_seconds(self) -> float:
+        """How long the longest-waiting ready key has waited; 0 where none waits."""
+        since = min((next(iter(waiting.values())) for waiting in (self._ready, self._again) if waiting), default=None)
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    def longest_processing_seconds(self) -> float:
+        """How long a worker has had the same key at most; 0 where none works."""
+        since = min(self._processing.values(), default=None)
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+    # Machinery
+
+    def _wake_one(self) -> None:
+        while self._getters:
+            waiter = self._getters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _settle(self) -> None:
+        if not self._ready and not self._processing:
+            for waiter in self._idle_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle_waiters.clear()
+
+    def _compact(self) -> None:
+        """Entries of keys that were dropped or moved stay in the heap; rebuild it before they outnumber the others."""
+        if len(self._heap) > 2 * len(self._due) + _STALE_ENTRIES_KEPT:
+            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
+            heapq.heapify(self._heap)
+            self._set_timer()
+
+    def _is_valid(self, entry: tuple[float, int, Key]) -> bool:
+        return self._due.get(entry[2]) == (entry[0], entry[1])
+
+    def _set_timer(self) -> None:
+        while self._heap and not self._is_valid(self._heap[0]):
+            heapq.heappop(self._heap)
+        due = self._heap[0][0] if self._heap else None
+        if self._timer is not None:
+            if self._timer.when() == due and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        # The loop runs timers up to one clock tick early.
+        now = asyncio.get_running_loop().time() + 0.001
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            if self._is_valid(entry):
+                self.add(entry[2])
+        self._set_timer()

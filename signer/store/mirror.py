@@ -1,0 +1,116 @@
+"""A mirror of one collection of the management cluster, parsed into values as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from signer.kube.client import JsonObject
+from signer.kube.errors import ApiError
+
+Value = TypeVar("Value")
+ObjectKey: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+_LOG = logging.getLogger(__name__)
+
+
+Told = TypeVar("Told", contravariant=True)
+
+
+class Changed(Protocol[Told]):
+    """Told of each change: the value before and after, each absent (None) where there was or is none."""
+
+    def __call__(self, key: ObjectKey, before: Told | None, after: Told | None) -> None:
+        """One object appeared, changed or went."""
+        ...
+
+
+class Mirror(Generic[Value]):
+    """A sink of ``list_and_watch`` that keeps every object as a parsed value.
+
+    An object that ``parse`` refuses (ValueError) is left out, and logged once per change: somebody else wrote it.
+    """
+
+    def __init__(self, name: str, parse: Callable[[JsonObject], Value], changed: Changed[Value] | None = None) -> None:
+        self.name = name
+        self._parse = parse
+        self._changed = changed
+        self._values: dict[ObjectKey, Value] = {}
+        self.filled = asyncio.Event()
+        """Set once the first list has arrived."""
+
+    def get(self, namespace: str, name: str) -> Value | None:
+        """The object's value, or None where there is none that could be read."""
+        return self._values.get((namespace, name))
+
+    def values(self) -> Iterable[Value]:
+        """All values."""
+        return self._values.values()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def written(self, manifest: JsonObject) -> None:
+        """We have just written this: later decisions must not wait for the watch to bring it back."""
+        self.applied(manifest)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """We have just deleted it, or found it gone."""
+        self._set((namespace, name), None)
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        keys = {object_key(manifest) for manifest in objects}
+        for key in [key for key in self._values if key not in keys]:
+            self._set(key, None)
+        for manifest in objects:
+            self.applied(manifest)
+        self.filled.set()
+
+    def applied(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        key = object_key(item)
+        try:
+            value: Value | None = self._parse(item)
+        except ValueError as error:
+            _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, str(error)))
+            value = None
+        self._set(key, value)
+
+    def removed(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._set(object_key(item), None)
+
+    def synced(self) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        _LOG.warning(
+            "cannot watch in the management cluster",
+            extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
+        )
+
+    def _set(self, key: ObjectKey, value: Value | None) -> None:
+        before = self._values.get(key)
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+        if self._changed is not None and (before is not None or value is not None):
+            self._changed(key, before, value)
+
+
+def object_key(manifest: JsonObject) -> ObjectKey:
+    """Namespace and name of an object; empty strings where it has none."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        return "", ""
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:
+    return {"resource": resource, "namespace": key[0], "object": key[1], "error": error}

@@ -1,0 +1,193 @@
+"""Lists in pages and watches: reading many objects."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .bodies import is_true, read_number, read_selector
+from .resource_types import Served
+from .selectors import Selector
+from .status import APIError, bad_request, expired, version_too_large
+from .store import Collection, Store
+from .watch_log import Key, Stored, View, Watcher, event_line
+
+_CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter."
+)
+_INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list."""
+
+    objects: list[Stored]
+    metadata: dict[str, Any]
+
+
+def _token(revision: int, key: Key) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode({"rv": revision, "start": key})).decode().rstrip("=")
+
+
+def _read_token(text: str) -> tuple[int, Key]:
+    try:
+        value = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        namespace, name = value["start"]
+        return int(value["rv"]), (str(namespace), str(name))
+    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise bad_request("continue key is not valid") from error
+
+
+def list_page(store: Store, served: Served, namespace: str, query: Mapping[str, str]) -> Page:
+    """One page of a consistent list. Raises APIError 400, 410 or 504."""
+    collection = store.collection(*served.type.identity)
+    selector = read_selector(query, served.type.strategy)
+    limit, wanted = read_number(query, "limit"), read_number(query, "resourceVersion")
+    if wanted > store.revision:
+        raise version_too_large(wanted, store.revision)
+    revision, objects, start = store.revision, collection.objects, None
+    if token := query.get("continue"):
+        revision, start = _read_token(token)
+        try:
+            objects = collection.at(revision)
+        except APIError as error:
+            raise expired(_CONTINUE_EXPIRED) from error
+    elif wanted and query.get("resourceVersionMatch") == "Exact":
+        revision, objects = wanted, collection.at(wanted)
+    keys = collection.order() if objects is collection.objects else sorted(objects)
+    matching = _matching(served, objects, keys, namespace, selector, start)
+    metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+    if limit and len(matching) > limit:
+        metadata["continue"] = _token(revision, matching[limit - 1].key)
+        if selector.empty:
+            metadata["remainingItemCount"] = len(matching) - limit
+        matching = matching[:limit]
+    return Page(matching, metadata)
+
+
+def _matching(
+    served: Served,
+    objects: Mapping[Key, Stored],
+    keys: list[Key],
+    namespace: str,
+    selector: Selector,
+    start: Key | None,
+) -> list[Stored]:
+    fields = served.type.strategy.fields
+    return [
+        objects[key]
+        for key in keys
+        if (not namespace or key[0] == namespace)
+        and (start is None or key > start)
+        and (selector.empty or selector.matches(objects[key].value, fields))
+    ]
+
+
+def list_body(served: Served, page: Page) -> bytes:
+    """The list as JSON, from the encoded objects."""
+    head = {"kind": served.type.list_kind, "apiVersion": served.api_version, "metadata": page.metadata}
+    items = b",".join([served.list_item(stored) for stored in page.objects])
+    return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """How one watch was asked for."""
+
+    selector: Selector
+    revision: int
+    """Where to start; 0 means: the present state as ADDED events first."""
+    bookmarks: bool
+    announce_initial: bool
+    """``sendInitialEvents``: a marked bookmark follows the present state."""
+    timeout_seconds: float
+
+    @classmethod
+    def read(cls, query: Mapping[str, str], served: Served) -> WatchOptions:
+        """Raises APIError 400."""
+        revision = read_number(query, "resourceVersion")
+        announce = is_true(query, "sendInitialEvents")
+        # Like the real server, a watch without a limit of its own ends after 30 to 60 minutes.
+        timeout = read_number(query, "timeoutSeconds") or random.uniform(1800, 3600)  # noqa: S311
+        return cls(
+            read_selector(query, served.type.strategy),
+            0 if announce else revision,
+            is_true(query, "allowWatchBookmarks"),
+            announce,
+            timeout,
+        )
+
+
+def _bookmark(served: Served, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+    metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    body = {"kind": served.type.kind, "apiVersion": served.api_version, "metadata": metadata}
+    return event_line("BOOKMARK", msgspec.json.encode(body))
+
+
+async def watch_lines(
+    store: Store, served: Served, namespace: str, options: WatchOptions, *, bookmark_seconds: float, limit: int
+) -> AsyncGenerator[bytes, None]:
+    """Chunks of watch events until the watch ends; a start that is forgotten gives one ERROR event."""
+    collection = store.collection(*served.type.identity)
+    view = View(namespace, options.selector, served.type.strategy.fields, served.view, served.encode)
+    watcher = collection.log.open(view, limit)
+    try:
+        try:
+            first = _first_lines(store, collection, served, options, view)
+        except APIError as error:
+            yield event_line("ERROR", msgspec.json.encode(error.status()))
+            return
+        yield first
+        async for chunk in _follow(store, served, options, watcher, bookmark_seconds):
+            yield chunk
+    finally:
+        collection.log.close(watcher)
+
+
+def _first_lines(store: Store, collection: Collection, served: Served, options: WatchOptions, view: View) -> bytes:
+    if options.revision:
+        lines = (view.line(change) for change in collection.log.since(options.revision))
+        return b"".join(line for line in lines if line is not None)
+    present = [collection.objects[key] for key in collection.order()]
+    first = b"".join(event_line("ADDED", served.encode(stored)) for stored in present if view.sees(stored))
+    if options.announce_initial and options.bookmarks:
+        first += _bookmark(served, store.revision, _INITIAL_EVENTS_END)
+    return first
+
+
+async def _follow(
+    store: Store, served: Served, options: WatchOptions, watcher: Watcher, bookmark_seconds: float
+) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + options.timeout_seconds
+    next_bookmark = loop.time() + bookmark_seconds
+    while not watcher.stopped:
+        if watcher.pending:
+            yield watcher.take()
+            if watcher.overflowed:
+                return
+            continue
+        watcher.wake.clear()
+        until = min(end, next_bookmark) if options.bookmarks else end
+        try:
+            async with asyncio.timeout_at(until):
+                await watcher.wake.wait()
+        except TimeoutError:
+            if watcher.pending:
+                continue
+            if options.bookmarks:
+                yield _bookmark(served, store.revision)
+            next_bookmark = loop.time() + bookmark_seconds
+            if loop.time() >= end:
+                return

@@ -1,0 +1,386 @@
+"""A small world for tests: a management cluster, workload clusters, Machines, and a running controller.
+
+It works the same on the embedded API and on a real kube-apiserver: everything goes through HTTP as a client would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import yaml
+
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
+from signer.authority.certificate_authority import load_certificate_authority
+from signer.controller.configuration import Configuration
+from signer.controller.run import ControllerOptions, run_controller
+from signer.crds import custom_resource_definitions
+from signer.kube.client import JsonObject
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import AlreadyExists
+from signer.kube.resources import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTERS_V1BETA2,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+)
+from signer.testing.clients import DEFAULT_WAIT_SECONDS, BlockingClient, LoopThread
+
+CONTROLLER_NAMESPACE: Final = "node-attestation-system"
+_NAMESPACES: Final = "/api/v1/namespaces"
+
+
+class APIServer(Protocol):
+    """What the world needs of an API server: the embedded one, or a test's handle on a real one."""
+
+    @property
+    def ca_certificate_pem(self) -> bytes:
+        """The cluster CA's certificate."""
+        ...
+
+    @property
+    def ca_key_pem(self) -> bytes:
+        """The cluster CA's key."""
+        ...
+
+    def connection(self, user: str = ..., groups: Sequence[str] = ...) -> ClusterConnection:
+        """A connection as that user; as an administrator by default."""
+        ...
+
+    def token_connection(self, token: str) -> ClusterConnection:
+        """A connection with a bearer token."""
+        ...
+
+    def kubeconfig(self) -> str:
+        """A kubeconfig in Cluster API's form."""
+        ...
+
+    def bootstrap_token(self) -> str:
+        """A new bootstrap token."""
+        ...
+
+
+class ManagementCluster:
+    """The management cluster, with the CRDs and the controller's namespace in it."""
+
+    def __init__(self, api: APIServer, *, capi_crds: Path | None = None) -> None:
+        """``capi_crds`` is a folder with Cluster API's CRDs; reduced ones are installed without it."""
+        self.api = api
+        self._client = BlockingClient(api.connection())
+        self._capi_crds = capi_crds
+        self._clusters: list[WorldCluster] = []
+
+    def __enter__(self) -> Self:
+        self._client.__enter__()
+        self.install_crds()
+        self.ensure_namespace(CONTROLLER_NAMESPACE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for cluster in self._clusters:
+            cluster.close()
+        self._client.__exit__(kind, error, trace)
+
+    @property
+    def client(self) -> BlockingClient:
+        """An administrator's client."""
+        return self._client
+
+    def install_crds(self) -> None:
+        """Install our CRDs and Cluster API's, and wait until they are served."""
+        definitions = [yaml.safe_load(text) for text in (*custom_resource_definitions(), *_capi_crds(self._capi_crds))]
+        for definition in definitions:
+            try:
+                self._client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
+            except AlreadyExists:
+                continue
+        for definition in definitions:
+            name = definition["metadata"]["name"]
+            self._client.wait_for(CUSTOM_RESOURCE_DEFINITIONS.collection(), name, _is_established)
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists."""
+        try:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            self._client.create(_NAMESPACES, body)
+        except AlreadyExists:
+            return
+
+    def add_cluster(self, name: str, workload: APIServer, *, namespace: str = "default") -> WorldCluster:
+        """Create a Cluster with its CA and kubeconfig Secrets, as Cluster API would."""
+        self.ensure_namespace(namespace)
+        self._client.create(
+            CLUSTERS_V1BETA2.collection(namespace),
+            {
+                "apiVersion": CLUSTERS_V1BETA2.api_version,
+                "kind": "Cluster",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {
+                    "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
+                    "infrastructureRef": _infrastructure(name),
+                },
+            },
+        )
+        cluster = WorldCluster(self, name, namespace, workload)
+        self._clusters.append(cluster)
+        cluster.put_secret("ca", {"tls.crt": workload.ca_certificate_pem, "tls.key": workload.ca_key_pem})
+        cluster.put_secret("kubeconfig", {"value": workload.kubeconfig().encode()})
+        return cluster
+
+
+@dataclass(frozen=True)
+class WorldCluster:
+    """One Cluster: its objects in the management cluster, and its workload API."""
+
+    management: ManagementCluster
+    name: str
+    namespace: str
+    api: APIServer
+    _clients: dict[str, BlockingClient] = field(default_factory=dict, repr=False)
+
+    @property
+    def ca_cert_hash(self) -> str:
+        """The hash by which this cluster's nodes know it."""
+        data = {"tls.crt": self.api.ca_certificate_pem, "tls.key": self.api.ca_key_pem}
+        return load_certificate_authority(data, now=datetime.now(UTC)).certificate.public_key_hash
+
+    def put_secret(self, purpose: str, data: Mapping[str, bytes]) -> None:
+        """Write Secret ``<cluster>-<purpose>``."""
+        client = self.management.client
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": f"{self.name}-{purpose}",
+                "namespace": self.namespace,
+                "labels": {"cluster.x-k8s.io/cluster-name": self.name},
+            },
+            "type": "cluster.x-k8s.io/secret",
+            "data": {key: base64.b64encode(value).decode("ascii") for key, value in data.items()},
+        }
+        try:
+            client.create(SECRETS.collection(self.namespace), body)
+        except AlreadyExists:
+            client.replace(SECRETS.object(f"{self.name}-{purpose}", self.namespace), body)
+
+    def delete_secret(self, purpose: str) -> None:
+        """Delete Secret ``<cluster>-<purpose>``."""
+        self.management.client.delete(SECRETS.object(f"{self.name}-{purpose}", self.namespace))
+
+    def authorize(self, *attestors: str, **spec: Any) -> JsonObject:
+        """Create the cluster's NodeAttestationPolicy; ``spec`` holds its other fields."""
+        return self.management.client.create(
+            NODE_ATTESTATION_POLICIES.collection(self.namespace),
+            {
+                "apiVersion": NODE_ATTESTATION_POLICIES.api_version,
+                "kind": "NodeAttestationPolicy",
+                "metadata": {"name": self.name, "namespace": self.namespace},
+                "spec": {"authorizedAttestors": [{"name": attestor} for attestor in attestors], **spec},
+            },
+        )
+
+    def add_machine(
+        self,
+        name: str,
+        *,
+        provider_id: str = "",
+        addresses: Iterable[tuple[str, str]] = (),
+        bootstrap_ready: bool = True,
+    ) -> JsonObject:
+        """Create a Machine and its status; without addresses its node has the Machine's own name."""
+        spec: dict[str, Any] = {
+            "clusterName": self.name,
+            "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
+            "infrastructureRef": {
+                "apiGroup": "infrastructure.cluster.x-k8s.io",
+                "kind": "Test",
+                "name": f"{name}-infra",
+            },
+        }
+        if provider_id:
+            spec["providerID"] = provider_id
+        client = self.management.client
+        machine = client.create(
+            MACHINES_V1BETA2.collection(self.namespace),
+            {
+                "apiVersion": MACHINES_V1BETA2.api_version,
+                "kind": "Machine",
+                "metadata": {
+                    "name": name,
+                    "namespace": self.namespace,
+                    "labels": {"cluster.x-k8s.io/cluster-name": self.name},
+                },
+                "spec": spec,
+            },
+        )
+        return self.set_machine_status(
+            machine,
+            {
+                "addresses": [
+                    {"type": kind, "address": address} for kind, address in addresses or [("Hostname", name)]
+                ],
+                "initialization": {"bootstrapDataSecretCreated": bootstrap_ready},
+            },
+        )
+
+    def set_machine_status(self, machine: JsonObject, status: JsonObject) -> JsonObject:
+        """Write a Machine's status, as the Machine controller would."""
+        path = MACHINES_V1BETA2.object(machine["metadata"]["name"], self.namespace, subresource="status")
+        return self.management.client.patch(path, {"status": status})
+
+    def patch_machine(self, name: str, patch: JsonObject) -> JsonObject:
+        """Change a Machine with a merge patch."""
+        return self.management.client.patch(MACHINES_V1BETA2.object(name, self.namespace), patch)
+
+    def patch(self, patch: JsonObject) -> JsonObject:
+        """Change the Cluster with a merge patch."""
+        return self.management.client.patch(CLUSTERS_V1BETA2.object(self.name, self.namespace), patch)
+
+    # The workload cluster
+
+    def client(self, connection: ClusterConnection | None = None) -> BlockingClient:
+        """A client of the workload API; an administrator's, kept open, without ``connection``."""
+        if connection is not None:
+            return BlockingClient(connection)
+        if "administrator" not in self._clients:
+            self._clients["administrator"] = BlockingClient(self.api.connection()).__enter__()
+        return self._clients["administrator"]
+
+    def close(self) -> None:
+        """Close the kept clients."""
+        for client in self._clients.values():
+            client.__exit__(None, None, None)
+        self._clients.clear()
+
+    def submit_with_token(self, manifest: JsonObject, token: str | None = None) -> JsonObject:
+        """Post a CSR as a joining node does, with a bootstrap token (a new one by default)."""
+        return self.submit(manifest, self.api.token_connection(token or self.api.bootstrap_token()))
+
+    def submit_as_node(self, manifest: JsonObject, node_name: str) -> JsonObject:
+        """Post a CSR as the node of that name."""
+        return self.submit(manifest, self.api.connection(NODE_USER_PREFIX + node_name, [NODES_GROUP]))
+
+    def submit(self, manifest: JsonObject, connection: ClusterConnection) -> JsonObject:
+        """Post a CSR over that connection."""
+        with self.client(connection) as client:
+            return client.create(CERTIFICATE_SIGNING_REQUESTS.collection(), manifest)
+
+    def wait_until_decided(self, name: str, seconds: float = DEFAULT_WAIT_SECONDS) -> Verdict:
+        """Wait until a CSR has a certificate, or was denied, or has failed."""
+        path = CERTIFICATE_SIGNING_REQUESTS.collection()
+        return Verdict.of(self.client().wait_for(path, name, _is_decided, seconds))
+
+    def verdict(self, name: str) -> Verdict:
+        """What stands on the CSR now."""
+        return Verdict.of(self.client().get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the API shows of a CSR."""
+
+    condition: str
+    """``Approved``, ``Denied``, ``Failed``, or empty while nothing was said."""
+    reason: str
+    message: str
+    certificate: bytes
+    """PEM; empty without one."""
+    annotations: Mapping[str, str]
+
+    @classmethod
+    def of(cls, manifest: JsonObject) -> Verdict:
+        """Read a CSR object."""
+        status = manifest.get("status") or {}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
+        kind = next((kind for kind in ("Failed", "Denied", "Approved") if kind in conditions), "")
+        condition = conditions.get(kind, {})
+        return cls(
+            kind,
+            condition.get("reason", ""),
+            condition.get("message", ""),
+            base64.b64decode(status.get("certificate") or ""),
+            manifest["metadata"].get("annotations") or {},
+        )
+
+
+class RunningController:
+    """A controller in a thread, as a context manager."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        configuration: Configuration | None = None,
+        options: ControllerOptions | None = None,
+    ) -> None:
+        self._connection = connection
+        self._configuration = configuration or Configuration(namespace=CONTROLLER_NAMESPACE)
+        self.options = options or ControllerOptions()
+        self._thread = LoopThread("controller")
+        self._stop: asyncio.Event | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.__enter__()
+        self._stop, started = asyncio.Event(), asyncio.Event()
+        self._running = self._thread.start(
+            run_controller(
+                self._connection, self._configuration, stop=self._stop, options=self.options, started=started.set
+            )
+        )
+        self._thread.run(_first(started, asyncio.wrap_future, self._running))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stop is not None:
+            self._thread.call(self._stop.set)
+        try:
+            self._running.result(timeout=DEFAULT_WAIT_SECONDS)
+        finally:
+            self._thread.__exit__(kind, error, trace)
+
+
+async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:
+    """Return once the controller has started; raise what it raised if it ended before."""
+    ended = asyncio.ensure_future(asyncio.shield(wrap(running)))
+    waiting = asyncio.ensure_future(started.wait())
+    async with asyncio.timeout(DEFAULT_WAIT_SECONDS):
+        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if ended.done():
+        ended.result()
+    else:
+        ended.cancel()
+
+
+def _infrastructure(name: str) -> dict[str, str]:
+    """Some reference: Cluster API's own schema wants one."""
+    return {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name}
+
+
+def _capi_crds(folder: Path | None) -> list[str]:
+    if folder is None:
+        here = files("signer.testing").joinpath("crds")
+        return [entry.read_text(encoding="utf-8") for entry in here.iterdir() if entry.name.endswith(".yaml")]
+    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("cluster.x-k8s.io_*.yaml"))]
+
+
+def _is_established(definition: JsonObject) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or []
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+
+def _is_decided(manifest: JsonObject) -> bool:
+    verdict = Verdict.of(manifest)
+    return bool(verdict.certificate) or verdict.condition in ("Denied", "Failed")

@@ -1,0 +1,49 @@
+"""The keyed-mac attestor: a machine proves who it is with a key that it was given when it was set up.
+
+This module is what the entry point names. It stays light: the controller and the node program import it to read
+:data:`plugin`'s description, and each half is imported only when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from attestors.contract import AttestorDescription, AttestorSettings, Security
+
+if TYPE_CHECKING:
+    from keyed_mac.controller import KeyedMACControllerHalf
+    from keyed_mac.node import KeyedMACNodeHalf
+
+__all__ = ["plugin"]
+
+
+class KeyedMACAttestor:
+    """The entry point; implements :class:`attestors.contract.Attestor`."""
+
+    description = AttestorDescription(
+        provider="keyed-mac", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+    )
+
+    def controller_half(self, settings: AttestorSettings) -> KeyedMACControllerHalf:
+        """The half that verifies.
+
+        Raises:
+            InvalidSettings: ``masterKey`` is missing or wrong, or there is another setting.
+        """
+        from keyed_mac.controller import KeyedMACControllerHalf, master_key_from
+
+        return KeyedMACControllerHalf(master_key_from(settings))
+
+    def node_half(self, settings: Mapping[str, str]) -> KeyedMACNodeHalf:
+        """The half that makes evidence.
+
+        Raises:
+            InvalidSettings: ``machine-key`` or ``provider-id`` is missing or wrong, or there is another setting.
+        """
+        from keyed_mac.node import node_half_from
+
+        return node_half_from(settings)
+
+
+plugin: Final = KeyedMACAttestor()

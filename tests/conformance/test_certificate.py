@@ -1,0 +1,124 @@
+"""status.certificate: how often it can be set, where, and what it must be."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.conformance.api import Api, fields, refused
+from tests.support.raw_client import RawClient
+from tests.support.signing_requests import (
+    COLLECTION,
+    condition,
+    pem_block,
+    signing_request,
+    with_certificate,
+    with_conditions,
+)
+
+_FIELD = "status.certificate"
+
+
+@pytest.fixture
+def approved(admin: RawClient, name: str) -> dict[str, Any]:
+    created = admin.post(COLLECTION, signing_request(name)).expect(201)
+    request: dict[str, Any] = admin.put(
+        f"{COLLECTION}/{name}/approval", with_conditions(created, condition("Approved"))
+    ).expect(200)
+    return request
+
+
+@pytest.fixture(scope="module")
+def certificate(api: Api) -> bytes:
+    """Some certificate, PEM."""
+    found = api.connection("somebody", ()).client_certificate
+    assert found is not None
+    return found
+
+
+def test_certificate_is_set_through_status(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str
+) -> None:
+    metadata = {**approved["metadata"], "annotations": {"a": "b"}}
+    answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate({**approved, "metadata": metadata}, certificate))
+    stored = admin.get(f"{COLLECTION}/{name}").expect(200)
+    assert answer.expect(200) == stored
+    assert base64.b64decode(stored["status"]["certificate"]) == certificate
+    assert stored["status"]["conditions"] == approved["status"]["conditions"]
+    assert stored["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_certificate_is_set_by_a_patch_of_status(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str
+) -> None:
+    version = approved["metadata"]["resourceVersion"]
+    encoded = base64.b64encode(certificate).decode()
+    patch = {"metadata": {"resourceVersion": version}, "status": {"certificate": encoded}}
+    patched = admin.patch(f"{COLLECTION}/{name}/status", patch).expect(200)
+    assert patched["status"] == {**approved["status"], "certificate": encoded}
+
+
+def test_certificate_can_be_set_without_an_approval(admin: RawClient, certificate: bytes, name: str) -> None:
+    created = admin.post(COLLECTION, signing_request(name)).expect(201)
+    answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate(created, certificate))
+    assert "certificate" in answer.expect(200)["status"]
+
+
+def test_certificate_never_changes(admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str) -> None:
+    path = f"{COLLECTION}/{name}/status"
+    issued = admin.put(path, with_certificate(approved, certificate)).expect(200)
+    changed = admin.put(path, with_certificate(issued, certificate + b"\n"))
+    assert fields(refused(changed, 422, "Invalid")) == {_FIELD}
+    removed = admin.put(path, {**issued, "status": approved["status"]})
+    assert fields(refused(removed, 422, "Invalid")) == {_FIELD}
+    assert admin.get(f"{COLLECTION}/{name}").expect(200) == issued
+
+
+def test_approval_write_keeps_the_certificate(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str
+) -> None:
+    issued = admin.put(f"{COLLECTION}/{name}/status", with_certificate(approved, certificate)).expect(200)
+    answer = admin.put(f"{COLLECTION}/{name}/approval", {**issued, "status": approved["status"]})
+    assert answer.expect(200)["status"] == issued["status"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("{chain}", id="two-certificates"),
+        pytest.param("comment\n{certificate}", id="text-before"),
+        pytest.param("{certificate}comment\n", id="text-behind"),
+        pytest.param("{certificate}\n\n{certificate}\n", id="empty-lines"),
+    ],
+)
+def test_certificate_text_is_accepted_and_kept_verbatim(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str, text: str
+) -> None:
+    pem = certificate.decode()
+    content = text.format(chain=pem + pem, certificate=pem).encode()
+    answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate(approved, content))
+    assert base64.b64decode(answer.expect(200)["status"]["certificate"]) == content
+
+
+@pytest.mark.parametrize("kind", ["text", "label", "der", "key-behind", "headers", "no-der"])
+def test_certificate_of_another_form_is_refused(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str, kind: str
+) -> None:
+    der = base64.b64decode(b"".join(certificate.strip().splitlines()[1:-1]))
+    content = {
+        "text": b"no PEM at all",
+        "label": pem_block("X509 CERTIFICATE", der),
+        "der": der,
+        "key-behind": certificate + pem_block("PRIVATE KEY", b"x"),
+        "headers": certificate.replace(b"CERTIFICATE-----\n", b"CERTIFICATE-----\nA: b\n\n", 1),
+        "no-der": pem_block("CERTIFICATE", b"no DER"),
+    }[kind]
+    answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate(approved, content))
+    assert _FIELD in {field.partition("[")[0] for field in fields(refused(answer, 422, "Invalid"))}
+
+
+def test_certificate_that_is_no_base64_is_a_bad_request(admin: RawClient, approved: dict[str, Any], name: str) -> None:
+    broken = {**approved, "status": {**approved["status"], "certificate": "*"}}
+    refused(admin.put(f"{COLLECTION}/{name}/status", broken), 400, "BadRequest")

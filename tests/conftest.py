@@ -1,0 +1,28 @@
+"""Fixtures for every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.control_plane import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def real_control_plane() -> Iterator[ControlPlane]:
+    """One real etcd and kube-apiserver for the whole run, seeded like a kubeadm cluster.
+
+    Tests that use it carry the markers ``real`` and ``slow``, make objects of their own, and leave kubeadm's grants as
+    they were.
+    """
+    try:
+        control_plane = ControlPlane()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    with control_plane:
+        control_plane.seed_kubeadm()
+        yield control_plane
+        # A crash in one test shows in the others as a refused connection; the cause is told here.
+        control_plane.check_running()

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Installs the real parts that the tests marked "real" start: etcd, kube-apiserver and kube-controller-manager.
+#
+# Usage: provision.sh [tpm]
+#
+# "tpm" adds the software TPM and its tools. Safe to run again: what is there stays as it is.
+# As root on Debian it installs packages and builds the Kubernetes programs once into the cache folder that
+# tests/support/binaries.py looks in. Anywhere else it prints what to install and exits 0; with
+# NODE_ATTESTATION_REQUIRE_REAL=1 a part that is missing in the end is an error.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation/kubernetes-debian"
+packages=(etcd-server)
+programs=(etcd)
+for argument in "$@"; do
+    case $argument in
+    tpm)
+        packages+=(swtpm swtpm-tools tpm2-tools libtss2-dev)
+        programs+=(swtpm swtpm_setup tpm2_quote)
+        ;;
+    *)
+        echo "usage: provision.sh [tpm]" >&2
+        exit 2
+        ;;
+    esac
+done
+kubernetes=(kube-apiserver kube-controller-manager)
+
+# What is missing now, one line each.
+missing() {
+    local name
+    for name in "${programs[@]}"; do
+        [ "$name" = etcd ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
+        command -v "$name" > /dev/null || echo "$name"
+    done
+    if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+        [ -x "$KUBEBUILDER_ASSETS/kube-apiserver" ] || echo "kube-apiserver in \$KUBEBUILDER_ASSETS"
+        return
+    fi
+    for name in "${kubernetes[@]}"; do
+        [ -x "$cache/$name" ] || echo "$name"
+    done
+}
+
+# The development files of the TPM library are no program, so only the package database can tell.
+missing_packages() {
+    local package
+    for package in "${packages[@]}"; do
+        [ "$package" = etcd-server ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
+        dpkg-query --show --showformat='${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || echo "$package"
+    done
+}
+
+is_debian() {
+    # Ubuntu and other derivatives name their parent in ID_LIKE, but only Debian's own archive is known to have
+    # the Kubernetes source package.
+    [ -r /etc/os-release ] && grep -qx 'ID=debian' /etc/os-release
+}
+
+if is_debian && [ "$(id -u)" = 0 ]; then
+    mapfile -t wanted < <(missing_packages)
+    if [ ${#wanted[@]} -gt 0 ]; then
+        echo "Installing ${wanted[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -q
+        # Nothing of etcd shall run by itself: the tests start their own.
+        RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
+    fi
+    [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"
+fi
+
+left=$(missing)
+if [ -z "$left" ]; then
+    echo "The real parts are installed: ${programs[*]} ${kubernetes[*]}"
+    exit 0
+fi
+cat >&2 << END
+These real parts are missing, and the tests that need them will be skipped:
+${left//$'\n'/, }
+Either run this script as root on Debian (it installs ${packages[*]}
+and builds the Kubernetes programs from Debian's source package), or set KUBEBUILDER_ASSETS to a folder with etcd and
+kube-apiserver (the convention of controller-runtime's envtest: "setup-envtest use -p path" prints one).
+END
+[ "${NODE_ATTESTATION_REQUIRE_REAL:-}" != 1 ]

@@ -1,0 +1,84 @@
+"""Where the real parts (etcd, kube-apiserver, ...) are, and what to do about a test that needs a missing one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+"""The convention of controller-runtime's envtest: a folder with etcd and kube-apiserver."""
+REQUIRE_VARIABLE: Final = "NODE_ATTESTATION_REQUIRE_REAL"
+"""``1`` turns a skip for want of a real part into a failure; continuous integration sets it."""
+
+
+class MissingPart(Exception):
+    """A real part is not installed. The text is one line that says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneBinaries:
+    """The programs a control plane is started from."""
+
+    etcd: Path
+    kube_apiserver: Path
+    folder: Path
+
+    def kube_controller_manager(self) -> Path:
+        """Raises ``MissingPart``: not every assets folder has this program."""
+        return _executable(self.folder, "kube-controller-manager")
+
+    def versions(self) -> dict[str, str]:
+        """What each program says it is, for a test report and for benchmarks."""
+        return {path.name: _version(path) for path in (self.etcd, self.kube_apiserver)}
+
+
+def find_control_plane() -> ControlPlaneBinaries:
+    """The binaries of ``$KUBEBUILDER_ASSETS`` if it is set, else of the build cache and ``PATH``.
+
+    Raises ``MissingPart``.
+    """
+    assets = os.environ.get(ASSETS_VARIABLE)
+    folder = Path(assets) if assets else build_cache()
+    kube_apiserver = _executable(folder, "kube-apiserver")
+    beside = folder / "etcd"
+    if _is_executable(beside):
+        return ControlPlaneBinaries(beside, kube_apiserver, folder)
+    found = shutil.which("etcd")
+    if found is None:
+        raise MissingPart(f"etcd is not installed: run tests/provision/provision.sh, or set {ASSETS_VARIABLE}")
+    return ControlPlaneBinaries(Path(found), kube_apiserver, folder)
+
+
+def build_cache() -> Path:
+    """Where tests/provision/provision.sh puts what it builds."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "capi-node-attestation" / "kubernetes-debian"
+
+
+def skip_or_fail(missing: MissingPart) -> NoReturn:
+    """Skip the running test with one line, or fail it where the real parts are required."""
+    if os.environ.get(REQUIRE_VARIABLE) == "1":
+        pytest.fail(f"{missing} ({REQUIRE_VARIABLE}=1)", pytrace=False)
+    pytest.skip(str(missing))
+
+
+def _executable(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not _is_executable(path):
+        raise MissingPart(f"{name} is not in {folder}: run tests/provision/provision.sh, or set {ASSETS_VARIABLE}")
+    return path
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _version(path: Path) -> str:
+    output = subprocess.run([path, "--version"], check=True, capture_output=True, text=True, timeout=60).stdout
+    return output.splitlines()[0].strip()

@@ -1,0 +1,307 @@
+"""A real control plane for tests: etcd, kube-apiserver and, when asked for, kube-controller-manager.
+
+Everything listens on 127.0.0.1 and lives in one temporary folder. The settings are those of kubeadm as far as nodes
+and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests that
+let one server play several clusters hand the same object round.
+
+The interface is that of the embedded API of ``signer.testing``, so that a fixture can offer either.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from signer.kube.connection import ClusterConnection
+from tests.support import kubeadm
+from tests.support.binaries import ControlPlaneBinaries, find_control_plane
+from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
+from tests.support.etcd import Etcd, start_on_free_port
+from tests.support.kubeconfig import kubeconfig_of
+from tests.support.processes import Program, Programs, free_port, wait_until
+from tests.support.raw_client import RawClient
+
+_ADMINISTRATOR: Final = "kubernetes-admin"
+_ADMINISTRATORS: Final = ("system:masters",)
+_SYSTEM_NAMESPACES: Final = ("default", "kube-system", "kube-node-lease")
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class ControlPlane:
+    """A running control plane; a context manager that stops it.
+
+    ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
+    kube-apiserver's. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca: CertificateAuthority | None = None,
+        binaries: ControlPlaneBinaries | None = None,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        self.binaries = binaries or find_control_plane()
+        self.ca = ca or CertificateAuthority.like_cluster_api()
+        self._apiserver_flags = tuple(apiserver_flags)
+        self._programs = Programs("node-attestation-control-plane-")
+        self._folder = self._programs.folder
+        self._apiserver: Program | None = None
+        self._controllers: Program | None = None
+        self._port = 0
+        try:
+            self._write_files()
+            self._etcd = Etcd(self._programs, self.binaries.etcd)
+            self._apiserver = self._start_apiserver_on_free_port()
+            self._admin = RawClient(self.connection())
+            self._wait_for_system_namespaces()
+        except BaseException:
+            self._programs.close()
+            raise
+
+    # What a test asks for.
+
+    @property
+    def server(self) -> str:
+        """``https://127.0.0.1:port``; the port survives ``restart``."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_certificate_pem(self) -> bytes:
+        return self.ca.certificate_pem
+
+    @property
+    def ca_key_pem(self) -> bytes:
+        return self.ca.key_pem
+
+    def versions(self) -> dict[str, str]:
+        """Program name to what it says about its version."""
+        return self.binaries.versions()
+
+    def connection(self, user: str = _ADMINISTRATOR, groups: Sequence[str] = _ADMINISTRATORS) -> ClusterConnection:
+        """A connection with a fresh client certificate of the cluster CA: CN is ``user``, O are ``groups``."""
+        certificate, key = self.ca.issue_client(user, groups)
+        return self.certificate_connection(certificate, key)
+
+    def certificate_connection(self, certificate: bytes, key: bytes) -> ClusterConnection:
+        """A connection with a client certificate that the caller has (PEM)."""
+        return ClusterConnection(self.server, self.ca.certificate_pem, client_certificate=certificate, client_key=key)
+
+    def token_connection(self, token: str) -> ClusterConnection:
+        """A connection with a bearer token."""
+        return ClusterConnection(self.server, self.ca.certificate_pem, bearer_token=token)
+
+    def kubeconfig(
+        self,
+        cluster: str = "workload",
+        user: str = _ADMINISTRATOR,
+        groups: Sequence[str] = _ADMINISTRATORS,
+        connection: ClusterConnection | None = None,
+    ) -> str:
+        """A kubeconfig as Cluster API writes it, with inline data only.
+
+        ``connection`` replaces ``user`` and ``groups``.
+        """
+        return kubeconfig_of(connection or self.connection(user, groups), cluster)
+
+    def bootstrap_token(self, lifetime: datetime.timedelta = datetime.timedelta(minutes=15)) -> str:
+        """Create a bootstrap token of kubeadm's default group; returns when the API server accepts it."""
+        token = kubeadm.BootstrapToken.random()
+        self._admin.post("/api/v1/namespaces/kube-system/secrets", token.as_secret(lifetime)).expect(201)
+        with RawClient(self.token_connection(token.token)) as client:
+            wait_until(lambda: client.get("/version").status == 200, "the API server accepts the bootstrap token")
+        return token.token
+
+    def seed_kubeadm(self) -> None:
+        """Create kubeadm's grants for nodes; returns when the API server acts on them. Grants that are there stay."""
+        for path, grant in kubeadm.grants():
+            self._admin.post(path, grant).expect(201, 409)
+        wait_until(self._nodeclient_is_granted, "kubeadm's grants are in force")
+
+    def install_crds(self, paths: Iterable[Path]) -> None:
+        """Create or replace the CustomResourceDefinitions of YAML files; returns when their resources are served."""
+        for path in paths:
+            for document in yaml.safe_load_all(path.read_text()):
+                if document is not None:
+                    self.install_crd(document)
+
+    def install_crd(self, definition: dict[str, Any]) -> None:
+        """Create or replace one CustomResourceDefinition; returns when its resources are served."""
+        name = definition["metadata"]["name"]
+        answer = self._admin.post(_CRDS, definition)
+        if answer.status == 409:
+            present = self._admin.get(f"{_CRDS}/{name}").expect(200)
+            metadata = {**definition["metadata"], "resourceVersion": present["metadata"]["resourceVersion"]}
+            answer = self._admin.put(f"{_CRDS}/{name}", {**definition, "metadata": metadata})
+        answer.expect(200, 201)
+        wait_until(lambda: self._is_served(definition), f"{name} is served")
+
+    def compact(self) -> None:
+        """Make etcd forget every revision but the newest, as the API server does every five minutes."""
+        self._etcd.compact()
+
+    def restart(self) -> None:
+        """Stop kube-apiserver and start it again on the same port; etcd goes on."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def stop_apiserver(self) -> None:
+        """Stop kube-apiserver; connections are refused until ``start_apiserver``."""
+        if self._apiserver is not None:
+            self._admin.close()
+            self._programs.stop(self._apiserver)
+            self._apiserver = None
+
+    def start_apiserver(self) -> None:
+        """Start kube-apiserver again on its port."""
+        if self._apiserver is None:
+            self._apiserver = self._launch_apiserver()
+            self._apiserver.wait_ready(self._apiserver_is_ready)
+
+    def start_controllers(
+        self, *, controllers: Sequence[str] = ("csrapproving", "csrsigning"), qps: float = 20, burst: int = 30
+    ) -> Program:
+        """Start kube-controller-manager with the named ``controllers`` only; it signs with the cluster CA.
+
+        ``qps`` and ``burst`` are its client limits; the defaults are its own. Raises ``MissingPart``.
+        """
+        binary = self.binaries.kube_controller_manager()
+        configuration = self._folder / "controllers.kubeconfig"
+        configuration.write_text(self.kubeconfig(user="system:kube-controller-manager", groups=()))
+        port = free_port()
+        flags = {
+            "kubeconfig": configuration,
+            "authentication-kubeconfig": configuration,
+            "authorization-kubeconfig": configuration,
+            "controllers": ",".join(controllers),
+            "use-service-account-credentials": "true",
+            "service-account-private-key-file": self._folder / "sa.key",
+            "root-ca-file": self._folder / "ca.crt",
+            "cluster-signing-cert-file": self._folder / "ca.crt",
+            "cluster-signing-key-file": self._folder / "ca.key",
+            "kube-api-qps": qps,
+            "kube-api-burst": burst,
+            "leader-elect": "false",
+            "bind-address": "127.0.0.1",
+            "secure-port": port,
+            "tls-cert-file": self._folder / "serving.crt",
+            "tls-private-key-file": self._folder / "serving.key",
+        }
+        program = self._programs.start("kube-controller-manager", [binary, *_flags(flags)])
+        with RawClient(ClusterConnection(f"https://127.0.0.1:{port}", self.ca.certificate_pem)) as client:
+            program.wait_ready(lambda: _answers(client, "/healthz"))
+        self._controllers = program
+        return program
+
+    def stop_controllers(self) -> None:
+        """Stop kube-controller-manager."""
+        if self._controllers is not None:
+            self._programs.stop(self._controllers)
+            self._controllers = None
+
+    def check_running(self) -> None:
+        """Raises ``ProgramFailed`` with the log's tail when one of the programs has ended by itself."""
+        self._programs.check_running()
+
+    def close(self) -> None:
+        """Stop everything and remove the folder."""
+        self._admin.close()
+        self._programs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # How it starts.
+
+    def _write_files(self) -> None:
+        service_account_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", "10.96.0.1")
+        serving, serving_key = self.ca.issue_serving("kube-apiserver", names)
+        for name, content in (
+            ("ca.crt", self.ca.certificate_pem),
+            ("ca.key", self.ca.key_pem),
+            ("serving.crt", serving),
+            ("serving.key", serving_key),
+            ("sa.key", private_key_pem(service_account_key)),
+            ("sa.pub", public_key_pem(service_account_key)),
+        ):
+            path = self._folder / name
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+
+    def _start_apiserver_on_free_port(self) -> Program:
+        def start(port: int) -> Program:
+            self._port = port
+            return self._launch_apiserver()
+
+        return start_on_free_port(self._programs, start, self._apiserver_is_ready)
+
+    def _launch_apiserver(self) -> Program:
+        flags = {
+            "etcd-servers": self._etcd.url,
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "secure-port": self._port,
+            "tls-cert-file": self._folder / "serving.crt",
+            "tls-private-key-file": self._folder / "serving.key",
+            "client-ca-file": self._folder / "ca.crt",
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "enable-bootstrap-token-auth": "true",
+            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+            "service-account-key-file": self._folder / "sa.pub",
+            "service-account-signing-key-file": self._folder / "sa.key",
+            "service-cluster-ip-range": "10.96.0.0/12",
+            "allow-privileged": "true",
+        }
+        # The endpoint controller refuses a loopback address; nothing in these clusters asks for that endpoint.
+        extra = ["--endpoint-reconciler-type=none", *self._apiserver_flags]
+        return self._programs.start("kube-apiserver", [self.binaries.kube_apiserver, *_flags(flags), *extra])
+
+    def _apiserver_is_ready(self) -> bool:
+        with RawClient(self.connection()) as client:
+            return _answers(client, "/readyz")
+
+    def _wait_for_system_namespaces(self) -> None:
+        def present() -> bool:
+            return all(self._admin.get(f"/api/v1/namespaces/{name}").status == 200 for name in _SYSTEM_NAMESPACES)
+
+        wait_until(present, "the system namespaces exist")
+
+    def _nodeclient_is_granted(self) -> bool:
+        attributes = {
+            "group": "certificates.k8s.io",
+            "resource": "certificatesigningrequests",
+            "subresource": "nodeclient",
+            "verb": "create",
+        }
+        review = kubeadm.subject_access_review("system:bootstrap:any", [kubeadm.NODE_TOKEN_GROUP], attributes)
+        answer = self._admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review).expect(201)
+        return bool(answer["status"]["allowed"])
+
+    def _is_served(self, definition: dict[str, Any]) -> bool:
+        group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+        versions = [version["name"] for version in definition["spec"]["versions"] if version["served"]]
+        return all(self._admin.get(f"/apis/{group}/{version}/{plural}").status == 200 for version in versions)
+
+
+def _flags(flags: dict[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def _answers(client: RawClient, path: str) -> bool:
+    try:
+        return client.get(path).status == 200
+    except OSError:
+        return False

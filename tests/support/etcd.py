@@ -1,0 +1,77 @@
+"""One etcd for a control plane under test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.processes import Program, ProgramFailed, Programs, free_port
+
+START_ATTEMPTS: Final = 3
+"""A free port can be taken by somebody else before the program that it was found for listens on it."""
+
+
+class Etcd:
+    """A running etcd, unencrypted on 127.0.0.1, without the fsyncs where the version can leave them out."""
+
+    def __init__(self, programs: Programs, binary: Path) -> None:
+        def start(port: int) -> Program:
+            self._port = port
+            flags = [
+                f"--data-dir={programs.folder / f'etcd-{port}'}",
+                f"--listen-client-urls={self.url}",
+                f"--advertise-client-urls={self.url}",
+                "--listen-peer-urls=http://127.0.0.1:0",
+            ]
+            return programs.start("etcd", [binary, *flags, *fast])
+
+        probe = subprocess.run([binary, "--unsafe-no-fsync", "--version"], capture_output=True, check=False, timeout=60)
+        fast = ["--unsafe-no-fsync"] if probe.returncode == 0 else []
+        start_on_free_port(programs, start, self._is_healthy)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def compact(self) -> None:
+        """Forget every revision but the newest, as the API server makes it do every five minutes."""
+        # A range over the key "\0", which nobody has: its answer tells the revision.
+        revision = self._request("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        self._request("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def _is_healthy(self) -> bool:
+        try:
+            return bool(self._request("GET", "/health")["health"] == "true")
+        except (OSError, http.client.HTTPException, ProgramFailed):
+            return False
+
+    def _request(self, method: str, path: str, body: dict[str, object] | None = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.request(method, path, body=None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            raise ProgramFailed(f"etcd answered {response.status} to {path}: {text[:500]!r}")
+        return json.loads(text)
+
+
+def start_on_free_port(programs: Programs, start: Callable[[int], Program], ready: Callable[[], bool]) -> Program:
+    """Start a program on a free port and wait until it is ready. Raises ``ProgramFailed``."""
+    for attempt in range(1, START_ATTEMPTS + 1):
+        program = start(free_port())
+        try:
+            program.wait_ready(ready)
+        except ProgramFailed as failure:
+            if attempt == START_ATTEMPTS or "address already in use" not in str(failure):
+                raise
+            programs.stop(program)
+        else:
+            return program
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+from keyed_mac import plugin
+from keyed_mac.controller import KeyedMACControllerHalf
+from keyed_mac.keys import derive_machine_key
+from keyed_mac.node import KeyedMACNodeHalf
+
+from attestors.contract import (
+    AttestationRequest,
+    Attestor,
+    AttestorSettings,
+    EvidenceUnavailable,
+    GatherRequest,
+    InvalidSettings,
+    VerifiedIdentity,
+)
+from attestors.wire.binding import Binding, BindingMismatch, CACertHash
+from attestors.wire.evidence import Evidence, MalformedEvidence
+from attestors.wire.names import Purpose
+from tests.unit.attestors.support import (
+    CLUSTER,
+    PATIENT,
+    PROVIDER_ID,
+    attestation_request,
+    binding_for,
+    evidence_of,
+)
+
+MASTER_KEY = bytes(range(32))
+MACHINE_KEY = derive_machine_key(MASTER_KEY, PROVIDER_ID)
+OTHER_PROVIDER_ID = "example://rack-7/machine-13"
+
+
+def base64_of(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def controller_half(master_key: bytes = MASTER_KEY) -> KeyedMACControllerHalf:
+    return plugin.controller_half(AttestorSettings(operator={"masterKey": base64_of(master_key)}))
+
+
+def node_half(machine_key: bytes = MACHINE_KEY, provider_id: str = PROVIDER_ID) -> KeyedMACNodeHalf:
+    return plugin.node_half({"machine-key": base64_of(machine_key), "provider-id": provider_id})
+
+
+def gather(
+    binding: Binding | None = None,
+    half: KeyedMACNodeHalf | None = None,
+    *,
+    version: str = "v1",
+    challenge: str = "",
+) -> Evidence:
+    request = GatherRequest(binding or binding_for(), CLUSTER.text, version, Purpose.CLIENT, challenge)
+    return (half or node_half()).gather(request)
+
+
+async def verify(request: AttestationRequest, half: KeyedMACControllerHalf | None = None) -> VerifiedIdentity:
+    return await (half or controller_half()).verify_client(request)
+
+
+class TestKeys:
+    def test_the_machine_key_is_what_the_description_says(self) -> None:
+        """By hand: another derivation would lock out every machine that has its key already."""
+        content = b"keyed-mac machine key v1" + b"\0\0\0\0\0\0\0\x1b" + b"example://rack-7/machine-12"
+        assert hmac.new(MASTER_KEY, content, hashlib.sha256).digest() == MACHINE_KEY
+
+    @PATIENT
+    @given(st.text(max_size=30), st.text(max_size=30))
+    def test_machines_have_different_keys(self, one: str, two: str) -> None:
+        keys = {derive_machine_key(MASTER_KEY, text) for text in (one, two)}
+        assert len(keys) == len({one, two})
+
+    @pytest.mark.parametrize("length", [0, 31, 33])
+    def test_a_master_key_of_another_length_is_refused(self, length: int) -> None:
+        with pytest.raises(ValueError, match="32 bytes"):
+            derive_machine_key(bytes(length), PROVIDER_ID)
+
+
+class TestVerification:
+    async def test_the_node_half_convinces_the_controller_half(self) -> None:
+        expected = binding_for()
+        outcome = await verify(attestation_request(gather()))
+        assert outcome == VerifiedIdentity(
+            provider_id=PROVIDER_ID,
+            identity="keyed-mac:" + hashlib.sha256(MACHINE_KEY).hexdigest(),
+            binding=expected.prove(expected.value),
+        )
+
+    async def test_serving_requests_are_verified_alike_and_names_are_left_to_the_machine(self) -> None:
+        serving = binding_for(purpose=Purpose.SERVING)
+        outcome = await controller_half().verify_serving(attestation_request(gather(serving), binding=serving))
+        assert outcome.binding.value == serving.value
+        assert (outcome.node_names, outcome.dns_names, outcome.ip_addresses) == ((), (), ())
+
+    async def test_the_identity_stays_and_differs_between_machines(self) -> None:
+        """One that changed would look like another machine; a shared one would let two machines be the same."""
+        other = node_half(derive_machine_key(MASTER_KEY, OTHER_PROVIDER_ID), OTHER_PROVIDER_ID)
+        again = binding_for(key=ec.generate_private_key(ec.SECP256R1()))
+        identities = [
+            (await verify(attestation_request(gather()))).identity,
+            (await verify(attestation_request(gather(again), binding=again))).identity,
+            (await verify(attestation_request(gather(half=other), provider_id=OTHER_PROVIDER_ID))).identity,
+        ]
+        assert identities[0] == identities[1] != identities[2]
+
+    @pytest.mark.parametrize(
+        "made_for",
+        [
+            pytest.param(binding_for(key=ec.generate_private_key(ec.SECP256R1())), id="another-key"),
+            pytest.param(binding_for(cluster=CACertHash("sha256:" + "1f" * 32)), id="another-cluster"),
+            pytest.param(binding_for(purpose=Purpose.SERVING), id="another-purpose"),
+            pytest.param(binding_for(provider="tpm"), id="another-attestor"),
+        ],
+    )
+    @pytest.mark.parametrize("method", ["verify_client", "verify_serving"])
+    async def test_copied_evidence_is_refused(self, made_for: Binding, method: str) -> None:
+        with pytest.raises(BindingMismatch):
+            await getattr(controller_half(), method)(attestation_request(gather(made_for)))
+
+    async def test_a_machine_cannot_be_another(self) -> None:
+        """A root user on one machine has its key, and claims to be the next machine."""
+        with pytest.raises(BindingMismatch):
+            await verify(attestation_request(gather(), provider_id=OTHER_PROVIDER_ID))
+
+    async def test_another_operators_master_key_verifies_nothing(self) -> None:
+        with pytest.raises(BindingMismatch):
+            await verify(attestation_request(gather()), controller_half(bytes(32)))
+
+    @pytest.mark.parametrize("mac", [binding_for().value, bytes(32), MACHINE_KEY, b"\0", bytes(31)])
+    async def test_no_other_mac_verifies(self, mac: bytes) -> None:
+        with pytest.raises(BindingMismatch):
+            await verify(attestation_request(evidence_of({"mac": base64_of(mac)})))
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            pytest.param({}, id="no-mac"),
+            pytest.param({"mac": ""}, id="empty-mac"),
+            pytest.param({"mac": "?" * 44}, id="not-base64"),
+            pytest.param({"mac": base64_of(bytes(33))}, id="long-mac"),
+            pytest.param({**gather().fields, "extra": "x"}, id="unknown-field"),
+            pytest.param({"Mac": gather().fields["mac"]}, id="other-name"),
+        ],
+    )
+    async def test_other_evidence_is_malformed(self, fields: dict[str, str]) -> None:
+        with pytest.raises(MalformedEvidence):
+            await verify(attestation_request(evidence_of(fields)))
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        "operator",
+        [
+            pytest.param({}, id="none"),
+            pytest.param({"masterkey": base64_of(MASTER_KEY)}, id="misspelt"),
+            pytest.param({"masterKey": base64_of(MASTER_KEY), "more": 1}, id="another-setting"),
+            pytest.param({"masterKey": ""}, id="empty"),
+            pytest.param({"masterKey": None}, id="null"),
+            pytest.param({"masterKey": MASTER_KEY}, id="bytes"),
+            pytest.param({"masterKey": base64_of(bytes(31))}, id="short"),
+            pytest.param({"masterKey": base64_of(bytes(33))}, id="long"),
+            pytest.param({"masterKey": MASTER_KEY.hex()}, id="hexadecimal"),
+            pytest.param({"masterKey": "\u00e9" * 44}, id="not-ascii"),
+            pytest.param({"masterKey": base64_of(MASTER_KEY) + "\n"}, id="newline"),
+        ],
+    )
+    def test_wrong_operator_settings_are_refused(self, operator: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettings, match="masterKey"):
+            plugin.controller_half(AttestorSettings(operator=operator))
+
+    def test_a_policy_cannot_bring_a_key(self) -> None:
+        """A tenant writes the policy, and could then vouch for any machine."""
+        key = {"masterKey": base64_of(bytes(32))}
+        for operator in ({}, {"masterKey": base64_of(MASTER_KEY)}):
+            with pytest.raises(InvalidSettings, match="a policy cannot configure"):
+                plugin.controller_half(AttestorSettings(operator=operator, policy=key))
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            pytest.param({}, id="none"),
+            pytest.param({"machine-key": base64_of(MACHINE_KEY)}, id="no-provider-id"),
+            pytest.param({"provider-id": PROVIDER_ID}, id="no-key"),
+            pytest.param({"machine-key": "", "provider-id": PROVIDER_ID}, id="empty-key"),
+            pytest.param({"machine-key": base64_of(bytes(16)), "provider-id": PROVIDER_ID}, id="short-key"),
+            pytest.param({"machine-key": base64_of(MACHINE_KEY), "provider-id": ""}, id="empty-provider-id"),
+            pytest.param({"machine-key": base64_of(MACHINE_KEY), "provider-id": "node"}, id="no-provider-id-at-all"),
+            pytest.param(
+                {"machine-key": base64_of(MACHINE_KEY), "provider-id": PROVIDER_ID, "master-key": "x"}, id="another"
+            ),
+        ],
+    )
+    def test_wrong_node_settings_are_refused(self, settings: dict[str, str]) -> None:
+        with pytest.raises(InvalidSettings, match=r"machine-key|provider-id"):
+            plugin.node_half(settings)
+
+    def test_keys_are_neither_shown_nor_quoted(self) -> None:
+        assert repr(MASTER_KEY) not in repr(controller_half())
+        assert repr(MACHINE_KEY) not in repr(node_half())
+        with pytest.raises(InvalidSettings) as refused:
+            plugin.controller_half(AttestorSettings(operator={"masterKey": "hunter2"}))
+        assert "hunter2" not in str(refused.value)
+        assert refused.value.__cause__ is None
+        assert refused.value.__suppress_context__
+
+
+class TestNodeHalf:
+    def test_knows_the_configured_provider_id(self) -> None:
+        assert node_half().provider_id() == PROVIDER_ID
+
+    def test_does_not_write_a_version_that_it_does_not_know(self) -> None:
+        with pytest.raises(EvidenceUnavailable, match="v1 only"):
+            gather(version="v2")
+
+    def test_does_not_answer_a_challenge_it_cannot_have_got(self) -> None:
+        with pytest.raises(EvidenceUnavailable, match="challenges"):
+            gather(challenge="x")
+
+
+def test_is_an_attestor() -> None:
+    attestor: Attestor = plugin
+    assert attestor.description.provider == "keyed-mac"
+    assert attestor.description.renews
+    assert attestor.description.serves
+
+
+def test_is_light_to_import() -> None:
+    """The halves are imported when they are asked for: a node never loads the controller's."""
+    program = "import sys, keyed_mac; print([m for m in sys.modules if m.startswith('keyed_mac.')])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.stdout, result.stderr) == ("[]\n", "")

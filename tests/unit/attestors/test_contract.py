@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from attestors.contract import (
+    AssertedIdentity,
+    AttestorDescription,
+    AttestorSettings,
+    ChallengeIssued,
+    Denied,
+    InvalidOutcome,
+    NotProvableYet,
+    Security,
+    VerifiedIdentity,
+)
+from tests.unit.attestors.support import PROVIDER_ID, binding_for
+
+BAD_IDENTITIES = ["", "x" * 1025]
+BAD_REASONS = [
+    "",
+    "lowerCase",
+    "With Space",
+    "With-Dash",
+    "With\nNewline",
+    "Trailing\n",
+    "1Digit",
+    "\u00c4rger",
+    "A" * 65,
+]
+BAD_MESSAGES = ["", "x" * 513, "two\nlines", "bell\a", "zero\0", "\u202eright to left", "\ud800"]
+
+
+def description(
+    security: Security = Security.SECURE,
+    *,
+    renews: bool = False,
+    serves: bool = False,
+    evidence_versions: tuple[str, ...] = ("v1",),
+) -> AttestorDescription:
+    return AttestorDescription("example", security, evidence_versions, renews, serves)
+
+
+class TestAttestorDescription:
+    @pytest.mark.parametrize(("renews", "serves"), [(False, False), (True, False), (False, True), (True, True)])
+    def test_a_secure_one_may_renew_and_serve(self, renews: bool, serves: bool) -> None:
+        assert description(renews=renews, serves=serves).security is Security.SECURE
+
+    def test_an_insecure_one_does_neither(self) -> None:
+        assert description(Security.INSECURE).renews is False
+
+    @pytest.mark.parametrize(("renews", "serves"), [(True, False), (False, True), (True, True)])
+    def test_an_insecure_one_that_renews_or_serves_cannot_exist(self, renews: bool, serves: bool) -> None:
+        with pytest.raises(InvalidOutcome, match="neither renew nor"):
+            description(Security.INSECURE, renews=renews, serves=serves)
+
+    def test_one_that_reads_nothing_cannot_exist(self) -> None:
+        with pytest.raises(InvalidOutcome, match="at least one evidence version"):
+            description(evidence_versions=())
+
+
+class TestVerifiedIdentity:
+    def test_carries_the_proof_and_says_nothing_of_names(self) -> None:
+        expected = binding_for()
+        identity = VerifiedIdentity(PROVIDER_ID, "id", expected.prove(expected.value))
+        assert identity.binding.value == expected.value
+        assert (identity.node_names, identity.dns_names, identity.ip_addresses) == ((), (), ())
+
+    def test_cannot_be_made_without_a_proof(self) -> None:
+        with pytest.raises(TypeError, match="binding"):
+            VerifiedIdentity(PROVIDER_ID, "id")  # type: ignore[call-arg]
+
+    @pytest.mark.parametrize("identity", BAD_IDENTITIES)
+    def test_refuses_an_identity(self, identity: str) -> None:
+        expected = binding_for()
+        with pytest.raises(InvalidOutcome, match="1 to 1024"):
+            VerifiedIdentity(PROVIDER_ID, identity, expected.prove(expected.value))
+
+
+class TestAssertedIdentity:
+    def test_the_longest_identity(self) -> None:
+        assert AssertedIdentity(PROVIDER_ID, "x" * 1024).identity == "x" * 1024
+
+    @pytest.mark.parametrize("identity", BAD_IDENTITIES)
+    def test_refuses_an_identity(self, identity: str) -> None:
+        with pytest.raises(InvalidOutcome, match="1 to 1024"):
+            AssertedIdentity(PROVIDER_ID, identity)
+
+    def test_is_no_verified_identity(self) -> None:
+        assert not issubclass(AssertedIdentity, VerifiedIdentity)
+        assert not issubclass(VerifiedIdentity, AssertedIdentity)
+
+
+class TestDenied:
+    @pytest.mark.parametrize("reason", ["A", "EvidenceExpired", "TPM2Quote", "A" * 64])
+    def test_accepts_a_reason(self, reason: str) -> None:
+        assert Denied(reason, "x" * 512).reason == reason
+
+    @pytest.mark.parametrize("reason", BAD_REASONS)
+    def test_refuses_a_reason(self, reason: str) -> None:
+        with pytest.raises(InvalidOutcome, match="CamelCase"):
+            Denied(reason, "message")
+
+    @pytest.mark.parametrize("message", BAD_MESSAGES)
+    def test_refuses_a_message(self, message: str) -> None:
+        with pytest.raises(InvalidOutcome, match="printable"):
+            Denied("Reason", message)
+
+
+class TestNotProvableYet:
+    def test_is_asked_again_after_ten_seconds(self) -> None:
+        assert NotProvableYet("Unreachable", "EC2 does not answer").retry_after == timedelta(seconds=10)
+
+    @pytest.mark.parametrize("retry_after", [timedelta(seconds=1), timedelta(minutes=10)])
+    def test_accepts_the_bounds(self, retry_after: timedelta) -> None:
+        assert NotProvableYet("Unreachable", "later", retry_after).retry_after == retry_after
+
+    @pytest.mark.parametrize(
+        "retry_after",
+        [timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=999), timedelta(minutes=10, microseconds=1)],
+    )
+    def test_refuses_to_spin_or_to_sleep(self, retry_after: timedelta) -> None:
+        with pytest.raises(InvalidOutcome, match="retry_after"):
+            NotProvableYet("Unreachable", "later", retry_after)
+
+    @pytest.mark.parametrize("reason", BAD_REASONS)
+    def test_refuses_a_reason(self, reason: str) -> None:
+        with pytest.raises(InvalidOutcome, match="CamelCase"):
+            NotProvableYet(reason, "message")
+
+    @pytest.mark.parametrize("message", BAD_MESSAGES)
+    def test_refuses_a_message(self, message: str) -> None:
+        with pytest.raises(InvalidOutcome, match="printable"):
+            NotProvableYet("Reason", message)
+
+
+class TestChallengeIssued:
+    @pytest.mark.parametrize("length", [1, 16 * 1024])
+    def test_accepts_the_bounds(self, length: int) -> None:
+        assert len(ChallengeIssued("c" * length).challenge) == length
+
+    @pytest.mark.parametrize("length", [0, 16 * 1024 + 1])
+    def test_refuses_what_no_annotation_holds(self, length: int) -> None:
+        with pytest.raises(InvalidOutcome, match="16384"):
+            ChallengeIssued("c" * length)
+
+
+def test_outcomes_cannot_be_changed() -> None:
+    outcome = Denied("Reason", "message")
+    with pytest.raises(AttributeError):
+        outcome.reason = "Other"  # type: ignore[misc]
+
+
+def test_operator_settings_are_not_shown() -> None:
+    """They may hold secrets."""
+    assert "hunter2" not in repr(AttestorSettings(operator={"password": "hunter2"}))

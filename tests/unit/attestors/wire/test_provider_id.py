@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attestors.wire import provider_id
+from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+from tests.unit.attestors.support import PATIENT
+
+LONGEST = "x://" + "a" * 508
+
+provider_ids = st.from_regex(r"[a-z][a-z0-9+.-]{0,20}://[\x21-\x7e]{1,480}", fullmatch=True)
+
+
+def utf8_string(content: bytes) -> bytes:
+    """DER by hand (X.690 section 8.1.3)."""
+    size = len(content)
+    if size < 0x80:
+        return b"\x0c" + bytes([size]) + content
+    if size < 0x100:
+        return b"\x0c\x81" + bytes([size]) + content
+    return b"\x0c\x82" + size.to_bytes(2, "big") + content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "aws:///eu-central-1a/i-0123456789abcdef0",
+        "gce://project/europe-west3-a/node-1",
+        "azure:///subscriptions/0/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n",
+        "metal3://namespace/host/machine",
+        "vsphere://4237c2a3-8c4a-4b1f-9b5f-0d1f0d1f0d1f",
+        "a+b.c-d0://!~",
+        LONGEST,
+    ],
+)
+def test_accepts_what_cluster_api_providers_write(text: str) -> None:
+    assert check_provider_id(text) == text
+    assert provider_id.decode(utf8_string(text.encode())) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "aws",
+        "aws:",
+        "aws://",
+        "://x",
+        "AWS://x",
+        "1aws://x",
+        "aws:/x",
+        " aws://x",
+        "aws://x ",
+        "aws://x y",
+        "aws://x\n",
+        "aws://x\0",
+        "aws://x\x7f",
+        "aws://\u00e9",
+        "aws://\u202ex",
+        "\uff41ws://x",
+        LONGEST + "a",
+    ],
+)
+def test_refuses_what_is_no_provider_id(text: str) -> None:
+    with pytest.raises(InvalidProviderID):
+        check_provider_id(text)
+    with pytest.raises(InvalidProviderID):
+        provider_id.encode(text)
+    with pytest.raises(InvalidProviderID):
+        provider_id.decode(utf8_string(text.encode()))
+
+
+@PATIENT
+@given(provider_ids)
+def test_writes_der_and_reads_it_back(text: str) -> None:
+    encoded = provider_id.encode(text)
+    assert encoded == utf8_string(text.encode())
+    assert provider_id.decode(encoded) == text
+
+
+CONTENT = b"aws:///a/i-1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(CONTENT, id="no-der"),
+        pytest.param(utf8_string(CONTENT) + b"\0", id="zero-byte-behind"),
+        pytest.param(utf8_string(CONTENT) * 2, id="two-strings"),
+        pytest.param(utf8_string(CONTENT)[:-1], id="truncated"),
+        pytest.param(b"\x16" + utf8_string(CONTENT)[1:], id="ia5-string"),
+        pytest.param(b"\x13" + utf8_string(CONTENT)[1:], id="printable-string"),
+        pytest.param(b"\x04" + utf8_string(CONTENT)[1:], id="octet-string"),
+        pytest.param(b"\x30\x0e" + utf8_string(CONTENT), id="in-a-sequence"),
+        pytest.param(b"\x0c\x81\x0c" + CONTENT, id="long-form-of-a-short-length"),
+        pytest.param(b"\x0c\x82\x00\x0c" + CONTENT, id="longer-form-of-a-short-length"),
+        pytest.param(b"\x2c\x80" + utf8_string(CONTENT) + b"\0\0", id="indefinite-length"),
+        pytest.param(b"\x2c\x0e" + utf8_string(CONTENT), id="constructed"),
+        pytest.param(utf8_string(b"aws://\xff\xfe"), id="not-utf8"),
+        pytest.param(utf8_string(b"aws://\xc0\xaf"), id="overlong-utf8"),
+        pytest.param(utf8_string(b"aws://\xed\xa0\x80"), id="surrogate"),
+        pytest.param(b"\x0c\x84\xff\xff\xff\xff" + CONTENT, id="length-of-four-gigabytes"),
+        pytest.param(utf8_string(b"x://" + b"a" * 60_000), id="far-too-long"),
+    ],
+)
+def test_refuses_every_other_encoding(value: bytes) -> None:
+    with pytest.raises(InvalidProviderID):
+        provider_id.decode(value)
+
+
+@PATIENT
+@given(
+    st.binary(max_size=64)
+    | st.tuples(st.sampled_from([b"\x0c", b"\x2c", b"\x1f\x0c"]), st.binary(max_size=40)).map(b"".join)
+)
+def test_any_bytes_are_refused_or_are_what_would_be_written(value: bytes) -> None:
+    try:
+        text = provider_id.decode(value)
+    except InvalidProviderID:
+        return
+    assert provider_id.encode(text) == value
+
+
+@PATIENT
+@given(st.data(), provider_ids)
+def test_a_changed_byte_is_refused_or_changes_the_provider_id(data: st.DataObject, text: str) -> None:
+    encoded = provider_id.encode(text)
+    position = data.draw(st.integers(0, len(encoded) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda value: value != encoded[position]))
+    with contextlib.suppress(InvalidProviderID):
+        assert provider_id.decode(encoded[:position] + bytes([byte]) + encoded[position + 1 :]) != text
+
+
+def test_says_that_bytes_follow() -> None:
+    with pytest.raises(InvalidProviderID, match="bytes behind the UTF8String"):
+        provider_id.decode(utf8_string(CONTENT) + b"\0")

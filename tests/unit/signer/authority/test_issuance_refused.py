@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import ipaddress
+import warnings
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, x25519
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from signer.authority import (
+    Authority,
+    CertificateUsage,
+    IssuanceRefused,
+    IssuanceRefusedReason,
+    issue,
+)
+from tests.unit.signer.authority.support import (
+    CLIENT,
+    NOW,
+    SERVING,
+    authority,
+    capi_secret,
+    ec_key,
+    make,
+    request,
+    rsa_key,
+)
+
+Reason = IssuanceRefusedReason
+V4 = ipaddress.ip_address("10.1.2.3")
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_errors() -> None:
+    warnings.simplefilter("error")
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (Reason.SUBJECT_INVALID, {"organization": "system:masters"}),
+        (Reason.SUBJECT_INVALID, {"organization": ""}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "kubernetes-admin"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "system:node:"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "xsystem:node:a"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "system:node:Upper"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "system:node:a\n"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "system:node:a..b"}),
+        (Reason.SUBJECT_INVALID, {"subject_common_name": "system:node:" + "a" * 254}),
+        (Reason.PUBLIC_KEY_UNSUPPORTED, {"public_key": rsa_key(1024).public_key()}),
+        (Reason.PUBLIC_KEY_UNSUPPORTED, {"public_key": ec.generate_private_key(ec.SECP256K1()).public_key()}),
+        (Reason.PUBLIC_KEY_UNSUPPORTED, {"public_key": x25519.X25519PrivateKey.generate().public_key()}),
+        (Reason.USAGES_INVALID, {"usages": frozenset()}),
+        (Reason.USAGES_INVALID, {"usages": frozenset({CertificateUsage.CLIENT_AUTH})}),
+        (Reason.USAGES_INVALID, {"usages": frozenset({CertificateUsage.DIGITAL_SIGNATURE})}),
+        (Reason.USAGES_INVALID, {"usages": CLIENT | SERVING}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"dns_names": ("worker-1",)}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"ip_addresses": (V4,)}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING, "dns_names": ("*.example.org",)}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING, "dns_names": ("",)}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING, "dns_names": ("a\x00b",)}),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING, "dns_names": ("a",) * 65}),
+        (
+            Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID,
+            {"usages": SERVING, "ip_addresses": (ipaddress.IPv6Address("fe80::1%eth0"),)},
+        ),
+        (Reason.SERIAL_NUMBER_INVALID, {"serial_number": 0}),
+        (Reason.SERIAL_NUMBER_INVALID, {"serial_number": -1}),
+        (Reason.SERIAL_NUMBER_INVALID, {"serial_number": 1 << 159}),
+        (Reason.VALIDITY_INVALID, {"not_before": NOW.replace(tzinfo=None)}),
+        (Reason.VALIDITY_INVALID, {"not_after": NOW + timedelta(microseconds=1)}),
+        (Reason.VALIDITY_INVALID, {"not_before": NOW, "not_after": NOW}),
+    ],
+)
+def test_requests_that_no_kubelet_may_make(reason: IssuanceRefusedReason, changes: dict[str, object]) -> None:
+    with pytest.raises(IssuanceRefused) as caught:
+        request(**changes)
+    assert caught.value.reason is reason
+
+
+class TestOutsideTheAuthority:
+    ca = authority(make("ca", ec_key(), not_before=NOW, not_after=NOW + timedelta(days=1)).secret())
+
+    def test_the_edges_are_inside(self) -> None:
+        issue(self.ca, request(not_before=NOW - timedelta(minutes=5), not_after=NOW + timedelta(days=1)))
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"not_after": NOW + timedelta(days=1, seconds=1)},
+            {"not_before": NOW - timedelta(minutes=5, seconds=1), "not_after": NOW + timedelta(hours=1)},
+        ],
+        ids=["outlives-it", "precedes-it"],
+    )
+    def test_beyond_the_edges(self, changes: dict[str, object]) -> None:
+        with pytest.raises(IssuanceRefused) as caught:
+            issue(self.ca, request(**changes))
+        assert caught.value.reason is Reason.OUTSIDE_AUTHORITY_VALIDITY
+
+
+@pytest.mark.parametrize(
+    ("permitted", "accepted"),
+    [
+        ([ExtendedKeyUsageOID.CLIENT_AUTH], True),
+        ([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE], True),
+        ([ExtendedKeyUsageOID.SERVER_AUTH], False),
+    ],
+)
+def test_extended_key_usage_of_the_authority(permitted: list[x509.ObjectIdentifier], accepted: bool) -> None:
+    restricted = authority(make("ca", ec_key(), extra=((x509.ExtendedKeyUsage(permitted), False),)).secret())
+    if accepted:
+        issue(restricted, request())
+        return
+    with pytest.raises(IssuanceRefused) as caught:
+        issue(restricted, request())
+    assert caught.value.reason is Reason.USAGE_NOT_PERMITTED_BY_AUTHORITY
+
+
+class TestSelfCheck:
+    def refused(self, authority_: Authority) -> str:
+        with pytest.raises(IssuanceRefused) as caught:
+            issue(authority_, request())
+        assert caught.value.reason is Reason.SELF_CHECK_FAILED
+        return caught.value.message
+
+    def test_a_key_that_is_not_the_authoritys(self) -> None:
+        signing = authority().signing
+        assert "signature" in self.refused(Authority(replace(signing, private_key=ec_key(1))))
+
+    def test_a_faulty_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def faulty(key: object, data: bytes) -> bytes:
+            return bytes(256)
+
+        monkeypatch.setattr("signer.authority.issuance.sign", faulty)
+        assert "signature" in self.refused(authority(capi_secret(key=rsa_key())))
+
+    @pytest.mark.parametrize("part", ["time", "integer", "octet_string"])
+    def test_an_encoding_that_cannot_be_read_back(self, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        authority_, asked = authority(), request()
+        monkeypatch.setattr(f"signer.authority.der.{part}", lambda *_: b"\x05\x01\x00")
+        with pytest.raises(IssuanceRefused) as caught:
+            issue(authority_, asked)
+        assert caught.value.reason is Reason.SELF_CHECK_FAILED
+
+    def test_another_extension_than_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def always_critical(value: x509.ExtensionType, critical: bool) -> bytes:
+            return real(value, True)
+
+        from signer.authority.issuance import encode_extension as real
+
+        monkeypatch.setattr("signer.authority.issuance.encode_extension", always_critical)
+        assert "not what was asked for" in self.refused(authority())
+
+    def test_another_serial_number_than_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        authority_ = authority()
+        monkeypatch.setattr("signer.authority.der.integer", lambda value: b"\x02\x01\x07")
+        assert "not what was asked for" in self.refused(authority_)

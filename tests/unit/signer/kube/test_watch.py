@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import ssl
+from collections.abc import AsyncGenerator, Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from signer.kube.client import Client, JsonObject, Parameters
+from signer.kube.errors import (
+    ApiError,
+    Cause,
+    Forbidden,
+    Gone,
+    Invalid,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from signer.kube.watch import DEFAULT_BACKOFF, list_and_watch
+from tests.unit.signer.kube.support import Authority, aiohttp_server, run_in_virtual_time, status_body
+
+PATH = "/api/v1/secrets"
+LEAST_DELAY = DEFAULT_BACKOFF.base_seconds * (1 - DEFAULT_BACKOFF.jitter)
+
+
+class Recorder:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.failures: list[tuple[ApiError, float]] = []
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        self.calls.append(("replaced", [o["metadata"]["name"] for o in objects]))
+
+    def applied(self, item: JsonObject) -> None:
+        self.calls.append(("applied", item["metadata"]["name"]))
+
+    def removed(self, item: JsonObject) -> None:
+        self.calls.append(("removed", item["metadata"]["name"]))
+
+    def synced(self) -> None:
+        self.calls.append(("synced", None))
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        self.calls.append(("failed", type(error).__name__))
+        self.failures.append((error, retry_in_seconds))
+
+    def of(self, *kinds: str) -> list[tuple[str, Any]]:
+        return [call for call in self.calls if call[0] in kinds]
+
+
+def item(name: str, version: int | str) -> JsonObject:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def event(kind: str, name: str, version: int | str) -> JsonObject:
+    return {"type": kind, "object": item(name, version)}
+
+
+def error_event(code: Any, **fields: Any) -> JsonObject:
+    return {"type": "ERROR", "object": {"kind": "Status", "code": code, **fields}}
+
+
+def page(version: int | str, *names: str) -> JsonObject:
+    return {"metadata": {"resourceVersion": str(version)}, "items": [item(name, 1) for name in names]}
+
+
+Step = JsonObject | ApiError | float
+"""An event or page, an error to raise, or seconds of silence."""
+
+
+class Stop(Exception):
+    """The script is over."""
+
+
+class Scripted:
+    """A source whose answers are a script; each list takes one entry, each watch another."""
+
+    def __init__(self, lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]]) -> None:
+        self.lists = list(lists)
+        self.watches = list(watches)
+        self.log: list[str] = []
+        self.at: list[float] = []
+        self.watch_seconds: list[float] = []
+
+    async def _play(self, scripts: list[Sequence[Step]], entry: str) -> AsyncGenerator[JsonObject, None]:
+        if not scripts:
+            raise Stop
+        self.log.append(entry)
+        self.at.append(asyncio.get_running_loop().time())
+        for step in scripts.pop(0):
+            if isinstance(step, ApiError):
+                raise step
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                yield step
+
+    def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = 500
+    ) -> AsyncGenerator[JsonObject, None]:
+        return self._play(self.lists, "list")
+
+    def watch(
+        self, path: str, params: Parameters | None = None, *, timeout_seconds: float
+    ) -> AsyncGenerator[JsonObject, None]:
+        assert params is not None
+        assert params["allowWatchBookmarks"] is True
+        self.watch_seconds.append(timeout_seconds)
+        return self._play(self.watches, f"watch {params['resourceVersion']}")
+
+
+def play(
+    lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]], **options: Any
+) -> tuple[Scripted, Recorder]:
+    """Run the loop in virtual time until the script is over."""
+    source, sink = Scripted(lists, watches), Recorder()
+
+    async def main() -> None:
+        with pytest.raises(Stop):
+            await list_and_watch(source, PATH, sink=sink, random=Random(7), **options)
+
+    run_in_virtual_time(main())
+    return source, sink
+
+
+def gaps(source: Scripted, of: Callable[[str], bool] = lambda entry: entry.startswith("watch")) -> list[float]:
+    times = [at for entry, at in zip(source.log, source.at, strict=True) if of(entry)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def test_list_watch_and_watch_again_from_the_last_version() -> None:
+    source, sink = play(
+        [[page(3, "a"), page(4, "b")]],
+        [
+            [event("ADDED", "c", 5), event("MODIFIED", "a", 6), event("DELETED", "b", 7), 290.0],
+            [event("BOOKMARK", "", 9), 290.0],
+            [],
+        ],
+    )
+    assert source.log == ["list", "watch 4", "watch 7", "watch 9"]
+    assert sink.calls == [
+        ("replaced", ["a", "b"]),
+        ("synced", None),
+        ("applied", "c"),
+        ("applied", "a"),
+        ("removed", "b"),
+        ("synced", None),
+    ]
+    assert all(261 <= seconds <= 319 for seconds in source.watch_seconds)
+    assert len(set(source.watch_seconds)) == len(source.watch_seconds)
+
+
+def test_streams_that_end_at_once_back_off_and_are_reported() -> None:
+    source, sink = play([[page(1)]], [[]] * 12)
+    assert source.log == ["list"] + ["watch 1"] * 12
+    delays = gaps(source)
+    assert delays[0] >= LEAST_DELAY
+    assert all(delay >= 15 for delay in delays[8:])
+    assert {kind for kind, _ in sink.of("failed")} == {"failed"}
+    assert "ends every watch" in str(sink.failures[0][0])
+    assert len(sink.failures) == 10
+
+
+def test_backoff_starts_anew_after_a_stream_that_lived() -> None:
+    source, _ = play([[page(1)]], [*[[]] * 8, [60.0], []])
+    assert gaps(source)[-1] <= 60 + DEFAULT_BACKOFF.base_seconds
+
+
+def test_streams_that_make_progress_never_spin() -> None:
+    source, sink = play([[page(1)]], [[event("ADDED", "a", n)] for n in range(2, 52)])
+    assert all(LEAST_DELAY <= delay <= DEFAULT_BACKOFF.base_seconds for delay in gaps(source))
+    assert sink.failures == []
+
+
+@pytest.mark.parametrize("gone", [Gone("old", status=410), error_event(410, reason="Expired")])
+def test_gone_lists_again(gone: Step) -> None:
+    source, sink = play([[page(1, "a")], [page(9, "b")]], [[event("ADDED", "x", 2), gone], []])
+    assert source.log == ["list", "watch 1", "list", "watch 9"]
+    assert sink.of("replaced", "failed") == [("replaced", ["a"]), ("failed", "Gone"), ("replaced", ["b"])]
+
+
+def test_events_and_then_gone_for_ever_back_off() -> None:
+    """The official client asks a thousand times in two seconds here."""
+    source, sink = play([[page(1)]] * 10, [[event("ADDED", "a", 2), error_event(410)]] * 10)
+    delays = gaps(source)
+    assert delays[0] >= LEAST_DELAY
+    assert delays[-1] >= 15
+    assert len(sink.failures) == 10
+
+
+def test_gone_while_listing_lists_again() -> None:
+    source, sink = play([[page(1, "a"), Gone("token", status=410)], [page(2, "b")]], [[]])
+    assert source.log == ["list", "list", "watch 2"]
+    assert sink.of("replaced") == [("replaced", ["b"])]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("down", cause=Cause.REFUSED),
+        TooManyRequests("slow", status=429),
+        ServerError("down", status=503),
+        Unauthorized("who", status=401),
+        Forbidden("no", status=403),
+    ],
+)
+def test_errors_that_lose_nothing_watch_again_from_the_same_place(error: ApiError) -> None:
+    source, sink = play([[page(1)]], [[event("ADDED", "a", 5), error], []])
+    assert source.log == ["list", "watch 1", "watch 5"]
+    assert sink.failures[0][0] is error
+    assert gaps(source)[0] == pytest.approx(sink.failures[0][1])
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        UnexpectedAnswer("malformed"),
+        Invalid("bad version", status=400),
+        error_event(500, reason="InternalError", message="etcd"),
+        error_event(429, details={"retryAfterSeconds": 3}),
+        error_event("500"),
+        error_event(True),
+        {"type": "ERROR", "object": {}},
+        {"type": "ERROR"},
+        {"type": "ADDED"},
+        {"type": "ADDED", "object": []},
+        {"type": "NEW", "object": item("a", 2)},
+        {"object": item("a", 2)},
+        {"type": ["ADDED"], "object": item("a", 2)},
+        {"type": "ADDED", "object": {"metadata": None}},
+        {"type": "ADDED", "object": item("a", "")},
+        {"type": "ADDED", "object": item("a", "9" * 200)},
+        {"type": "ADDED", "object": item("a", "9\udc00")},
+        {"type": "ADDED", "object": {"metadata": {"resourceVersion": 7}}},
+    ],
+)
+def test_whatever_leaves_open_what_was_missed_lists_again(ending: Step) -> None:
+    source, sink = play([[page(1)], [page(2)]], [[ending], []])
+    assert source.log == ["list", "watch 1", "list", "watch 2"]
+    assert len(sink.failures) == 1
+    assert sink.of("applied") == []
+    assert sink.failures[0][1] >= LEAST_DELAY
+
+
+def test_retry_after_is_honoured() -> None:
+    pause = TooManyRequests("slow", status=429, retry_after_seconds=42.0)
+    source, sink = play([[pause], [page(1)]], [[error_event(503, details={"retryAfterSeconds": 17})]])
+    assert sink.failures[0] == (pause, 42.0)
+    assert source.at[1] >= 42
+    assert sink.failures[1][1] == 17
+
+
+def test_a_server_from_the_past_is_listed_again() -> None:
+    """Restored from a backup, it answers 504 to a version of its future and never 410."""
+    error = ServerError("Too large resource version", status=504, reason="Timeout")
+    source, _ = play([[page(90)], [page(5)]], [[error]] * 5 + [[]])
+    assert source.log == ["list"] + ["watch 90"] * 5 + ["list", "watch 5"]
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [{"metadata": {}, "items": []}],
+        [{"metadata": {"resourceVersion": ""}, "items": []}],
+        [{"metadata": {"resourceVersion": "1"}, "items": ["x"]}],
+        [page(1, "a", "b", "c"), page(1, "d")],
+    ],
+)
+def test_lists_that_are_malformed_or_too_long(pages: list[JsonObject]) -> None:
+    source, sink = play([pages, [page(2)]], [[]], maximum_objects=3)
+    assert source.log == ["list", "list", "watch 2"]
+    assert isinstance(sink.failures[0][0], UnexpectedAnswer)
+    assert sink.of("replaced") == [("replaced", [])]
+
+
+def test_cancelling_ends_the_watch() -> None:
+    source = Scripted([[page(1)]], [[3600.0]])
+
+    async def main() -> None:
+        task = asyncio.create_task(list_and_watch(source, PATH, sink=Recorder()))
+        await asyncio.sleep(5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_in_virtual_time(main())
+    assert source.log == ["list", "watch 1"]
+
+
+steps = st.one_of(
+    st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]).flatmap(
+        lambda kind: st.integers(1, 9).map(lambda version: event(kind, "a", version))
+    ),
+    st.sampled_from([error_event(410), error_event(500), error_event(None), {"type": "?"}, {}]),
+    st.builds(Gone, st.just("g")),
+    st.builds(Unauthorized, st.just("u")),
+    st.builds(lambda: Unreachable("x", cause=Cause.RESET)),
+    st.builds(lambda: ServerError("s", status=500, retry_after_seconds=0.0)),
+    st.floats(0.0, 400.0),
+)
+pages_or_errors = st.lists(st.one_of(st.integers(1, 9).map(page), steps), max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lists=st.lists(pages_or_errors, min_size=1, max_size=30),
+    watches=st.lists(st.lists(steps, max_size=4), max_size=30),
+    seed=st.integers(),
+)
+def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[Step]], seed: int) -> None:
+    """A turn is at most one list and one watch, and between two turns it always waits."""
+
+    def is_page(entry: Step) -> bool:
+        return isinstance(entry, (ApiError, float)) or "items" in entry
+
+    source = Scripted([[step for step in steps if is_page(step)] for steps in lists], watches)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(seconds)
+
+    async def main() -> None:
+        with pytest.raises(Stop):
+            await list_and_watch(source, PATH, sink=Recorder(), sleep=sleep, random=Random(seed))
+
+    run_in_virtual_time(main())
+    assert all(seconds >= LEAST_DELAY * 0.999 for seconds in slept)
+    assert len(source.log) <= 2 * (len(slept) + 1)
+
+
+# Against a real server, with only the sleeps cut short
+
+
+async def _against(
+    authority: Authority,
+    tls: ssl.SSLContext,
+    *answers: bytes | tuple[int, bytes, dict[str, str]],
+) -> tuple[list[str], Recorder, list[float]]:
+    """Answer lists with one Secret and each watch with the next of ``answers``: a stream, or a status and body."""
+    remaining = list(answers)
+    sink = Recorder()
+    slept: list[float] = []
+    over = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response(page(1, "a"))
+        if not remaining:
+            over.set()
+            await asyncio.sleep(3600)
+        answer = remaining.pop(0)
+        if isinstance(answer, tuple):
+            status, body, headers = answer
+            return web.Response(status=status, body=body, headers={"Content-Type": "application/json", **headers})
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(answer)
+        return response
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(0)
+
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        task = asyncio.create_task(list_and_watch(client, PATH, sink=sink, sleep=sleep))
+        await asyncio.wait([task, asyncio.create_task(over.wait())], timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    kinds = ["watch" if "watch=true" in request else "list" for request in server.requests]
+    return kinds, sink, slept
+
+
+def _lines(*events: JsonObject) -> bytes:
+    return b"".join(json.dumps(e).encode() + b"\n" for e in events)
+
+
+async def test_real_gone_in_the_stream_and_by_http(authority: Authority, tls: ssl.SSLContext) -> None:
+    kinds, sink, slept = await _against(
+        authority,
+        tls,
+        _lines(event("ADDED", "b", 2), error_event(410, reason="Expired")),
+        (410, status_body(410, "Expired"), {}),
+    )
+    assert kinds == ["list", "watch", "list", "watch", "list", "watch"]
+    assert [type(error) for error, _ in sink.failures] == [Gone, Gone]
+    assert min(slept) >= LEAST_DELAY
+
+
+async def test_real_clean_ends_in_a_row(authority: Authority, tls: ssl.SSLContext) -> None:
+    kinds, _, slept = await _against(authority, tls, *[b""] * 6)
+    assert kinds == ["list"] + ["watch"] * 7
+    assert len(slept) == 6
+    assert min(slept) >= LEAST_DELAY
+    assert slept[-1] > 3
+
+
+async def test_real_errors(authority: Authority, tls: ssl.SSLContext) -> None:
+    kinds, sink, slept = await _against(
+        authority,
+        tls,
+        (429, status_body(429, "TooManyRequests"), {"Retry-After": "33"}),
+        (500, b"", {}),
+        (302, b"", {"Location": "/"}),
+        b"garbage\n",
+    )
+    assert [type(error) for error, _ in sink.failures] == [
+        TooManyRequests,
+        ServerError,
+        UnexpectedAnswer,
+        UnexpectedAnswer,
+    ]
+    assert kinds == ["list", "watch", "watch", "watch", "list", "watch", "list", "watch"]
+    assert slept[0] == 33

@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from signer.kube.backoff import Backoff
+from signer.kube.workqueue import QueueClosed, WorkQueue
+from tests.unit.signer.kube.support import VirtualTimeLoop, run_in_virtual_time
+
+FIXED = Backoff(base_seconds=1.0, maximum_seconds=8.0, jitter=0.0)
+
+
+def virtual_time(test: Callable[[WorkQueue[str]], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run an async test with a fresh queue, where a day passes in no time and a deadlock is an error."""
+
+    def run() -> None:
+        async def main() -> None:
+            await test(WorkQueue(backoff=FIXED))
+
+        run_in_virtual_time(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _is_waiting(getter: asyncio.Task[str], seconds: float) -> bool:
+    await asyncio.sleep(seconds)
+    return not getter.done()
+
+
+@virtual_time
+async def test_keys_come_in_order_and_once(queue: WorkQueue[str]) -> None:
+    for key in ("a", "b", "a", "c"):
+        queue.add(key)
+    assert len(queue) == 3
+    assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
+
+
+@virtual_time
+async def test_a_key_that_is_added_while_processed_comes_again_and_only_afterwards(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    other = asyncio.create_task(queue.get())
+    assert await _is_waiting(other, 60)
+    queue.done("a")
+    assert await other == "a"
+    queue.done("a")
+    assert len(queue) == 0
+    assert queue.processing == 0
+
+
+@virtual_time
+async def test_delayed_keys_come_at_their_time(queue: WorkQueue[str]) -> None:
+    queue.add_after("late", 20)
+    queue.add_after("early", 10)
+    assert queue.delayed == 2
+    assert (await queue.get(), now()) == ("early", pytest.approx(10))
+    assert (await queue.get(), now()) == ("late", pytest.approx(20))
+
+
+@virtual_time
+async def test_the_earlier_of_two_delays_wins(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 20)
+    queue.add_after("a", 10)
+    queue.add_after("a", 30)
+    assert queue.delayed == 1
+    await queue.get()
+    assert now() == pytest.approx(10)
+    queue.done("a")
+    assert await _is_waiting(asyncio.create_task(queue.get()), 100)
+    queue.shutdown()
+
+
+@virtual_time
+async def test_add_beats_a_pending_delay(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 10)
+    queue.add("a")
+    assert await queue.get() == "a"
+    assert queue.delayed == 0
+    queue.done("a")
+    getter = asyncio.create_task(queue.get())
+    assert await _is_waiting(getter, 60)
+    getter.cancel()
+
+
+@virtual_time
+async def test_a_delay_changes_nothing_for_a_key_that_is_ready(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.add_after("a", 10)
+    assert queue.delayed == 0
+
+
+@virtual_time
+async def test_a_delay_that_ends_while_the_key_is_processed(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add_after("a", 5)
+    await asyncio.sleep(10)
+    assert queue.processing == 1
+    assert len(queue) == 1
+    queue.done("a")
+    assert await queue.get() == "a"
+
+
+@virtual_time
+async def test_no_delay_means_now(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 0)
+    queue.add_after("b", -1)
+    assert len(queue) == 2
+
+
+@virtual_time
+async def test_retries_back_off_per_key_until_forgotten(queue: WorkQueue[str]) -> None:
+    assert [queue.retry("a") for _ in range(5)] == [1, 2, 4, 8, 8]
+    assert queue.retry("b") == 1
+    assert queue.failing == 2
+    queue.forget("a")
+    assert queue.failing == 1
+    assert queue.retry("a") == 1
+
+
+@virtual_time
+async def test_retry_waits_its_backoff(queue: WorkQueue[str]) -> None:
+    for expected in (1.0, 2.0, 4.0):
+        queue.add("a")
+        await queue.get()
+        queue.retry("a")
+        queue.done("a")
+        before = now()
+        await queue.get()
+        assert now() - before == pytest.approx(expected)
+        queue.done("a")
+
+
+def test_jitter_spreads_retries() -> None:
+    async def main() -> None:
+        queue: WorkQueue[int] = WorkQueue(backoff=Backoff(10.0, 10.0, 1.0), random=Random(1))
+        delays = [queue.retry(key) for key in range(200)]
+        assert min(delays) < 1 < 9 < max(delays) <= 10
+
+    run_in_virtual_time(main())
+
+
+@virtual_time
+async def test_discard_drops_a_key_wherever_it_waits(queue: WorkQueue[str]) -> None:
+    queue.add("ready")
+    queue.retry("delayed")
+    queue.discard("ready")
+    queue.discard("delayed")
+    queue.discard("unknown")
+    assert (len(queue), queue.delayed, queue.failing) == (0, 0, 0)
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.discard("a")
+    queue.done("a")
+    getter = asyncio.create_task(queue.get())
+    assert await _is_waiting(getter, 100)
+    getter.cancel()
+
+
+@virtual_time
+async def test_dropped_and_moved_delays_do_not_pile_up(queue: WorkQueue[str]) -> None:
+    for n in range(10_000):
+        queue.add_after(f"k{n}", 1000)
+        queue.discard(f"k{n}")
+        queue.add_after("same", 100_000 - n)
+    assert queue.delayed == 1
+    assert len(queue._heap) < 200
+
+
+@virtual_time
+async def test_done_without_get_is_an_error(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    with pytest.raises(KeyError):
+        queue.done("a")
+
+
+@virtual_time
+async def test_shutdown_ends_all_getters(queue: WorkQueue[str]) -> None:
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(1)
+    queue.add_after("later", 10)
+    queue.shutdown()
+    for getter in getters:
+        with pytest.raises(QueueClosed):
+            await getter
+    queue.add("a")
+    queue.add_after("a", 1)
+    with pytest.raises(QueueClosed):
+        await queue.get()
+    assert (len(queue), queue.delayed) == (0, 0)
+
+
+@virtual_time
+async def test_shutdown_without_draining_drops_what_is_ready(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.shutdown()
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
+@virtual_time
+async def test_draining_hands_out_what_was_ready(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.shutdown(drain=True)
+    assert await queue.get() == "b"
+    queue.done("a")
+    assert await queue.get() == "a"
+    idle = asyncio.create_task(queue.idle())
+    await asyncio.sleep(1)
+    assert not idle.done()
+    queue.done("a")
+    queue.done("b")
+    await idle
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
+@virtual_time
+async def test_a_drain_waits_for_keys_that_come_again(queue: WorkQueue[str]) -> None:
+    """The only key is with a worker and was added again: another worker must not be told that all is done."""
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.shutdown(drain=True)
+    getter = asyncio.create_task(queue.get())
+    assert await _is_waiting(getter, 10)
+    queue.done("a")
+    assert await getter == "a"
+
+
+@virtual_time
+async def test_a_key_handed_to_a_cancelled_getter_goes_to_the_next(queue: WorkQueue[str]) -> None:
+    first, second = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(1)
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+@virtual_time
+async def test_ages(queue: WorkQueue[str]) -> None:
+    assert queue.oldest_seconds() == queue.longest_processing_seconds() == 0
+    queue.add("a")
+    await asyncio.sleep(5)
+    queue.add("b")
+    await asyncio.sleep(2)
+    assert queue.oldest_seconds() == pytest.approx(7)
+    await queue.get()
+    assert queue.oldest_seconds() == pytest.approx(2)
+    await asyncio.sleep(3)
+    assert queue.longest_processing_seconds() == pytest.approx(3)
+
+
+def test_workers_never_share_a_key_and_lose_none() -> None:
+    async def main() -> None:
+        queue: WorkQueue[int] = WorkQueue(backoff=FIXED)
+        random = Random(3)
+        held: set[int] = set()
+        last_added: dict[int, float] = {}
+        last_started: dict[int, float] = {}
+
+        async def worker() -> None:
+            while True:
+                key = await queue.get()
+                assert key not in held
+                held.add(key)
+                last_started[key] = now()
+                await asyncio.sleep(random.random())
+                held.remove(key)
+                queue.done(key)
+
+        workers = [asyncio.create_task(worker()) for _ in range(5)]
+        for _ in range(2000):
+            key = random.randrange(20)
+            last_added[key] = now()
+            queue.add(key)
+            await asyncio.sleep(random.random() / 20)
+        await queue.idle()
+        assert all(last_started[key] >= added for key, added in last_added.items())
+        queue.shutdown()
+        results = await asyncio.gather(*workers, return_exceptions=True)
+        assert all(isinstance(result, QueueClosed) for result in results)
+
+    run_in_virtual_time(main())
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Drives a queue and a plain model of it: what must come, and what a worker has."""
+
+    keys = st.integers(0, 4)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = VirtualTimeLoop()
+        self.queue: WorkQueue[int] = WorkQueue(backoff=FIXED)
+        self.wanted: dict[int, float] = {}  # key -> latest time at which it must be ready
+        self.held: set[int] = set()
+
+    def teardown(self) -> None:
+        self.loop.close()
+
+    def _do(self, action: Callable[[], Any]) -> Any:
+        async def main() -> Any:
+            return action()
+
+        return self.loop.run_until_complete(main())
+
+    def _want(self, key: int, seconds: float) -> None:
+        due = self.loop.time() + max(0.0, seconds)
+        self.wanted[key] = min(due, self.wanted.get(key, due))
+
+    @rule(key=keys)
+    def add(self, key: int) -> None:
+        self._do(lambda: self.queue.add(key))
+        self._want(key, 0)
+
+    @rule(key=keys, seconds=st.floats(-1, 50))
+    def add_after(self, key: int, seconds: float) -> None:
+        self._do(lambda: self.queue.add_after(key, seconds))
+        self._want(key, seconds)
+
+    @rule(key=keys)
+    def retry(self, key: int) -> None:
+        self._want(key, self._do(lambda: self.queue.retry(key)))
+
+    @rule(key=keys)
+    def forget(self, key: int) -> None:
+        self._do(lambda: self.queue.forget(key))
+
+    @rule(key=keys)
+    def discard(self, key: int) -> None:
+        self._do(lambda: self.queue.discard(key))
+        self.wanted.pop(key, None)
+
+    @rule(seconds=st.floats(0, 20))
+    def pass_time(self, seconds: float) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def _due(self) -> set[int]:
+        return {key for key, due in self.wanted.items() if due <= self.loop.time() and key not in self.held}
+
+    @precondition(lambda self: self._due())
+    @rule()
+    def get(self) -> None:
+        key = self.loop.run_until_complete(asyncio.wait_for(self.queue.get(), 1))
+        assert key not in self.held
+        assert key in self.wanted
+        # The queue may be up to one tick of the timer early, never more.
+        assert self.wanted.pop(key) <= self.loop.time() + 0.002
+        self.held.add(key)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.held)))
+        self._do(lambda: self.queue.done(key))
+        self.held.remove(key)
+
+    @invariant()
+    def nothing_is_lost_or_invented(self) -> None:
+        assert self.queue.processing == len(self.held)
+        assert len(self.queue) + self.queue.delayed == len(self.wanted)
+        assert len(self.queue._heap) <= 2 * self.queue.delayed + 64
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

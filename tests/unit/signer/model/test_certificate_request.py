@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+
+from attestors.wire import certificate_request
+from attestors.wire.names import PROVIDER_ID_OID
+from signer.model.certificate_request import (
+    MAXIMUM_ALTERNATIVE_NAMES,
+    MAXIMUM_EXTENSIONS,
+    MAXIMUM_SUBJECT_ATTRIBUTES,
+    KeyKind,
+    MalformedCertificateRequest,
+    PublicKeyFacts,
+    RequestedExtension,
+    SelfSignature,
+    SubjectAttribute,
+    parse_certificate_request,
+)
+from tests.unit.signer.builders import (
+    BMP_STRING,
+    COMMON_NAME,
+    EXTENSION_REQUEST,
+    NODE,
+    ORGANIZATION,
+    PROVIDER_ID,
+    SUBJECT_ALTERNATIVE_NAME,
+    T61_STRING,
+    UNIVERSAL_STRING,
+    UTF8_STRING,
+    alternative_names,
+    attribute,
+    dns,
+    ec_key,
+    extension,
+    extension_request,
+    ip,
+    node_subject,
+    oid,
+    pkcs10,
+    provider_id_extension,
+    public_key_info,
+    rdn,
+    rsa_key,
+    rsa_public_key_info,
+    sequence,
+    set_of,
+    tlv,
+)
+
+NOT_DER = "the certificate request is not DER of a PKCS#10 request"
+
+
+@pytest.fixture(autouse=True)
+def _without_any_warning() -> object:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def malformed(der: bytes) -> str:
+    with pytest.raises(MalformedCertificateRequest) as caught:
+        parse_certificate_request(der)
+    return str(caught.value)
+
+
+class TestView:
+    def test_of_the_authenticators_request(self) -> None:
+        der = certificate_request.build(
+            ec_key(),
+            node_name=NODE,
+            provider_id=PROVIDER_ID,
+            dns_names=[NODE],
+            ip_addresses=[ip_address("10.0.0.1"), ip_address("::2")],
+        )
+        view = parse_certificate_request(der)
+        assert view.subject == (
+            (SubjectAttribute(ORGANIZATION, "system:nodes"),),
+            (SubjectAttribute(COMMON_NAME, f"system:node:{NODE}"),),
+        )
+        assert view.attributes == (EXTENSION_REQUEST,)
+        assert view.extensions == (
+            RequestedExtension(PROVIDER_ID_OID, False),
+            RequestedExtension(SUBJECT_ALTERNATIVE_NAME, False),
+        )
+        assert view.dns_names == (NODE,)
+        assert view.ip_addresses == (ip_address("10.0.0.1"), ip_address("::2"))
+        assert view.other_name_kinds == ()
+        assert not view.asks_to_be_authority
+        assert view.provider_id == tlv(UTF8_STRING, PROVIDER_ID.encode())
+        assert view.provider_id_oid == PROVIDER_ID_OID
+        assert view.key == PublicKeyFacts(KeyKind.ECDSA, 256, 0, "secp256r1")
+        assert view.subject_public_key_info == public_key_info(ec_key())
+        assert view.signature_hash == "sha256"
+        assert view.signature_is_valid() is SelfSignature.VALID
+
+    def test_rsa(self) -> None:
+        view = parse_certificate_request(pkcs10(rsa_key("rsa-2048")))
+        assert view.key == PublicKeyFacts(KeyKind.RSA, 2048, 65537, "")
+        assert view.subject_public_key_info == public_key_info(rsa_key("rsa-2048"))
+        assert view.signature_is_valid() is SelfSignature.VALID
+
+    def test_long_rsa_key_and_subject(self) -> None:
+        # Lengths of one, two and three octets stand before the key.
+        for name in ("n", "n" * 100, "n" * 253):
+            key = rsa_public_key_info((1 << 8191) + 1, 65537)
+            view = parse_certificate_request(pkcs10(subject=node_subject(name), public_key=key))
+            assert view.key == PublicKeyFacts(KeyKind.RSA, 8192, 65537, "")
+            assert view.subject_public_key_info == key
+
+    def test_key_of_another_kind(self) -> None:
+        unknown = sequence(sequence(oid("1.2.3.4")), tlv(0x03, b"\0x"))
+        view = parse_certificate_request(pkcs10(public_key=unknown))
+        assert view.key == PublicKeyFacts(KeyKind.OTHER)
+        assert view.subject_public_key_info == b""
+        assert view.signature_is_valid() is SelfSignature.INVALID
+
+    def test_key_elsewhere_does_not_count(self) -> None:
+        point = public_key_info(ec_key())[-64:]
+        compressed = bytes((2 + point[-1] % 2,)) + point[:32]
+        key = sequence(sequence(oid("1.2.840.10045.2.1"), oid("1.2.840.10045.3.1.7")), tlv(0x03, b"\0" + compressed))
+        hidden = extension("1.2.3.4", public_key_info(ec_key()))
+        view = parse_certificate_request(pkcs10(public_key=key, extensions=[hidden]))
+        assert view.key == PublicKeyFacts(KeyKind.OTHER)
+
+    def test_nothing_is_hidden(self) -> None:
+        subject = sequence(
+            rdn(COMMON_NAME, "a"),
+            rdn(COMMON_NAME, "b"),
+            set_of(attribute("2.5.4.45", b"\0\xff", 0x03), attribute("1.2.3.4", "x")),
+        )
+        extensions = [
+            extension("1.2.3.4", b"\x05\0", critical=True),
+            alternative_names(dns("a"), tlv(0x81, b"a@b"), ip(bytes(8)), dns("a"), critical=True),
+        ]
+        challenge = sequence(oid("1.2.840.113549.1.9.7"), set_of(tlv(UTF8_STRING, b"x")))
+        view = parse_certificate_request(
+            pkcs10(subject=subject, attributes=[challenge, extension_request(*extensions)])
+        )
+        assert [[attribute.oid for attribute in name] for name in view.subject] == [
+            [COMMON_NAME],
+            [COMMON_NAME],
+            ["1.2.3.4", "2.5.4.45"],
+        ]
+        assert view.subject[2][1].value == "00ff"
+        assert view.attributes == ("1.2.840.113549.1.9.7", EXTENSION_REQUEST)
+        assert view.extensions == (
+            RequestedExtension("1.2.3.4", True),
+            RequestedExtension(SUBJECT_ALTERNATIVE_NAME, True),
+        )
+        assert view.dns_names == ("a", "a")
+        assert view.ip_addresses == ()
+        assert view.other_name_kinds == ("RFC822Name", "IPAddress")
+        assert view.provider_id == b""
+
+    def test_empty_alternative_names(self) -> None:
+        view = parse_certificate_request(pkcs10(extensions=[alternative_names()]))
+        assert view.other_name_kinds == ("an empty list",)
+
+    @pytest.mark.parametrize(
+        ("value", "authority"),
+        [
+            (extension("2.5.29.19", sequence(tlv(0x01, b"\xff"))), True),
+            (extension("2.5.29.19", sequence()), False),
+            (extension("2.5.29.15", tlv(0x03, b"\x02\x04")), True),
+            (extension("2.5.29.15", tlv(0x03, b"\x01\x02")), True),
+            (extension("2.5.29.15", tlv(0x03, b"\x05\xa0")), False),
+        ],
+    )
+    def test_asks_to_be_authority(self, value: bytes, authority: bool) -> None:
+        for extensions in ([value, provider_id_extension()], [provider_id_extension(), value]):
+            assert parse_certificate_request(pkcs10(extensions=extensions)).asks_to_be_authority is authority
+
+    def test_configured_provider_id(self) -> None:
+        der = pkcs10(extensions=[provider_id_extension(b"a"), extension("1.2.3.4", b"b")])
+        view = parse_certificate_request(der, "1.2.3.4")
+        assert (view.provider_id_oid, view.provider_id) == ("1.2.3.4", b"b")
+        # An identifier that the library decodes itself gives no bytes, and so nothing to believe.
+        assert (
+            parse_certificate_request(pkcs10(extensions=[alternative_names(dns("a"))]), "2.5.29.17").provider_id == b""
+        )
+
+    def test_signature_hashes(self) -> None:
+        for name in ("sha1", "sha224", "sha384", "sha512"):
+            assert parse_certificate_request(pkcs10(hash_name=name)).signature_hash == name
+        unknown = pkcs10().replace(oid("1.2.840.10045.4.3.2"), oid("1.2.840.10045.4.3.9"))
+        view = parse_certificate_request(unknown)
+        assert (view.signature_hash, view.signature_is_valid()) == ("", SelfSignature.INVALID)
+
+    def test_secrets_and_bulk_stay_out_of_repr(self) -> None:
+        assert "library" not in repr(parse_certificate_request(pkcs10()))
+
+
+def many(count: int) -> list[bytes]:
+    return [extension(f"1.2.3.{number}", b"\x05\0") for number in range(count)]
+
+
+class TestBounds:
+    def test_extensions(self) -> None:
+        assert len(parse_certificate_request(pkcs10(extensions=many(MAXIMUM_EXTENSIONS))).extensions) == 16
+        assert malformed(pkcs10(extensions=many(MAXIMUM_EXTENSIONS + 1))) == "more than 16 extensions"
+
+    def test_alternative_names(self) -> None:
+        names = [dns("a"), ip(bytes(4))] * (MAXIMUM_ALTERNATIVE_NAMES // 2)
+        view = parse_certificate_request(pkcs10(extensions=[alternative_names(*names)]))
+        assert len(view.dns_names) + len(view.ip_addresses) == 64
+        der = pkcs10(extensions=[alternative_names(*names, tlv(0x81, b"a@b"))])
+        assert malformed(der) == "more than 64 subject alternative names"
+
+    def test_subject_attributes(self) -> None:
+        names = [rdn(COMMON_NAME, "a")] * (MAXIMUM_SUBJECT_ATTRIBUTES - 2)
+        pair = set_of(attribute(COMMON_NAME, "a"), attribute(ORGANIZATION, "b"))
+        assert len(parse_certificate_request(pkcs10(subject=sequence(*names, pair))).subject) == 7
+        assert malformed(pkcs10(subject=sequence(*names, names[0], pair))) == "more than 8 subject attributes"
+
+
+class TestMalformed:
+    @pytest.mark.parametrize(
+        "break_it",
+        [
+            lambda der: b"",
+            lambda der: der[:-1],
+            lambda der: der[:100],
+            lambda der: der + b"\0",
+            lambda der: der + der,
+            lambda der: b"\x30\x80" + der[4:] + b"\0\0",
+            lambda der: b"\x30\x83\0" + der[2:4] + der[4:],
+            lambda der: b"-----BEGIN CERTIFICATE REQUEST-----\n",
+            lambda der: tlv(0x04, der),
+        ],
+    )
+    def test_not_der(self, break_it: Callable[[bytes], bytes]) -> None:
+        assert malformed(break_it(pkcs10(rsa_key("rsa-2048")))) == NOT_DER
+
+    @pytest.mark.parametrize("version", [1, 2, 3, -1])
+    def test_version(self, version: int) -> None:
+        assert malformed(pkcs10(version=version)) == NOT_DER
+
+    def test_certificate(self) -> None:
+        name = x509.Name([])
+        assert malformed(name.public_bytes()) == NOT_DER
+
+    def test_extension_twice(self) -> None:
+        der = pkcs10(extensions=[provider_id_extension(), extension("1.2.3.4", b""), provider_id_extension()])
+        assert malformed(der) == f"extension {PROVIDER_ID_OID} is there twice"
+
+    def test_two_extension_requests(self) -> None:
+        second = extension_request(extension("2.5.29.19", sequence(tlv(0x01, b"\xff"))))
+        der = pkcs10(attributes=[extension_request(provider_id_extension()), second])
+        assert malformed(der) == "more than one extension request"
+
+    def test_extension_request_without_or_with_two_values(self) -> None:
+        for values in ([], [sequence(), sequence(provider_id_extension())]):
+            assert malformed(pkcs10(attributes=[sequence(oid(EXTENSION_REQUEST), set_of(*values))])) == NOT_DER
+
+    @pytest.mark.parametrize(
+        "name",
+        [ip(b"abcde"), ip(b""), ip(bytes((10, 0, 0, 0, 1, 2, 3, 4))), tlv(0xA3, b""), tlv(0xA5, b""), tlv(0x89, b"")],
+    )
+    def test_alternative_name(self, name: bytes) -> None:
+        assert malformed(pkcs10(extensions=[alternative_names(dns("a"), name)])) == NOT_DER
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            (b"\xff\xfe", UTF8_STRING),
+            (b"\xe9", T61_STRING),
+            (b"x", BMP_STRING),
+            (b"\xd8\0", BMP_STRING),
+            (b"x", UNIVERSAL_STRING),
+            (b"\0x", 0x03),
+        ],
+    )
+    def test_subject_text(self, value: tuple[bytes, int]) -> None:
+        assert malformed(pkcs10(subject=sequence(rdn(COMMON_NAME, *value)))) == NOT_DER
+
+
+SUBJECT_TEXTS = [
+    (COMMON_NAME, "", UTF8_STRING, ""),
+    (COMMON_NAME, "n" * 64, UTF8_STRING, "n" * 64),
+    (COMMON_NAME, "n" * 65, UTF8_STRING, "n" * 65),
+    (COMMON_NAME, "n" * 127, 0x13, "n" * 127),
+    (COMMON_NAME, "n" * 128, UTF8_STRING, "n" * 128),
+    (COMMON_NAME, "n" * 300, UTF8_STRING, "n" * 300),
+    (COMMON_NAME, "", 0x13, ""),
+    (COMMON_NAME, "system:node:a", T61_STRING, "system:node:a"),
+    (COMMON_NAME, "n" * 65, T61_STRING, "n" * 65),
+    (COMMON_NAME, ("\u20ac" * 30).encode("utf-16-be"), BMP_STRING, "\u20ac" * 30),
+    (COMMON_NAME, ("\u20ac" * 16).encode("utf-32-be"), UNIVERSAL_STRING, "\u20ac" * 16),
+    (COMMON_NAME, "a\0b", UTF8_STRING, "a\0b"),
+    ("2.5.4.6", "XXX", 0x13, "XXX"),
+    ("2.5.4.6", "", UTF8_STRING, ""),
+    ("1.3.6.1.4.1.311.60.2.1.3", "XXX", 0x13, "XXX"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "tag", "expected"), SUBJECT_TEXTS)
+def test_subject_text_never_warns(kind: str, value: str | bytes, tag: int, expected: str) -> None:
+    view = parse_certificate_request(pkcs10(subject=sequence(rdn(kind, value, tag))))
+    assert view.subject == ((SubjectAttribute(kind, expected),),)
+
+
+@pytest.mark.parametrize(("kind", "value", "tag", "expected"), SUBJECT_TEXTS)
+def test_names_in_extensions_never_warn(kind: str, value: str | bytes, tag: int, expected: str) -> None:
+    name = tlv(0xA4, sequence(rdn(kind, value, tag)))
+    view = parse_certificate_request(pkcs10(extensions=[alternative_names(name)]))
+    assert view.other_name_kinds == ("DirectoryName",)
+    assert expected not in view.dns_names
+
+
+def test_other_warnings_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = x509.load_der_x509_csr
+
+    def warn(der: bytes) -> x509.CertificateSigningRequest:
+        warnings.warn("look at me", UserWarning, stacklevel=1)
+        return load(der)
+
+    monkeypatch.setattr(x509, "load_der_x509_csr", warn)
+    with pytest.raises(UserWarning, match="look at me"):
+        parse_certificate_request(pkcs10(subject=node_subject("n" * 253)))

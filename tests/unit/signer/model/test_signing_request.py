@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from attestors.wire import pem
+from attestors.wire.names import (
+    ATTESTATION_DATA_LABEL,
+    ATTESTATION_DATA_LABEL_ALIAS,
+    ATTESTATION_PROVIDER_LABEL,
+    CERTIFICATE_REQUEST_LABEL,
+    MAXIMUM_REQUEST_BYTES,
+    Purpose,
+    SignerName,
+)
+from signer.model.reasons import Reason
+from signer.model.signing_request import (
+    Condition,
+    Malformed,
+    NotOurs,
+    Settled,
+    SigningRequest,
+    parse_signing_request,
+    spec_digest,
+)
+from tests.unit.signer.builders import (
+    BOOTSTRAP,
+    CLIENT_SIGNER,
+    CLIENT_USAGES,
+    PROVIDERS,
+    SERVING_SIGNER,
+    blocks,
+    evidence_json,
+    extension,
+    manifest,
+    pkcs10,
+    provider_id_extension,
+)
+from tests.unit.signer.outcomes import assert_printable
+
+CSR_BLOCK = (CERTIFICATE_REQUEST_LABEL, pkcs10())
+PROVIDER_BLOCK = (ATTESTATION_PROVIDER_LABEL, b"tpm")
+DATA_BLOCK = (ATTESTATION_DATA_LABEL, evidence_json())
+
+
+def pem_text(*given: tuple[str, bytes]) -> bytes:
+    return b"".join(pem.encode(pem.Block(*block)) for block in given)
+
+
+GOOD = pem_text(CSR_BLOCK, PROVIDER_BLOCK, DATA_BLOCK)
+
+
+def parse(csr: dict[str, Any]) -> Any:
+    return parse_signing_request(csr, PROVIDERS)
+
+
+def malformed(request: bytes) -> Malformed:
+    parsed = parse(manifest(request))
+    assert isinstance(parsed, Malformed), parsed
+    assert_printable(parsed.message)
+    assert parsed.envelope.name == "csr-x1"
+    return parsed
+
+
+class TestEnvelope:
+    def test_everything(self) -> None:
+        csr = manifest(conditions=[{"type": "Approved", "status": "True"}, {"type": "Other"}])
+        csr["spec"]["expirationSeconds"] = 3600
+        parsed = parse(csr)
+        assert isinstance(parsed, SigningRequest)
+        assert (parsed.provider, parsed.evidence.version, dict(parsed.evidence.fields)) == (
+            "tpm",
+            "v1",
+            {"quote": "AAAA"},
+        )
+        envelope = parsed.envelope
+        assert (envelope.name, envelope.resource_version) == ("csr-x1", "42")
+        assert envelope.uid == "7f9c1f5e-0000-4000-8000-000000000001"
+        assert envelope.signer == SignerName(Purpose.CLIENT, "tpm")
+        assert (envelope.username, envelope.groups) == (BOOTSTRAP[0], frozenset(BOOTSTRAP[1]))
+        assert envelope.usages == CLIENT_USAGES
+        assert envelope.expiration_seconds == 3600
+        assert envelope.created == "2026-03-01T11:59:59Z"
+        assert envelope.conditions == {Condition.APPROVED}
+        assert envelope.spec_digest == spec_digest(csr["spec"])
+
+    def test_missing_and_ill_typed_fields(self) -> None:
+        csr = manifest()
+        for key in ("username", "groups", "usages", "expirationSeconds"):
+            csr["spec"][key] = {"x": 1}
+        csr["metadata"]["resourceVersion"] = csr["metadata"]["creationTimestamp"] = 5
+        envelope = parse(csr).envelope
+        assert (envelope.username, envelope.groups, envelope.usages) == ("", frozenset(), ())
+        assert (envelope.expiration_seconds, envelope.resource_version, envelope.created) == (None, "", "")
+
+    @pytest.mark.parametrize("value", [None, True, "3600", 1.5])
+    def test_expiration_that_is_no_number(self, value: Any) -> None:
+        csr = manifest()
+        csr["spec"]["expirationSeconds"] = value
+        assert parse(csr).envelope.expiration_seconds is None
+
+    def test_groups_and_usages_that_are_no_text(self) -> None:
+        csr = manifest(requester=("u", ["a", "b"]))
+        csr["spec"]["groups"] += [5, None]
+        csr["spec"]["usages"] = ["client auth", 5]
+        envelope = parse(csr).envelope
+        assert (envelope.groups, envelope.usages) == (frozenset({"a", "b"}), ("client auth",))
+
+    def test_groups_are_bounded(self) -> None:
+        groups = [f"g{number}" for number in range(257)]
+        assert parse(manifest(requester=("u", groups))).envelope.groups == frozenset(groups[:256])
+
+    def test_spec_digest(self) -> None:
+        expected = hashlib.sha256(b'{"a":[1,null],"b":{"c":"\xc3\xa9","d":true}}').hexdigest()
+        assert spec_digest({"b": {"d": True, "c": "\u00e9"}, "a": [1, None]}) == expected
+        assert spec_digest({"a": 1}) != spec_digest({"a": 2})
+
+
+class TestNotOurs:
+    @pytest.mark.parametrize(
+        "signer_name",
+        [
+            "",
+            "kubernetes.io/kube-apiserver-client-kubelet",
+            "kubernetes.io/kubelet-serving",
+            "cluster.x-k8s.io/kube-apiserver-client-kubelet-unknown",
+            "cluster.x-k8s.io/kubelet-serving-aws",
+            "cluster.x-k8s.io/kube-apiserver-client-kubelet-",
+            "cluster.x-k8s.io/kube-apiserver-client-kubelet-TPM",
+            "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm ",
+            "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm",
+            "xcluster.x-k8s.io/kubelet-serving-tpm",
+        ],
+    )
+    def test_signer(self, signer_name: str) -> None:
+        assert parse(manifest(b"anything", signer_name=signer_name)) == NotOurs()
+
+    @pytest.mark.parametrize("value", [None, 5, ["x"], {}])
+    def test_signer_that_is_no_text(self, value: Any) -> None:
+        csr = manifest()
+        csr["spec"]["signerName"] = value
+        assert parse(csr) == NotOurs()
+
+    @pytest.mark.parametrize("part", ["metadata", "spec"])
+    @pytest.mark.parametrize("value", [None, 5, "x", [], {}])
+    def test_object_without_parts(self, part: str, value: Any) -> None:
+        assert parse(manifest() | {part: value}) == NotOurs()
+        assert parse({}) == NotOurs()
+
+    @pytest.mark.parametrize("key", ["name", "uid"])
+    @pytest.mark.parametrize("value", [None, "", 5])
+    def test_object_without_name(self, key: str, value: Any) -> None:
+        csr = manifest()
+        csr["metadata"][key] = value
+        assert parse(csr) == NotOurs()
+
+    @pytest.mark.parametrize("value", ["\ud800", {5: 6}, object()])
+    def test_what_json_cannot_hold(self, value: Any) -> None:
+        csr = manifest()
+        csr["spec"]["extra"] = value
+        assert parse(csr) == NotOurs()
+
+    def test_too_deep(self) -> None:
+        csr, nested = manifest(), []
+        for _ in range(100_000):
+            nested = [nested]
+        csr["spec"]["extra"] = nested
+        assert parse(csr) == NotOurs()
+
+
+class TestSettled:
+    @pytest.mark.parametrize("request_bytes", [GOOD, b"nonsense"])
+    @pytest.mark.parametrize(
+        "status",
+        [
+            {"certificate": "LS0t"},
+            {"conditions": [{"type": "Denied"}]},
+            {"conditions": [{"type": "Failed"}]},
+            {"conditions": [{"type": "Approved"}, {"type": "Failed"}]},
+            {"conditions": [{"type": "Approved"}], "certificate": "LS0t"},
+        ],
+    )
+    def test_settled(self, request_bytes: bytes, status: Any) -> None:
+        parsed = parse(manifest(request_bytes, **status))
+        assert isinstance(parsed, Settled)
+        assert parsed.envelope.name == "csr-x1"
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            {"conditions": [{"type": "Approved"}]},
+            {"conditions": [{"type": "denied"}]},
+            {"conditions": [{"type": ["Denied"]}, {"type": {}}, {"type": None}, "Denied", None, 5, {}]},
+            {"conditions": {"type": "Denied"}},
+            {"conditions": "Denied"},
+            {"conditions": None, "certificate": ""},
+            {"certificate": None},
+        ],
+    )
+    def test_pending(self, status: Any) -> None:
+        assert isinstance(parse(manifest(**status)), SigningRequest)
+
+    @pytest.mark.parametrize("status", [None, 5, "x", []])
+    def test_status_of_another_type(self, status: Any) -> None:
+        assert isinstance(parse(manifest() | {"status": status}), SigningRequest)
+
+
+WITH_HEADERS = GOOD.replace(b"REQUEST-----\n", b"REQUEST-----\nProc-Type: 4,ENCRYPTED\n\n", 1)
+REQUESTS = {
+    "CSR alone": pem_text(CSR_BLOCK),
+    "no provider": pem_text(CSR_BLOCK, DATA_BLOCK),
+    "no data": pem_text(CSR_BLOCK, PROVIDER_BLOCK),
+    "CSR not first": pem_text(PROVIDER_BLOCK, CSR_BLOCK, DATA_BLOCK),
+    "CSR last": pem_text(PROVIDER_BLOCK, DATA_BLOCK, CSR_BLOCK),
+    "two CSRs": pem_text(CSR_BLOCK, CSR_BLOCK, PROVIDER_BLOCK),
+    "four blocks": GOOD + pem_text(CSR_BLOCK),
+    "provider twice": pem_text(CSR_BLOCK, PROVIDER_BLOCK, PROVIDER_BLOCK),
+    "data twice": pem_text(CSR_BLOCK, DATA_BLOCK, DATA_BLOCK),
+    "data twice by its alias": pem_text(CSR_BLOCK, DATA_BLOCK, (ATTESTATION_DATA_LABEL_ALIAS, evidence_json())),
+    "unknown block": pem_text(CSR_BLOCK, PROVIDER_BLOCK, ("CERTIFICATE", b"x")),
+    "NEW CERTIFICATE REQUEST": pem_text(("NEW CERTIFICATE REQUEST", pkcs10()), PROVIDER_BLOCK, DATA_BLOCK),
+    "text before": b"hello\n" + GOOD,
+    "text between": pem_text(CSR_BLOCK) + b"hello\n" + pem_text(PROVIDER_BLOCK, DATA_BLOCK),
+    "empty line between": pem_text(CSR_BLOCK) + b"\n" + pem_text(PROVIDER_BLOCK, DATA_BLOCK),
+    "text behind": GOOD + b"hello",
+    "empty line behind": GOOD + b"\n",
+    "headers": WITH_HEADERS,
+    "CRLF": GOOD.replace(b"\n", b"\r\n"),
+    "white space behind a line": GOOD.replace(b"-----\n", b"----- \n", 1),
+    "bare DER": pkcs10(),
+    "not PEM": b"\0",
+    "bad provider": pem_text(CSR_BLOCK, (ATTESTATION_PROVIDER_LABEL, b"TPM"), DATA_BLOCK),
+    "provider not UTF-8": pem_text(CSR_BLOCK, (ATTESTATION_PROVIDER_LABEL, b"\xff"), DATA_BLOCK),
+    "truncated DER": blocks(pkcs10()[:-1]),
+    "trailing byte": blocks(pkcs10() + b"\0"),
+    "an extension twice": blocks(pkcs10(extensions=[provider_id_extension(), provider_id_extension()])),
+    "PKCS#10 of version 2": blocks(pkcs10(version=1)),
+    "too large": blocks(pkcs10(extensions=[extension("1.2.3", bytes(MAXIMUM_REQUEST_BYTES))])),
+}
+
+
+class TestMalformed:
+    @pytest.mark.parametrize("request_bytes", REQUESTS.values(), ids=REQUESTS.keys())
+    def test_request(self, request_bytes: bytes) -> None:
+        assert malformed(request_bytes).reason == Reason.MALFORMED_REQUEST
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (None, "the request is empty"),
+            ("", "the request is empty"),
+            (5, "the request is empty"),
+            (["LS0t"], "the request is empty"),
+            ("!!!!", "the request is not base64"),
+            ("LS0tLQ", "the request is not base64"),
+            ("LS0t\nLS0t", "the request is not base64"),
+            ("LS0t LS0t", "the request is not base64"),
+            ("LS-_", "the request is not base64"),
+            ("LS0\u00e9", "the request is not base64"),
+            ("A" * 87384, "line 1: expected -----BEGIN label-----"),
+            ("A" * 87388, "the request is larger than 65536 bytes"),
+        ],
+    )
+    def test_base64(self, text: Any, message: str) -> None:
+        csr = manifest()
+        csr["spec"]["request"] = text
+        parsed = parse(csr)
+        assert isinstance(parsed, Malformed)
+        assert (parsed.reason, parsed.message) == (Reason.MALFORMED_REQUEST, message)
+
+    def test_missing_request(self) -> None:
+        csr = manifest()
+        del csr["spec"]["request"]
+        assert parse(csr).reason == Reason.MALFORMED_REQUEST
+
+    @pytest.mark.parametrize("signer_name", [CLIENT_SIGNER, SERVING_SIGNER])
+    def test_of_either_signer(self, signer_name: str) -> None:
+        assert isinstance(parse(manifest(b"nonsense", signer_name=signer_name)), Malformed)
+
+    @pytest.mark.parametrize(
+        "evidence",
+        [
+            b"{",
+            b"[]",
+            b"{}",
+            b"\xff",
+            evidence_json()[:-1],
+            evidence_json() + b"{}",
+            b'{"caCertHash":"x","version":"v1"}',
+            b'{"version":"v1","version":"v1"}',
+            b'{"version":1}',
+            b"[" * 5000,
+        ],
+    )
+    def test_evidence(self, evidence: bytes) -> None:
+        assert malformed(blocks(evidence=evidence)).reason == Reason.MALFORMED_EVIDENCE
+
+    @pytest.mark.parametrize("version", ["v2", "v9999"])
+    def test_version(self, version: str) -> None:
+        assert malformed(blocks(evidence=evidence_json(version))).reason == Reason.UNSUPPORTED_VERSION
+
+
+class TestOtherForms:
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            GOOD[:-1],
+            pem_text(CSR_BLOCK, DATA_BLOCK, PROVIDER_BLOCK),
+            pem_text(CSR_BLOCK, PROVIDER_BLOCK, (ATTESTATION_DATA_LABEL_ALIAS, evidence_json())),
+        ],
+    )
+    def test_read(self, request_bytes: bytes) -> None:
+        parsed = parse(manifest(request_bytes))
+        assert isinstance(parsed, SigningRequest)
+        assert parsed.provider == "tpm"
+
+    def test_configured_provider_id(self) -> None:
+        csr = manifest(blocks(pkcs10(extensions=[extension("1.2.3.4", b"x")])))
+        parsed = parse_signing_request(csr, PROVIDERS, "1.2.3.4")
+        assert isinstance(parsed, SigningRequest)
+        assert parsed.certificate_request.provider_id == b"x"
+
+    def test_largest(self) -> None:
+        largest = blocks(pkcs10(extensions=[extension("1.2.3", bytes(47_500))]))
+        assert len(base64.b64encode(largest)) > 80_000
+        assert isinstance(parse(manifest(largest)), SigningRequest)
