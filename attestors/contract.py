@@ -113,6 +113,9 @@ class VerifiedIdentity:
 
     def __post_init__(self) -> None:
         _check_identity(self.identity)
+        # The type says so already, but not every attestor is type-checked, and the request's own Binding looks alike.
+        if type(self.binding) is not ProvenBinding:
+            raise InvalidOutcome("a verified identity needs the ProvenBinding that Binding.prove() returned")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,10 @@ class Registry:
             raise missing_extra(entry_point, error) from error
         except AttributeError as error:
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} does not exist") from error
+        except Exception as error:  # noqa: BLE001 - somebody else's module: whatever it raises, it is that attestor's fault
+            raise InvalidAttestor(
+                f"attestor {provider!r} of {_distribution(entry_point)} fails when imported: {type(error).__name__}"
+            ) from error
         described = isinstance(getattr(attestor, "description", None), AttestorDescription)
         if not described or not all(callable(getattr(attestor, half, None)) for half in _HALVES):
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
@@ -100,11 +104,11 @@ class Registry:
 def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError) -> MissingExtra:
     """Turn an import error of an attestor into what a person should install."""
     distribution = _distribution(entry_point)
-    extra = f"[{','.join(entry_point.extras)}]" if entry_point.extras else f"[{entry_point.name}]"
+    declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
+    extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]
     module = error.name or "a library"
-    return MissingExtra(
-        f"attestor {entry_point.name!r} needs {module}, which is not installed: pip install '{distribution}{extra}'"
-    )
+    cure = f"pip install '{distribution}[{','.join(extras)}]'" if extras else f"see how {distribution} is installed"
+    return MissingExtra(f"attestor {entry_point.name!r} needs {module}, which is not installed: {cure}")
 
 
 def _distribution(entry_point: importlib.metadata.EntryPoint) -> str:

@@ -24,6 +24,7 @@ from signer.controller.run import ControllerOptions, run_controller
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused, management_connection
+from signer.kube.transport import shrink_tls_buffers
 
 _DISTRIBUTION: Final = "capi-node-attestation"
 _DEFAULT_NAMESPACE: Final = "node-attestation-system"
@@ -100,6 +101,7 @@ def _run(options: argparse.Namespace) -> int:
     as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
+    shrink_tls_buffers()
     asyncio.run(_run_until_signal(options, configuration))
     return 0
 

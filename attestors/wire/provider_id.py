@@ -5,6 +5,7 @@ It is a claim. Evidence must prove it and a Machine must carry it before it mean
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -45,6 +46,7 @@ def encode(provider_id: str) -> bytes:
     return bytes(encoder.encode(char.UTF8String(check_provider_id(provider_id))))
 
 
+@functools.lru_cache(maxsize=4096)
 def decode(value: bytes) -> str:
     """Read the extension's value: exactly one UTF8String in DER, nothing behind it.
 

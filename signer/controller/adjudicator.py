@@ -268,7 +268,12 @@ class Adjudicator:
             machine = the_machine(outcome.provider_id, self._inventory.machines_with(self._key, outcome.provider_id))
             facts = self._machine_facts(request, case, outcome, identity, machine)
             run_checks(MACHINE_CHECKS, facts)
-            await self._reservations.reserve(Pair(MachineKey.of(machine), identity))
+            record = facts.record
+            # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
+            of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
+            await self._reservations.reserve(
+                Pair(MachineKey.of(machine), identity), record if of_this_machine else NoRecord()
+            )
             try:
                 return await self._journal(request, facts, authority)
             except RecordChanged:

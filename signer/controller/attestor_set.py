@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings
@@ -10,6 +11,9 @@ from signer.controller.configuration import Configuration
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,6 @@ class AttestorSet:
             return BrokenAttestor(provider, str(error))
         except InvalidSettings as error:
             return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")
+        except Exception as error:  # noqa: BLE001 - a plugin's defect makes its requests wait; it must not end our task
+            _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
+            return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")

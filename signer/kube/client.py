@@ -73,7 +73,7 @@ class Client:
 
     All paths are absolute API paths. Every method raises :class:`~signer.kube.errors.ApiError` and, for a path or
     parameter that no API call can have, ValueError. The constructor raises
-    :class:`~signer.kube.tls.TlsMaterialRefused`.
+    :class:`~signer.kube.tls.TlsMaterialRefused`, and Unauthorized for a token that no header can carry.
     """
 
     def __init__(

@@ -72,8 +72,6 @@ def client_context(connection: ClusterConnection) -> ssl.SSLContext:
         context.load_verify_locations(cadata=connection.certificate_authority.decode("ascii"))
     except (ssl.SSLError, ValueError):
         raise TlsMaterialRefused("the certificate authority is not a PEM bundle of certificates") from None
-    if not context.get_ca_certs(binary_form=True) and not context.cert_store_stats()["x509"]:
-        raise TlsMaterialRefused("the certificate authority holds no certificate")
     if (connection.client_certificate is None) != (connection.client_key is None):
         raise TlsMaterialRefused("a client certificate and its key come together or not at all")
     if connection.client_certificate is not None and connection.client_key is not None:

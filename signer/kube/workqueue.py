@@ -104,7 +104,7 @@ class WorkQueue(Generic[Key]):
         Raises QueueClosed after ``shutdown``.
         """
         while not self._ready:
-            if self._closed:
+            if self._closed and not self._again:
                 raise QueueClosed
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(waiter)
@@ -141,8 +141,6 @@ class WorkQueue(Generic[Key]):
             self._ready.clear()
             self._again.clear()
         self._set_timer()
-        while self._getters:
-            self._wake_one()
         self._settle()
 
     async def idle(self) -> None:
@@ -193,6 +191,10 @@ class WorkQueue(Generic[Key]):
                 return
 
     def _settle(self) -> None:
+        """Tell those who wait for keys that none will come, and those who wait for quiet that it is quiet."""
+        if self._closed and not self._ready and not self._again:
+            while self._getters:
+                self._wake_one()
         if not self._ready and not self._processing:
             for waiter in self._idle_waiters:
                 if not waiter.done():

@@ -52,13 +52,28 @@ SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_s
 EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
 """PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
 
-# The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound) and
-# about a country outside two. Length says enough for UTF8String and PrintableString; others grow when decoded.
+# The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound),
+# about a country outside two, and about an authority key identifier's serial number below one. Length says enough for
+# UTF8String and PrintableString; others grow when decoded.
 _MAY_WARN: Final = re.compile(
     rb"\x06\x03\x55\x04\x03(?:[\x0c\x13][\x00\x41-\xff]|[^\x0c\x13])"
     rb"|\x06\x03\x55\x04\x06"
-    rb"|\x06\x0b\x2b\x06\x01\x04\x01\x82\x37\x3c\x02\x01\x03",
+    rb"|\x06\x0b\x2b\x06\x01\x04\x01\x82\x37\x3c\x02\x01\x03"
+    rb"|\x06\x03\x55\x1d\x23",
     re.DOTALL,
+)
+_HARMLESS_WARNINGS: Final = ("Attribute's length must be", "Parsed a serial number which wasn't positive")
+
+
+# What the library was seen to raise for hostile bytes; a KeyError for a TLS feature that it does not know.
+_LIBRARY_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    x509.UnsupportedGeneralNameType,
+    x509.InvalidVersion,
+    UnsupportedAlgorithm,
 )
 
 
@@ -120,6 +135,8 @@ class CertificateRequest:
     provider_id: bytes
     """Value of the provider-ID extension; empty when there is none."""
     key: PublicKeyFacts
+    public_key: object = field(repr=False, compare=False)
+    """The library's key object; None of a kind that it cannot load."""
     subject_public_key_info: bytes = field(repr=False)
     """DER, as the binding takes it."""
     signature_hash: str
@@ -130,7 +147,7 @@ class CertificateRequest:
         """Verify that the requester holds the private key (RFC 2986 section 3)."""
         try:
             valid = self.library.is_signature_valid
-        except (UnsupportedAlgorithm, InvalidSignature, ValueError, TypeError):
+        except (InvalidSignature, *_LIBRARY_ERRORS):
             valid = False
         return SelfSignature.VALID if valid else SelfSignature.INVALID
 
@@ -152,7 +169,8 @@ def parse_certificate_request(der: bytes, provider_id_oid: str = PROVIDER_ID_OID
     if not _MAY_WARN.search(der):
         return _parse(der, provider_id_oid)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
+        for message in _HARMLESS_WARNINGS:
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
         return _parse(der, provider_id_oid)
 
 
@@ -169,12 +187,12 @@ def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
         raise
     except x509.DuplicateExtension as error:
         raise MalformedCertificateRequest(f"extension {error.oid.dotted_string} is there twice") from error
-    except (ValueError, TypeError, x509.UnsupportedGeneralNameType, x509.InvalidVersion, UnsupportedAlgorithm) as error:
+    except _LIBRARY_ERRORS as error:
         raise MalformedCertificateRequest("the certificate request is not DER of a PKCS#10 request") from error
     if len(extensions) > MAXIMUM_EXTENSIONS:
         raise MalformedCertificateRequest(f"more than {MAXIMUM_EXTENSIONS} extensions")
     names = _AlternativeNames.of(extensions)
-    key, subject_public_key_info = _public_key(request)
+    key, public_key, subject_public_key_info = _public_key(request)
     return CertificateRequest(
         subject=subject,
         attributes=attributes,
@@ -186,6 +204,7 @@ def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
         provider_id_oid=provider_id_oid,
         provider_id=_provider_id(extensions, provider_id_oid),
         key=key,
+        public_key=public_key,
         subject_public_key_info=subject_public_key_info,
         signature_hash=_signature_hash(request),
         library=request,
@@ -249,29 +268,29 @@ def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid
     return b""
 
 
-def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, bytes]:
+def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, object, bytes]:
     try:
         key = request.public_key()
         subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except _LIBRARY_ERRORS:
         # Explicit curve parameters, unknown algorithms, points off the curve: a key, but none that we sign.
-        return PublicKeyFacts(KeyKind.OTHER), b""
+        return PublicKeyFacts(KeyKind.OTHER), None, b""
     if not _key_stands_as(subject_public_key_info, request.tbs_certrequest_bytes):
         # Compressed points, RSA restricted to PSS: the binding and the certificate would hold other bytes than the CSR.
-        return PublicKeyFacts(KeyKind.OTHER), b""
+        return PublicKeyFacts(KeyKind.OTHER), None, b""
     if isinstance(key, rsa.RSAPublicKey):
         facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
     elif isinstance(key, ec.EllipticCurvePublicKey):
         facts = PublicKeyFacts(KeyKind.ECDSA, key.curve.key_size, curve=key.curve.name)
     else:
         facts = PublicKeyFacts(KeyKind.OTHER)
-    return facts, subject_public_key_info
+    return facts, key, subject_public_key_info
 
 
 def _key_stands_as(subject_public_key_info: bytes, to_be_signed: bytes) -> bool:
     """Whether the request holds these very bytes behind version and subject; the library has read it as DER before."""
     position, _ = _content(to_be_signed, 0)
-    for _ in ("version", "subject"):
+    for _ in range(2):  # version, subject
         _, position = _content(to_be_signed, position)
     return to_be_signed.startswith(subject_public_key_info, position)
 
@@ -279,8 +298,8 @@ def _key_stands_as(subject_public_key_info: bytes, to_be_signed: bytes) -> bool:
 def _content(der: bytes, start: int) -> tuple[int, int]:
     """Where the content of the DER element at ``start`` begins and ends."""
     length, content = der[start + 1], start + 2
-    if length > 0x7F:
-        octets = length - 0x80
+    if length & 0x80:
+        octets = length & 0x7F
         length = int.from_bytes(der[content : content + octets], "big")
         content += octets
     return content, content + length
@@ -289,6 +308,6 @@ def _content(der: bytes, start: int) -> tuple[int, int]:
 def _signature_hash(request: x509.CertificateSigningRequest) -> str:
     try:
         algorithm = request.signature_hash_algorithm
-    except (UnsupportedAlgorithm, ValueError):
+    except _LIBRARY_ERRORS:
         return ""
     return algorithm.name if algorithm is not None else ""

@@ -1,7 +1,7 @@
 """``IdentityReservation``: one identity belongs to one Machine, and the reverse.
 
-Two objects make a pair, each named by the digest of what it reserves and naming its partner. Their content never
-changes: they are created and deleted, never updated, so creating one is the atomic act.
+Two objects make a pair, each named by the digest of what it reserves and naming its partner. What they say never
+changes: they are created and deleted, so creating one is the atomic act. Only a mark in their metadata comes and goes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.record import AttestedIdentity, MachineKey, required_text
+
+CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
+"""On a side that a controller believes to be dead and is about to remove; its owner takes it off."""
 
 
 class InvalidReservation(ValueError):
@@ -25,6 +28,11 @@ class ReservationSide(enum.Enum):
 
     MACHINE = "machine"
     IDENTITY = "identity"
+
+    @property
+    def other(self) -> ReservationSide:
+        """The side that makes a pair with this one."""
+        return ReservationSide.IDENTITY if self is ReservationSide.MACHINE else ReservationSide.MACHINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,18 @@ class Reservation:
     pair: Pair
     uid: str
     resource_version: str
+    contested: bool = False
+    """Somebody believes it to be dead and is about to remove it."""
 
     @property
     def name(self) -> str:
         """The object's name."""
         return self.pair.name(self.side)
+
+    def is_partner_of(self, other: Reservation) -> bool:
+        """Whether both name the same Machine and the same identity, however secure its attestor was called."""
+        mine, others = self.pair, other.pair
+        return mine.machine == others.machine and mine.identity.digest == others.identity.digest
 
 
 def reservation_spec(pair: Pair) -> dict[str, Any]:
@@ -94,9 +109,10 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
             ),
         )
         name, uid, resource_version = (required_text(metadata, key) for key in ("name", "uid", "resourceVersion"))
+        contested = CONTESTED_ANNOTATION in (metadata.get("annotations") or {})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidReservation(f"not a reservation of ours: {type(error).__name__}") from error
     for side in ReservationSide:
         if pair.name(side) == name:
-            return Reservation(side, pair, uid, resource_version)
+            return Reservation(side, pair, uid, resource_version, contested)
     raise InvalidReservation("the object's name is not the digest of its content")

@@ -39,6 +39,7 @@ class Mirror(Generic[Value]):
         self._parse = parse
         self._changed = changed
         self._values: dict[ObjectKey, Value] = {}
+        self._versions: dict[ObjectKey, str] = {}
         self.filled = asyncio.Event()
         """Set once the first list has arrived."""
 
@@ -53,9 +54,13 @@ class Mirror(Generic[Value]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def written(self, manifest: JsonObject) -> None:
-        """We have just written this: later decisions must not wait for the watch to bring it back."""
+    def written(self, manifest: JsonObject) -> Value | None:
+        """We have just written or read this: later decisions must not wait for the watch to bring it back.
+
+        Returns its value, or None where it cannot be read.
+        """
         self.applied(manifest)
+        return self._values.get(object_key(manifest))
 
     def forget(self, namespace: str, name: str) -> None:
         """We have just deleted it, or found it gone."""
@@ -64,7 +69,7 @@ class Mirror(Generic[Value]):
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         keys = {object_key(manifest) for manifest in objects}
-        for key in [key for key in self._values if key not in keys]:
+        for key in [key for key in self._versions if key not in keys]:
             self._set(key, None)
         for manifest in objects:
             self.applied(manifest)
@@ -72,13 +77,16 @@ class Mirror(Generic[Value]):
 
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        key = object_key(item)
+        key, version = object_key(item), _version(item)
+        if version and self._versions.get(key) == version:
+            return  # our own write, come back through the watch
         try:
             value: Value | None = self._parse(item)
         except ValueError as error:
             _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, str(error)))
             value = None
         self._set(key, value)
+        self._versions[key] = version
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
@@ -96,6 +104,7 @@ class Mirror(Generic[Value]):
 
     def _set(self, key: ObjectKey, value: Value | None) -> None:
         before = self._values.get(key)
+        self._versions.pop(key, None)
         if value is None:
             self._values.pop(key, None)
         else:
@@ -110,6 +119,11 @@ def object_key(manifest: JsonObject) -> ObjectKey:
     if not isinstance(metadata, dict):
         return "", ""
     return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _version(manifest: JsonObject) -> str:
+    metadata = manifest.get("metadata")
+    return str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
 
 
 def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:

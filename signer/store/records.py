@@ -63,8 +63,7 @@ class Records:
         except (AlreadyExists, Conflict, NotFound) as error:
             await self._read_again(record)
             raise RecordChanged(record.name) from error
-        self._inventory.records.written(written)
-        return parse_record(written)
+        return self._inventory.records.written(written) or parse_record(written)
 
     async def _read_again(self, record: AttestedNode) -> None:
         namespace = record.machine.cluster.namespace

@@ -1,17 +1,24 @@
 """Reserving: one identity belongs to one Machine, atomically, under any number of racing controllers.
 
-The rule that makes it safe: the Machine's side is created first, the identity's second, and neither is ever updated.
-Creating an object that exists fails, so exactly one of several creates the identity's side. Then, for every object
-that is found in the way:
+Two objects make a pair, each named by what it reserves, so that creating one is atomic. The Machine's side is created
+first, the identity's second, and what they say is never changed. For every object that is found in the way:
 
 - a Machine's side whose identity's side is missing is *completed*, by whoever finds it: the identity was attested and
   matched before the first side was written, so the pair is right, and its author may be dead;
-- a Machine's side whose identity's side names another Machine is dead, and removed by its UID;
-- an identity's side whose Machine is gone from the management cluster is released, and removed by its UID;
+- a side whose partner names somebody else, or an identity's side without a partner, is dead, and removed;
+- a pair whose Machine is gone from the management cluster is released, and removed;
 - a pair of an insecure attestor gives way to a secure one, never the reverse;
 - a whole pair of somebody else is a conflict, which is denied.
 
-No step rests on time or on who holds a Lease.
+Between finding that a side is dead and removing it, its author may complete it and succeed. So a removal is announced:
+
+- who removes a dead or released side first *contests* it (a mark in its metadata), only then looks whether it really is
+  dead, and deletes exactly that resourceVersion;
+- who has both sides reads the first once more before it relies on them, and clears such a mark, which changes the
+  resourceVersion.
+
+Whatever the order, either the remover sees the whole pair, or the owner sees the mark, or the delete fails.
+No step rests on time or on who holds a Lease; ``tests/unit/signer/store`` explores the interleavings.
 """
 
 from __future__ import annotations
@@ -26,8 +33,9 @@ from signer.kube.resources import IDENTITY_RESERVATIONS
 from signer.model.cluster import machine_view
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey
+from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import (
+    CONTESTED_ANNOTATION,
     InvalidReservation,
     Pair,
     Reservation,
@@ -35,6 +43,7 @@ from signer.model.reservation import (
     parse_reservation,
     reservation_spec,
 )
+from signer.rules.machine import NoRecord
 from signer.store.inventory import Inventory
 
 _ATTEMPTS: Final = 8
@@ -51,9 +60,17 @@ class ManagementCalls(Protocol):
         """See Client."""
         ...
 
-    async def delete(self, path: str, *, uid: str | None = None) -> JsonObject:
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         """See Client."""
         ...
+
+    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class _Changed(Exception):
+    """What was looked at is no longer so: begin again."""
 
 
 class Reservations:
@@ -64,68 +81,101 @@ class Reservations:
         self._inventory = inventory
         self._namespace = inventory.own_namespace
 
-    async def reserve(self, pair: Pair) -> None:
+    async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
         """Return once both sides say ``pair``.
+
+        ``record`` is what the caller will change next, at exactly the version that it holds. Where it names ``pair``,
+        the mirror is believed: whoever takes the pair away writes that record too, and the caller's write would fail.
 
         Raises:
             Refused: identity or Machine belong to another (IdentityConflict).
             Deferred: others keep changing the same objects, or one of them cannot be read.
             ApiError: from the management cluster.
         """
-        if self._mirrored(pair):
+        if _names(record, pair) and self._mirrored(pair):
             return
         for _ in range(_ATTEMPTS):
-            machine_side = await self._take(ReservationSide.MACHINE, pair)
-            if machine_side.pair != pair:
-                await self._clear_machine_side(machine_side, pair)
-                continue
-            identity_side = await self._take(ReservationSide.IDENTITY, pair)
-            if identity_side.pair == pair:
+            with contextlib.suppress(_Changed):
+                machine_side = await self._take(ReservationSide.MACHINE, pair)
+                if machine_side.pair != pair:
+                    await self._clear_machine_side(machine_side, pair)
+                    continue
+                identity_side = await self._take(ReservationSide.IDENTITY, pair)
+                if identity_side.pair != pair:
+                    await self._clear_identity_side(identity_side, machine_side)
+                    continue
+                await self._confirm(machine_side, identity_side)
                 return
-            await self._clear_identity_side(identity_side, machine_side)
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
 
     def _mirrored(self, pair: Pair) -> bool:
         sides = (self._inventory.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
+    async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
+        """Both sides were ours: make sure that nobody is about to remove one of them as dead."""
+        if identity_side.contested:
+            await self._mark(identity_side, contested=False)
+        current = await self._unchanged(machine_side)
+        if current.contested:
+            await self._mark(current, contested=False)
+
     async def _clear_machine_side(self, found: Reservation, wanted: Pair) -> None:
         """The Machine is reserved for another identity: make room, or refuse."""
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
+        if _gives_way(found.pair, wanted):
+            # The identity's side first: an owner that succeeds at this moment still finds the Machine's side its own,
+            # and so does so before we do.
+            if partner is not None and partner.is_partner_of(found):
+                await self._delete(partner)
+            await self._delete(found)
+            return
         if partner is None:
-            if not _gives_way(found.pair, wanted):
-                partner = await self._take(ReservationSide.IDENTITY, found.pair)
-            else:
-                await self._remove(found)
-                return
-        if partner.pair.machine.digest != found.pair.machine.digest:
-            await self._remove(found)
-        elif _gives_way(found.pair, wanted):
-            await self._remove(partner)
-            await self._remove(found)
-        else:
-            raise Refused(
-                Reason.IDENTITY_CONFLICT,
-                f"{found.pair.machine} belongs to another identity, attested by {found.pair.identity.provider}",
-            )
+            partner = await self._take(ReservationSide.IDENTITY, found.pair)
+        if not partner.is_partner_of(found):
+            await self._remove_dead(found)
+            return
+        await self._unchanged(found)
+        raise Refused(
+            Reason.IDENTITY_CONFLICT,
+            f"{found.pair.machine} belongs to another identity, attested by {found.pair.identity.provider}",
+        )
 
     async def _clear_identity_side(self, found: Reservation, ours: Reservation) -> None:
         """The identity is reserved for another Machine: release it if that Machine is gone, or refuse."""
-        if found.pair.machine.digest == ours.pair.machine.digest:
+        if found.is_partner_of(ours):
             # The same two, recorded with another word for the attestor's security: write it anew.
-            await self._remove(found)
+            await self._delete(found)
             return
         partner = await self._read(ReservationSide.MACHINE, found.pair)
-        if partner is None or partner.pair.identity.digest != found.pair.identity.digest:
-            await self._remove(found)
+        if partner is None or not partner.is_partner_of(found):
+            await self._remove_dead(found)
         elif await self._is_gone(found.pair.machine):
-            await self._remove(found)
-            await self._remove(partner)
+            await self._release(partner, found)
         else:
-            await self._remove(ours)
+            contested = await self._mark(ours, contested=True)
+            await self._unchanged(found)
+            with contextlib.suppress(_Changed):
+                await self._delete(contested)
             raise Refused(
                 Reason.IDENTITY_CONFLICT, f"the identity belongs to {found.pair.machine}, not to {ours.pair.machine}"
             )
+
+    async def _remove_dead(self, found: Reservation) -> None:
+        """Remove a side that makes no pair, unless it makes one after all."""
+        contested = await self._mark(found, contested=True)
+        partner = await self._read(found.side.other, found.pair)
+        if partner is None and found.side is ReservationSide.MACHINE:
+            raise _Changed  # a half pair, to be completed
+        if partner is None or not partner.is_partner_of(found):
+            await self._delete(contested)
+
+    async def _release(self, machine_side: Reservation, identity_side: Reservation) -> None:
+        """Remove a whole pair whose Machine is gone, unless the Machine, or its owner, is back."""
+        contested = [await self._mark(side, contested=True) for side in (machine_side, identity_side)]
+        if await self._is_gone(machine_side.pair.machine):
+            for side in contested:
+                await self._delete(side)
 
     async def _is_gone(self, machine: MachineKey) -> bool:
         """Whether that Machine no longer exists, asked of the API server itself."""
@@ -144,22 +194,20 @@ class Reservations:
             "metadata": {"name": pair.name(side), "namespace": self._namespace},
             "spec": reservation_spec(pair),
         }
-        for _ in range(_ATTEMPTS):
-            try:
-                created = await self._client.create(IDENTITY_RESERVATIONS.collection(self._namespace), body)
-            except AlreadyExists:
-                existing = await self._read(side, pair)
-                if existing is not None:
-                    return existing
-            else:
-                self._inventory.reservations.written(created)
-                return parse_reservation(created)
-        raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
+        try:
+            created = await self._client.create(IDENTITY_RESERVATIONS.collection(self._namespace), body)
+        except AlreadyExists:
+            existing = await self._read(side, pair)
+            if existing is None:
+                raise _Changed from None
+            return existing
+        self._inventory.reservations.written(created)
+        return parse_reservation(created)
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
         name = pair.name(side)
         try:
-            manifest = await self._client.get(IDENTITY_RESERVATIONS.object(name, self._namespace))
+            manifest = await self._client.get(self._path(name))
         except NotFound:
             self._inventory.reservations.forget(self._namespace, name)
             return None
@@ -171,13 +219,45 @@ class Reservations:
                 Reason.RESERVATION_PENDING, f"IdentityReservation {name} cannot be read ({error}): delete it"
             ) from error
 
-    async def _remove(self, reservation: Reservation) -> None:
-        """Delete exactly that object; one that was re-created meanwhile stays."""
-        path = IDENTITY_RESERVATIONS.object(reservation.name, self._namespace)
-        with contextlib.suppress(NotFound, Conflict):
-            await self._client.delete(path, uid=reservation.uid)
+    async def _unchanged(self, before: Reservation) -> Reservation:
+        """That very object as it is now; only its mark may have changed."""
+        current = await self._read(before.side, before.pair)
+        if current is None or current.uid != before.uid:
+            raise _Changed
+        return current
+
+    async def _mark(self, reservation: Reservation, *, contested: bool) -> Reservation:
+        """Announce its removal, or take that back: in exactly the version that was read."""
+        if reservation.contested == contested:
+            return reservation
+        metadata = {
+            "uid": reservation.uid,
+            "resourceVersion": reservation.resource_version,
+            "annotations": {CONTESTED_ANNOTATION: "true" if contested else None},
+        }
+        try:
+            written = await self._client.patch(self._path(reservation.name), {"metadata": metadata})
+        except (NotFound, Conflict):
+            raise _Changed from None
+        self._inventory.reservations.written(written)
+        return parse_reservation(written)
+
+    async def _delete(self, reservation: Reservation) -> None:
+        """Delete exactly the version that was read; one that was changed or re-created meanwhile stays."""
+        path = self._path(reservation.name)
+        try:
+            await self._client.delete(path, uid=reservation.uid, resource_version=reservation.resource_version)
+        except (NotFound, Conflict):
+            raise _Changed from None
         self._inventory.reservations.forget(self._namespace, reservation.name)
+
+    def _path(self, name: str) -> str:
+        return IDENTITY_RESERVATIONS.object(name, self._namespace)
 
 
 def _gives_way(found: Pair, wanted: Pair) -> bool:
     return found.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE
+
+
+def _names(record: AttestedNode | NoRecord, pair: Pair) -> bool:
+    return isinstance(record, AttestedNode) and record.machine == pair.machine and record.identity == pair.identity

@@ -106,6 +106,14 @@ class BlockingClient:
 
         return self._thread.run(create())
 
+    def patch_all(self, patches: list[tuple[str, JsonObject]]) -> list[JsonObject]:
+        """Merge-patch many objects at once."""
+
+        async def patch() -> list[JsonObject]:
+            return list(await asyncio.gather(*(self._open_client.patch(path, body) for path, body in patches)))
+
+        return self._thread.run(patch())
+
     def replace(self, path: str, body: JsonObject) -> JsonObject:
         """See :meth:`signer.kube.client.Client.replace`."""
         return self._thread.run(self._open_client.replace(path, body))
@@ -126,13 +134,29 @@ class BlockingClient:
         Raises:
             TimeoutError: it did not within ``seconds``; the message shows the object's last state.
         """
-        return self._thread.run(self._wait_for(path, name, condition, seconds))
+        selector = {"fieldSelector": f"metadata.name={name}"}
+        return self._thread.run(self._wait_for(path, selector, name, condition, seconds))
+
+    def wait_for_any(
+        self, path: str, condition: Callable[[JsonObject], bool], seconds: float = DEFAULT_WAIT_SECONDS
+    ) -> JsonObject:
+        """Watch the collection at ``path`` until ``condition`` holds for one of its objects; returns that one.
+
+        Raises:
+            TimeoutError: it did not within ``seconds``; the message shows the last status that was seen.
+        """
+        return self._thread.run(self._wait_for(path, {}, path, condition, seconds))
 
     async def _wait_for(
-        self, path: str, name: str, condition: Callable[[JsonObject], bool], seconds: float
+        self,
+        path: str,
+        selector: dict[str, str],
+        wanted: str,
+        condition: Callable[[JsonObject], bool],
+        seconds: float,
     ) -> JsonObject:
+        item: JsonObject
         last: JsonObject = {}
-        selector = {"fieldSelector": f"metadata.name={name}"}
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -143,8 +167,8 @@ class BlockingClient:
                             return item
                     query = {**selector, "resourceVersion": listed["metadata"]["resourceVersion"]}
                     async for event in self._open_client.watch(path, query, timeout_seconds=seconds):
-                        last = event["object"]
-                        if event["type"] in ("ADDED", "MODIFIED") and condition(last):
-                            return last
+                        item = last = event["object"]
+                        if event["type"] in ("ADDED", "MODIFIED") and condition(item):
+                            return item
         except TimeoutError:
-            raise TimeoutError(f"{name} did not get there in {seconds} s; last seen: {last.get('status')}") from None
+            raise TimeoutError(f"{wanted} did not get there in {seconds} s; last seen: {last.get('status')}") from None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -346,9 +348,14 @@ class RunningController:
         if self._stop is not None:
             self._thread.call(self._stop.set)
         try:
-            self._running.result(timeout=DEFAULT_WAIT_SECONDS)
+            with contextlib.suppress(CancelledError):  # it was killed
+                self._running.result(timeout=DEFAULT_WAIT_SECONDS)
         finally:
             self._thread.__exit__(kind, error, trace)
+
+    def kill(self) -> None:
+        """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""
+        self._running.cancel()
 
 
 async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:

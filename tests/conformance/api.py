@@ -58,7 +58,7 @@ def open_embedded_api() -> Iterator[Api]:
     """The embedded API, seeded like a kubeadm cluster."""
     from signer.testing.api import EmbeddedAPI
 
-    with EmbeddedAPI(seed_kubeadm=True) as embedded:
+    with EmbeddedAPI(seed_kubeadm=True, bookmark_seconds=0.5) as embedded:
         yield embedded
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.api import fields, refused
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import MERGE_PATCH, STRATEGIC_PATCH, RawClient
 from tests.support.signing_requests import COLLECTION, condition, signing_request, with_certificate, with_conditions
 
 _CONDITIONS = "status.conditions"
@@ -64,6 +64,18 @@ def test_patch_of_approval_sets_a_condition_and_an_annotation(
     patched = admin.patch(f"{COLLECTION}/{name}/approval", patch).expect(200)
     assert [found["type"] for found in patched["status"]["conditions"]] == ["Approved"]
     assert patched["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("content_type", [MERGE_PATCH, STRATEGIC_PATCH])
+def test_patch_replaces_the_list_of_conditions(
+    admin: RawClient, created: dict[str, Any], name: str, content_type: str
+) -> None:
+    path = f"{COLLECTION}/{name}"
+    admin.put(f"{path}/status", with_conditions(created, condition("example.com/Seen"))).expect(200)
+    patch = {"status": {"conditions": [condition("Approved")]}}
+    patched = admin.patch(f"{path}/approval", patch, content_type).expect(200)
+    assert [found["type"] for found in patched["status"]["conditions"]] == ["Approved"]
+    refused(admin.patch(f"{path}/status", {"status": {"conditions": []}}, content_type), 422, "Invalid")
 
 
 @pytest.mark.parametrize("first", ["Approved", "Denied"])

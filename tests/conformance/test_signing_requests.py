@@ -275,3 +275,19 @@ def test_node_may_ask_the_stock_signer_only_for_itself(clients: Clients, version
 
 def test_node_may_ask_a_custom_signer_for_any_name(clients: Clients, name: str) -> None:
     clients.node("n1").post(COLLECTION, signing_request(name, request_pem("system:node:n2"))).expect(201)
+
+
+def test_nobody_asks_the_client_signer_for_the_administrators_group(admin: RawClient, name: str) -> None:
+    request = request_pem("system:admin", ("system:masters",))
+    asked = signing_request(name, request, signer="kubernetes.io/kube-apiserver-client")
+    refused(admin.post(COLLECTION, asked), 403, "Forbidden")
+    # Other signers must look themselves.
+    admin.post(COLLECTION, signing_request(name, request)).expect(201)
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+def test_large_trailing_text_is_kept(admin: RawClient, name: str, size: int) -> None:
+    # The limit is that of a stored object, 1.5 MiB: who reads requests must bound what is parsed.
+    text = request_pem() + pem_block("KUBELET AUTHENTICATOR ATTESTATION DATA", b"x" * size)
+    created = admin.post(COLLECTION, signing_request(name, text)).expect(201)
+    assert base64.b64decode(created["spec"]["request"]) == text

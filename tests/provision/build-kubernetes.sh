@@ -12,6 +12,13 @@ shift
 mkdir -p "$destination"
 log="$destination/build.log"
 
+# Programs of an older recipe are built again.
+recipe=$(sha256sum < "$0")
+if [ "$(cat "$destination/recipe" 2> /dev/null)" != "$recipe" ]; then
+    rm -f "$destination"/kube*
+    echo "$recipe" > "$destination/recipe"
+fi
+
 wanted=()
 for binary in "$@"; do
     [ -x "$destination/$binary" ] || wanted+=("$binary")

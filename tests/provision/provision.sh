@@ -59,13 +59,13 @@ is_debian() {
 }
 
 if is_debian && [ "$(id -u)" = 0 ]; then
+    # Once before anything is installed or built: an image often comes without package lists.
+    [ -z "$(missing_packages)$(missing)" ] || apt-get update -q
     mapfile -t wanted < <(missing_packages)
     if [ ${#wanted[@]} -gt 0 ]; then
         echo "Installing ${wanted[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get update -q
         # Nothing of etcd shall run by itself: the tests start their own.
-        RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
+        DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
     fi
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"
 fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import ssl
 import tempfile
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,6 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _BACKDATE = timedelta(minutes=5)
 _TEN_YEARS = timedelta(days=3650)
+_NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which the ``ssl`` module has no name for."""
+_HANDSHAKE, _CERTIFICATE = 22, 11
+_MAXIMUM_ANCHORS = 10_000
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
@@ -104,7 +110,6 @@ class Issuer:
     ) -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
         moment = datetime.now(UTC)
-        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -115,12 +120,20 @@ class Issuer:
             .not_valid_after(moment + lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(authority, critical=False)
+            .add_extension(self._authority_key_identifier(), critical=False)
         )
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         certificate = builder.sign(self.key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+
+    def _authority_key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        """What the CA calls itself: Cluster API truncates a SHA-256 (Go 1.25), the library's own is a SHA-1."""
+        try:
+            own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        except x509.ExtensionNotFound:
+            return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -140,4 +153,40 @@ def server_context(certificate: bytes, key: bytes, client_authorities: bytes) ->
         context.load_cert_chain(file.name)
     context.load_verify_locations(cadata=client_authorities.decode())
     context.verify_mode = ssl.CERT_OPTIONAL
+    _accept_any_client_certificate(context)
     return context
+
+
+def _accept_any_client_certificate(context: ssl.SSLContext) -> None:
+    """Let the handshake succeed with any client certificate, so that a foreign or expired one is told 401.
+
+    The real server asks for a certificate and judges it above TLS; Python's ``ssl`` can only refuse the handshake. So
+    each certificate becomes its own trust anchor while it arrives, and ``Authenticator`` decides what it is worth.
+    Where the private callback is missing, a foreign certificate ends the handshake, which is stricter.
+    """
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    seen: set[bytes] = set()
+
+    def on_message(_: Any, direction: str, version: Any, content_type: Any, message_type: Any, data: bytes) -> None:
+        if direction != "read" or content_type != _HANDSHAKE or message_type != _CERTIFICATE:
+            return
+        certificate = _first_certificate(data, version)
+        if certificate and certificate not in seen and len(seen) < _MAXIMUM_ANCHORS:
+            seen.add(certificate)
+            # What is no certificate at all fails in the handshake by itself.
+            with contextlib.suppress(ssl.SSLError, ValueError):
+                context.load_verify_locations(cadata=certificate)
+
+    if hasattr(context, "_msg_callback"):
+        context._msg_callback = on_message
+
+
+def _first_certificate(message: bytes, version: int) -> bytes:
+    """The leaf of a TLS Certificate message (RFC 8446, 4.4.2; RFC 5246, 7.4.2); empty if there is none."""
+    position = 4
+    if version == ssl.TLSVersion.TLSv1_3:
+        position += 1 + (message[position] if len(message) > position else 0)
+    position += 3
+    length = int.from_bytes(message[position : position + 3], "big")
+    certificate = message[position + 3 : position + 3 + length]
+    return certificate if len(certificate) == length else b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -161,8 +162,6 @@ class Secrets(Strategy):
 
 
 def import_string_data(value: dict[str, Any]) -> None:
-    import base64
-
     texts = value.pop("stringData", None)
     if texts:
         data = dict(value.get("data") or {})
@@ -311,7 +310,10 @@ RBAC = "rbac.authorization.k8s.io"
 
 def builtin_types() -> list[ResourceType]:
     """Every built-in resource that is stored (reviews are answered without storage)."""
-    version = ("v1",)
+    return [*_core_types(), *_group_types()]
+
+
+def _core_types() -> list[ResourceType]:
     return [
         ResourceType(
             "",
@@ -345,7 +347,12 @@ def builtin_types() -> list[ResourceType]:
             categories=("all",),
         ),
         ResourceType("", "serviceaccounts", "ServiceAccount", short_names=("sa",), schemas={"v1": _SERVICE_ACCOUNT}),
-        ResourceType("coordination.k8s.io", "leases", "Lease", version, strategy=Leases(), schemas={"v1": _LEASE}),
+    ]
+
+
+def _group_types() -> list[ResourceType]:
+    return [
+        ResourceType("coordination.k8s.io", "leases", "Lease", strategy=Leases(), schemas={"v1": _LEASE}),
         ResourceType(
             "certificates.k8s.io",
             "certificatesigningrequests",

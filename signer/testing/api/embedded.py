@@ -87,10 +87,11 @@ class EmbeddedAPI(ObjectAccess):
         self.catalogue = Catalogue()
         for resource in builtin_types():
             self.catalogue.add(resource)
-        self._authorization = Authorization(self.store, authorization)
+        self.authorization = Authorization(self.store, authorization)
+        """RBAC and the Node authorizer, to be asked directly."""
         trusted = load_certificates(self._client_authorities)
         self._authenticator = Authenticator(self.store, trusted, tokens or {}, version)
-        self._operations = Operations(self.store, self.catalogue, self._authorization, version)
+        self._operations = Operations(self.store, self.catalogue, self.authorization, version)
         super().__init__(self._operations, LoopThread("embedded-api"))
         if garbage_collection:
             self._operations.after_removal = GarbageCollector(self._operations).after_removal
@@ -100,7 +101,7 @@ class EmbeddedAPI(ObjectAccess):
         """Every request that was answered."""
         self._settings = Settings(bookmark_seconds=bookmark_seconds)
         self._handler = Handler(
-            self._operations, self._authenticator, self._authorization, self.faults, self.requests, self._settings
+            self._operations, self._authenticator, self.authorization, self.faults, self.requests, self._settings
         )
         self._port = port
         self._runner: web.ServerRunner | None = None

@@ -132,11 +132,9 @@ def decode(value: dict[str, Any]) -> list[str]:
 
 
 def prepare_create(metadata: dict[str, Any], *, generation: bool) -> None:
-    """Set what only the server may set; a name is made from ``generateName`` where there is none."""
+    """Set what only the server may set."""
     for name in _SERVER_OWNED:
         metadata.pop(name, None)
-    if not metadata.get("name") and metadata.get("generateName"):
-        metadata["name"] = generated_name(metadata["generateName"])
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
     if generation:

@@ -97,12 +97,8 @@ class Operations:
         if found.pop("resourceVersion", None):
             raise APIError(500, "", "resourceVersion should not be set on objects to be created", {})
         self._require_namespace(served, namespace, found)
-        collection, base = self.collection(served), found.get("generateName") if not found.get("name") else None
-        for attempt in range(_GENERATE_ATTEMPTS):
-            if base:
-                found["name"] = metadata.generated_name(base)
-            if not base or (namespace, found["name"]) not in collection.objects or attempt + 1 == _GENERATE_ATTEMPTS:
-                break
+        collection = self.collection(served)
+        self._name(collection, namespace, found)
         metadata.prepare_create(found, generation=resource.strategy.generation)
         resource.strategy.prepare_create(value, context)
         errors = metadata.validate(found, resource.strategy.name_rule)
@@ -114,8 +110,18 @@ class Operations:
             raise already_exists(resource.target(found["name"]))
         return self._write(served, value, options)
 
+    def _name(self, collection: Collection, namespace: str, found: dict[str, Any]) -> None:
+        """Make a free name from ``generateName`` where there is none; a few attempts, as the real server makes."""
+        base = found.get("generateName")
+        if found.get("name") or not base:
+            return
+        for _ in range(_GENERATE_ATTEMPTS):
+            found["name"] = metadata.generated_name(base)
+            if (namespace, found["name"]) not in collection.objects:
+                return
+
     def _decode(self, served: Served, value: dict[str, Any], options: WriteOptions) -> None:
-        dropped = served.decode(value, create=True)
+        dropped = served.decode(value)
         if dropped and options.strict:
             text = ", ".join(f'unknown field "{path}"' for path in dropped[:16])
             raise bad_request(f"strict decoding error: {text}")

@@ -5,6 +5,7 @@ Server-side apply is a merge here, without field managers: fields that a manager
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ _MERGE_KEYS = {
     "secrets": "name",
     "ports": "port",
 }
+_WHOLE_LISTS = {"CertificateSigningRequest": frozenset({"conditions"})}
+"""Lists without a merge key in the types of a kind, although lists of that name have one in others."""
 _SETS = frozenset({"finalizers"})
 _DIRECTIVES = ("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")
 
@@ -45,8 +48,11 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def strategic_merge(target: Any, patch: Any) -> Any:
-    """As ``merge``, but lists that have a merge key in the Kubernetes types are merged item by item."""
+def strategic_merge(target: Any, patch: Any, keys: Mapping[str, str] = _MERGE_KEYS) -> Any:
+    """As ``merge``, but lists that have a merge key in the Kubernetes types are merged item by item.
+
+    ``keys``: names of such lists, and their merge keys.
+    """
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":
@@ -63,14 +69,14 @@ def strategic_merge(target: Any, patch: Any) -> Any:
         elif isinstance(item, list) and name in _SETS:
             found = result.get(name) or []
             result[name] = [*found, *(entry for entry in item if entry not in found)]
-        elif isinstance(item, list) and name in _MERGE_KEYS and all(isinstance(entry, dict) for entry in item):
-            result[name] = _merge_list(result.get(name) or [], item, _MERGE_KEYS[name])
+        elif isinstance(item, list) and name in keys and all(isinstance(entry, dict) for entry in item):
+            result[name] = _merge_list(result.get(name) or [], item, keys[name], keys)
         else:
-            result[name] = strategic_merge(result.get(name), item)
+            result[name] = strategic_merge(result.get(name), item, keys)
     return result
 
 
-def _merge_list(target: list[Any], patch: list[dict[str, Any]], key: str) -> list[Any]:
+def _merge_list(target: list[Any], patch: list[dict[str, Any]], key: str, keys: Mapping[str, str]) -> list[Any]:
     result = list(target)
     for item in patch:
         directive = item.get("$patch")
@@ -81,10 +87,15 @@ def _merge_list(target: list[Any], patch: list[dict[str, Any]], key: str) -> lis
             if place is not None:
                 del result[place]
         elif place is None:
-            result.append(strategic_merge({}, item))
+            result.append(strategic_merge({}, item, keys))
         else:
-            result[place] = strategic_merge(result[place], item)
+            result[place] = strategic_merge(result[place], item, keys)
     return result
+
+
+def _merge_keys(target: dict[str, Any]) -> Mapping[str, str]:
+    whole = _WHOLE_LISTS.get(str(target.get("kind")), frozenset())
+    return {name: key for name, key in _MERGE_KEYS.items() if name not in whole}
 
 
 def _invalid(text: str) -> APIError:
@@ -165,7 +176,9 @@ def apply_patch(content_type: str, target: dict[str, Any], patch: Any) -> dict[s
     elif not isinstance(patch, dict):
         raise bad_request("a patch must be a JSON object")
     else:
-        result = strategic_merge(target, patch) if content_type == STRATEGIC else merge(target, patch)
+        result = (
+            strategic_merge(target, patch, _merge_keys(target)) if content_type == STRATEGIC else merge(target, patch)
+        )
     if not isinstance(result, dict):
         raise bad_request("the patched value is no object")
     return result

@@ -11,7 +11,7 @@ import msgspec
 from . import metadata
 from .crd_schema import Schema, apply_defaults, prune
 from .crd_validation import MAXIMUM_ERRORS, validate
-from .status import FieldError, Target, bad_request
+from .status import FieldError, Target, bad_request, invalid, invalid_value
 from .store import Collections
 from .strategy import Strategy
 from .watch_log import Stored
@@ -80,7 +80,7 @@ class Served:
     def view(self) -> tuple[str, int]:
         return self.version, self.type.epoch
 
-    def decode(self, value: dict[str, Any], *, create: bool, name: str = "") -> list[str]:
+    def decode(self, value: dict[str, Any]) -> list[str]:
         """Check and normalise a body in place; the answer names dropped fields. Raises APIError 400.
 
         Built-in objects are decoded into a type (a wrong JSON type is a bad request, kind and apiVersion may be
@@ -104,6 +104,9 @@ class Served:
             raise bad_request("Object 'Kind' is missing in the request body")
         if self.type.custom and not api_version:
             raise bad_request("Object 'apiVersion' is missing in the request body")
+        if self.type.custom and kind != self.type.kind and api_version == self.api_version:
+            name = value["metadata"].get("name", "") if isinstance(value.get("metadata"), dict) else ""
+            raise invalid(self.type.target(str(name)), [invalid_value("kind", kind, f"must be {self.type.kind}")])
         if kind and kind != self.type.kind:
             text = f"{kind} in version {self.version!r} cannot be handled as a {self.type.kind}"
             raise bad_request(text)

@@ -295,10 +295,6 @@ class Handler:
     async def _watch(
         self, request: web.BaseRequest, route: Route, served: Served, query: Mapping[str, str], user: User
     ) -> web.StreamResponse:
-        if tables.wants_table(request.headers.get("Accept", "")) and "application/json" not in [
-            part.strip() for part in request.headers["Accept"].split(",")
-        ]:
-            raise APIError(406, "NotAcceptable", "only application/json can be watched", {})
         if route.name:
             query = {**query, "fieldSelector": f"metadata.name={route.name}"}
         options = WatchOptions.read(query, served)

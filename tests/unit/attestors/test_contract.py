@@ -71,6 +71,12 @@ class TestVerifiedIdentity:
         with pytest.raises(TypeError, match="binding"):
             VerifiedIdentity(PROVIDER_ID, "id")  # type: ignore[call-arg]
 
+    @pytest.mark.parametrize("binding", [binding_for(), binding_for().value, None, True])
+    def test_what_was_not_compared_is_no_proof(self, binding: object) -> None:
+        """Most of all the request's own binding, which an attestor has in its hand and which holds the right value."""
+        with pytest.raises(InvalidOutcome, match="ProvenBinding"):
+            VerifiedIdentity(PROVIDER_ID, "id", binding)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("identity", BAD_IDENTITIES)
     def test_refuses_an_identity(self, identity: str) -> None:
         expected = binding_for()

@@ -38,7 +38,7 @@ halved = Halved()
 
 
 class Distribution(importlib.metadata.Distribution):
-    """An installed distribution of which only the name is known."""
+    """An installed distribution of which only the name and its extras are known."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,8 @@ class Distribution(importlib.metadata.Distribution):
         return self._name
 
     def read_text(self, filename: str) -> str | None:
-        return None
+        extras = ("example", "tpm") if self._name != "without-extras" else ()
+        return f"Name: {self._name}\n" + "".join(f"Provides-Extra: {extra}\n" for extra in extras)
 
     def locate_file(self, path: object) -> Path:
         return Path(str(path))
@@ -140,6 +141,18 @@ def test_a_library_that_a_half_misses_names_what_to_install() -> None:
 def test_an_import_error_without_a_name_still_says_what_to_install(module: Path) -> None:
     module.write_text("raise ImportError('no shared library')")
     with pytest.raises(MissingExtra, match=r"needs a library, .*'example-distribution\[example\]'"):
+        Registry([entry_point()]).load("example")
+
+
+def test_an_extra_that_is_not_declared_is_not_named(module: Path) -> None:
+    module.write_text("import library_that_is_not_here")
+    with pytest.raises(MissingExtra, match="not installed: see how without-extras is installed"):
+        Registry([entry_point(distribution="without-extras")]).load("example")
+
+
+def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path) -> None:
+    module.write_text("raise RuntimeError('no device /dev/secret')")
+    with pytest.raises(InvalidAttestor, match="'example' of example-distribution fails when imported: RuntimeError$"):
         Registry([entry_point()]).load("example")
 
 

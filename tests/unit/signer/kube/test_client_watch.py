@@ -133,11 +133,13 @@ async def test_an_endless_line_is_cut_off(authority: Authority, tls: ssl.SSLCont
 async def test_the_bound_holds_for_an_event_in_one_piece(authority: Authority, tls: ssl.SSLContext) -> None:
     fits, too_large = _event(1), _event(2, 1)
     parts = (HEAD, _chunk(fits + too_large), b"0\r\n\r\n")
-    async with _watched(authority, tls, *parts, maximum_event_bytes=len(fits) - 1) as (client, _):
-        async with contextlib.aclosing(client.watch(PATH, timeout_seconds=60)) as events:
-            assert (await anext(events))["object"]["metadata"]["resourceVersion"] == "1"
-            with pytest.raises(UnexpectedAnswer, match="too large"):
-                await anext(events)
+    async with (
+        _watched(authority, tls, *parts, maximum_event_bytes=len(fits) - 1) as (client, _),
+        contextlib.aclosing(client.watch(PATH, timeout_seconds=60)) as events,
+    ):
+        assert (await anext(events))["object"]["metadata"]["resourceVersion"] == "1"
+        with pytest.raises(UnexpectedAnswer, match="too large"):
+            await anext(events)
 
 
 async def test_a_broken_stream_is_unreachable(authority: Authority, tls: ssl.SSLContext) -> None:

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import ssl
 from collections.abc import AsyncGenerator, Callable, Sequence
 from random import Random
 from typing import Any
 
 import pytest
-from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from signer.kube.client import Client, JsonObject, Parameters
+from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -27,53 +24,10 @@ from signer.kube.errors import (
     Unreachable,
 )
 from signer.kube.watch import DEFAULT_BACKOFF, list_and_watch
-from tests.unit.signer.kube.support import Authority, aiohttp_server, run_in_virtual_time, status_body
+from tests.unit.signer.kube.support import run_in_virtual_time
+from tests.unit.signer.kube.watching import LEAST_DELAY, Recorder, error_event, event, item, page
 
 PATH = "/api/v1/secrets"
-LEAST_DELAY = DEFAULT_BACKOFF.base_seconds * (1 - DEFAULT_BACKOFF.jitter)
-
-
-class Recorder:
-    """A sink that remembers."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
-        self.failures: list[tuple[ApiError, float]] = []
-
-    def replaced(self, objects: Sequence[JsonObject]) -> None:
-        self.calls.append(("replaced", [o["metadata"]["name"] for o in objects]))
-
-    def applied(self, item: JsonObject) -> None:
-        self.calls.append(("applied", item["metadata"]["name"]))
-
-    def removed(self, item: JsonObject) -> None:
-        self.calls.append(("removed", item["metadata"]["name"]))
-
-    def synced(self) -> None:
-        self.calls.append(("synced", None))
-
-    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
-        self.calls.append(("failed", type(error).__name__))
-        self.failures.append((error, retry_in_seconds))
-
-    def of(self, *kinds: str) -> list[tuple[str, Any]]:
-        return [call for call in self.calls if call[0] in kinds]
-
-
-def item(name: str, version: int | str) -> JsonObject:
-    return {"metadata": {"name": name, "resourceVersion": str(version)}}
-
-
-def event(kind: str, name: str, version: int | str) -> JsonObject:
-    return {"type": kind, "object": item(name, version)}
-
-
-def error_event(code: Any, **fields: Any) -> JsonObject:
-    return {"type": "ERROR", "object": {"kind": "Status", "code": code, **fields}}
-
-
-def page(version: int | str, *names: str) -> JsonObject:
-    return {"metadata": {"resourceVersion": str(version)}, "items": [item(name, 1) for name in names]}
 
 
 Step = JsonObject | ApiError | float
@@ -339,89 +293,3 @@ def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[
     run_in_virtual_time(main())
     assert all(seconds >= LEAST_DELAY * 0.999 for seconds in slept)
     assert len(source.log) <= 2 * (len(slept) + 1)
-
-
-# Against a real server, with only the sleeps cut short
-
-
-async def _against(
-    authority: Authority,
-    tls: ssl.SSLContext,
-    *answers: bytes | tuple[int, bytes, dict[str, str]],
-) -> tuple[list[str], Recorder, list[float]]:
-    """Answer lists with one Secret and each watch with the next of ``answers``: a stream, or a status and body."""
-    remaining = list(answers)
-    sink = Recorder()
-    slept: list[float] = []
-    over = asyncio.Event()
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        if "watch" not in request.query:
-            return web.json_response(page(1, "a"))
-        if not remaining:
-            over.set()
-            await asyncio.sleep(3600)
-        answer = remaining.pop(0)
-        if isinstance(answer, tuple):
-            status, body, headers = answer
-            return web.Response(status=status, body=body, headers={"Content-Type": "application/json", **headers})
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        await response.write(answer)
-        return response
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        await asyncio.sleep(0)
-
-    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
-        task = asyncio.create_task(list_and_watch(client, PATH, sink=sink, sleep=sleep))
-        await asyncio.wait([task, asyncio.create_task(over.wait())], timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    kinds = ["watch" if "watch=true" in request else "list" for request in server.requests]
-    return kinds, sink, slept
-
-
-def _lines(*events: JsonObject) -> bytes:
-    return b"".join(json.dumps(e).encode() + b"\n" for e in events)
-
-
-async def test_real_gone_in_the_stream_and_by_http(authority: Authority, tls: ssl.SSLContext) -> None:
-    kinds, sink, slept = await _against(
-        authority,
-        tls,
-        _lines(event("ADDED", "b", 2), error_event(410, reason="Expired")),
-        (410, status_body(410, "Expired"), {}),
-    )
-    assert kinds == ["list", "watch", "list", "watch", "list", "watch"]
-    assert [type(error) for error, _ in sink.failures] == [Gone, Gone]
-    assert min(slept) >= LEAST_DELAY
-
-
-async def test_real_clean_ends_in_a_row(authority: Authority, tls: ssl.SSLContext) -> None:
-    kinds, _, slept = await _against(authority, tls, *[b""] * 6)
-    assert kinds == ["list"] + ["watch"] * 7
-    assert len(slept) == 6
-    assert min(slept) >= LEAST_DELAY
-    assert slept[-1] > 3
-
-
-async def test_real_errors(authority: Authority, tls: ssl.SSLContext) -> None:
-    kinds, sink, slept = await _against(
-        authority,
-        tls,
-        (429, status_body(429, "TooManyRequests"), {"Retry-After": "33"}),
-        (500, b"", {}),
-        (302, b"", {"Location": "/"}),
-        b"garbage\n",
-    )
-    assert [type(error) for error, _ in sink.failures] == [
-        TooManyRequests,
-        ServerError,
-        UnexpectedAnswer,
-        UnexpectedAnswer,
-    ]
-    assert kinds == ["list", "watch", "watch", "watch", "list", "watch", "list", "watch"]
-    assert slept[0] == 33

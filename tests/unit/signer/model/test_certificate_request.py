@@ -6,6 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.wire import certificate_request
 from attestors.wire.names import PROVIDER_ID_OID
@@ -106,8 +109,8 @@ class TestView:
 
     def test_long_rsa_key_and_subject(self) -> None:
         # Lengths of one, two and three octets stand before the key.
-        for name in ("n", "n" * 100, "n" * 253):
-            key = rsa_public_key_info((1 << 8191) + 1, 65537)
+        key = rsa_public_key_info((1 << 8191) + 1, 65537)
+        for name in ("n" * length for length in (1, *range(70, 100), 253)):
             view = parse_certificate_request(pkcs10(subject=node_subject(name), public_key=key))
             assert view.key == PublicKeyFacts(KeyKind.RSA, 8192, 65537, "")
             assert view.subject_public_key_info == key
@@ -115,6 +118,7 @@ class TestView:
     def test_key_of_another_kind(self) -> None:
         unknown = sequence(sequence(oid("1.2.3.4")), tlv(0x03, b"\0x"))
         view = parse_certificate_request(pkcs10(public_key=unknown))
+        assert view.key == PublicKeyFacts(KeyKind.OTHER, 0, 0, "")
         assert view.key == PublicKeyFacts(KeyKind.OTHER)
         assert view.subject_public_key_info == b""
         assert view.signature_is_valid() is SelfSignature.INVALID
@@ -193,6 +197,76 @@ class TestView:
 
     def test_secrets_and_bulk_stay_out_of_repr(self) -> None:
         assert "library" not in repr(parse_certificate_request(pkcs10()))
+        assert "subject_public_key_info" not in repr(parse_certificate_request(pkcs10()))
+
+    def test_equal_whatever_object_the_library_made(self) -> None:
+        der = pkcs10()
+        assert parse_certificate_request(der) == parse_certificate_request(der)
+
+    def test_signature_without_a_hash(self) -> None:
+        key = ed25519.Ed25519PrivateKey.generate()
+        request = x509.CertificateSigningRequestBuilder(x509.Name([])).sign(key, None)
+        view = parse_certificate_request(request.public_bytes(Encoding.DER))
+        assert (view.key.kind, view.signature_hash) == (KeyKind.OTHER, "")
+        assert view.subject_public_key_info == public_key_info(key)
+        assert view.signature_is_valid() is SelfSignature.VALID
+
+
+LIBRARY_ERRORS = [
+    ValueError("x"),
+    TypeError("x"),
+    KeyError("x"),
+    OverflowError("x"),
+    UnsupportedAlgorithm("x"),
+    x509.InvalidVersion("x", 1),
+    x509.UnsupportedGeneralNameType("x"),
+]
+
+
+class Failing:
+    """The library's request, with one property that raises."""
+
+    def __init__(self, der: bytes, name: str, error: Exception) -> None:
+        self._request, self._name, self._error = x509.load_der_x509_csr(der), name, error
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._name:
+            raise self._error
+        return getattr(self._request, name)
+
+
+class TestLibraryErrors:
+    """Not all of them were seen from this version of the library; whatever it raises, nothing else comes out."""
+
+    @pytest.fixture
+    def _patched(self, monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> None:
+        self.der = pkcs10()
+        failing = Failing(self.der, name, error)
+        monkeypatch.setattr(x509, "load_der_x509_csr", lambda _: failing)
+
+    @pytest.mark.parametrize("name", ["attributes", "subject", "extensions"])
+    @pytest.mark.parametrize("error", LIBRARY_ERRORS)
+    @pytest.mark.usefixtures("_patched")
+    def test_unreadable(self) -> None:
+        assert malformed(self.der) == NOT_DER
+
+    @pytest.mark.parametrize("name", ["public_key"])
+    @pytest.mark.parametrize("error", LIBRARY_ERRORS)
+    @pytest.mark.usefixtures("_patched")
+    def test_public_key(self) -> None:
+        assert parse_certificate_request(self.der).key == PublicKeyFacts(KeyKind.OTHER)
+
+    @pytest.mark.parametrize("name", ["signature_hash_algorithm"])
+    @pytest.mark.parametrize("error", LIBRARY_ERRORS)
+    @pytest.mark.usefixtures("_patched")
+    def test_signature_hash(self) -> None:
+        assert parse_certificate_request(self.der).signature_hash == ""
+
+    @pytest.mark.parametrize("name", ["is_signature_valid"])
+    @pytest.mark.parametrize("error", [*LIBRARY_ERRORS, InvalidSignature()])
+    @pytest.mark.usefixtures("_patched")
+    def test_signature(self) -> None:
+        assert parse_certificate_request(self.der).signature_is_valid() is SelfSignature.INVALID
 
 
 def many(count: int) -> list[bytes]:
@@ -264,6 +338,10 @@ class TestMalformed:
     def test_alternative_name(self, name: bytes) -> None:
         assert malformed(pkcs10(extensions=[alternative_names(dns("a"), name)])) == NOT_DER
 
+    def test_tls_feature_that_the_library_does_not_know(self) -> None:
+        features = extension("1.3.6.1.5.5.7.1.24", sequence(tlv(0x02, b"\x03")))
+        assert malformed(pkcs10(extensions=[provider_id_extension(), features])) == NOT_DER
+
     @pytest.mark.parametrize(
         "value",
         [
@@ -310,6 +388,15 @@ def test_names_in_extensions_never_warn(kind: str, value: str | bytes, tag: int,
     view = parse_certificate_request(pkcs10(extensions=[alternative_names(name)]))
     assert view.other_name_kinds == ("DirectoryName",)
     assert expected not in view.dns_names
+
+
+@pytest.mark.parametrize("serial_number", [b"\x00", b"\xff"])
+def test_serial_number_in_extension_never_warns(serial_number: bytes) -> None:
+    key_identifier = extension(
+        "2.5.29.35", sequence(tlv(0xA1, tlv(0xA4, sequence(rdn(COMMON_NAME, "x")))), tlv(0x82, serial_number))
+    )
+    view = parse_certificate_request(pkcs10(extensions=[key_identifier]))
+    assert view.extensions == (RequestedExtension("2.5.29.35", False),)
 
 
 def test_other_warnings_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

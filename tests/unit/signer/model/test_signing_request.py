@@ -164,7 +164,8 @@ class TestNotOurs:
         assert parse(csr) == NotOurs()
 
     def test_too_deep(self) -> None:
-        csr, nested = manifest(), []
+        csr = manifest()
+        nested: list[Any] = []
         for _ in range(100_000):
             nested = [nested]
         csr["spec"]["extra"] = nested
@@ -260,7 +261,8 @@ class TestMalformed:
             ("LS0t LS0t", "the request is not base64"),
             ("LS-_", "the request is not base64"),
             ("LS0\u00e9", "the request is not base64"),
-            ("A" * 87384, "line 1: expected -----BEGIN label-----"),
+            ("A" * 87380, "line 1: expected -----BEGIN label-----"),
+            ("A" * 87384, "larger than 65536 bytes"),
             ("A" * 87388, "the request is larger than 65536 bytes"),
         ],
     )

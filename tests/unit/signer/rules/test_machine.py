@@ -49,6 +49,7 @@ class TestTheMachine:
         defer = deferred(lambda _: the_machine(PROVIDER_ID, machines), None)
         assert defer.reason == Reason.MACHINE_AMBIGUOUS
         assert defer.message.endswith(": m1, m2, m3")
+        assert deferred(lambda _: the_machine(PROVIDER_ID, machines[:2]), None).reason == Reason.MACHINE_AMBIGUOUS
 
 
 class TestState:
@@ -202,6 +203,15 @@ class TestAlternativeNames:
     def test_own_written_otherwise(self) -> None:
         addresses = (MachineAddress("InternalDNS", f"{NODE.upper()}."), MachineAddress("ExternalIP", "2001:DB8:0::1"))
         judge(serving((NODE,), ("2001:db8::1",), machine=machine_view(addresses=addresses)))
+
+    def test_own_beside_the_node_name(self) -> None:
+        addresses = (MachineAddress("InternalDNS", NODE), MachineAddress("ExternalDNS", "EC2-1.Example.COM."))
+        judge(serving((NODE, "ec2-1.example.com"), machine=machine_view(addresses=addresses)))
+
+    @pytest.mark.parametrize("name", ["*.example.com", "a_b", "10.0.0.1/8", "a..b"])
+    def test_own_that_is_no_name_of_a_host(self, name: str) -> None:
+        machine = machine_view(addresses=(MachineAddress("InternalDNS", NODE), MachineAddress("ExternalDNS", name)))
+        not_permitted(serving((name,), machine=machine, proven=verified(dns_names=(name,))), name)
 
     def test_proven(self) -> None:
         proven = verified(dns_names=("proven.example",), ip_addresses=(ip_address("10.0.0.9"),))

@@ -254,6 +254,17 @@ SUBJECTS = {
 
 
 class TestSubject:
+    @pytest.mark.parametrize(
+        ("subject", "message"),
+        [
+            ("nothing", "the subject must hold one common name, one organization, nothing else"),
+            ("one multi-valued name", "the subject has a multi-valued relative distinguished name"),
+            ("masters", "the subject's organization is not system:nodes"),
+        ],
+    )
+    def test_message(self, subject: str, message: str) -> None:
+        assert refused(judge, request_facts(der_request(pkcs10(subject=SUBJECTS[subject])))).message == message
+
     @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS.keys())
     def test_of_another_shape(self, subject: bytes) -> None:
         assert denied(pkcs10(subject=subject)) == Reason.INVALID_SUBJECT
@@ -387,6 +398,10 @@ class TestAlternativeNames:
             deny = refused(judge, request_facts(signing_request(serving_manifest(*names))))
             assert deny.reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
             assert deny.message.endswith(f"not {kind}")
+
+    def test_may_be_critical(self) -> None:
+        extensions = [provider_id_extension(), alternative_names(dns(NODE), critical=True)]
+        judge(request_facts(signing_request(serving_manifest(extensions=extensions))))
 
     @pytest.mark.parametrize("extensions", [[provider_id_extension()], [provider_id_extension(), alternative_names()]])
     def test_serving_needs_one(self, extensions: list[bytes]) -> None:

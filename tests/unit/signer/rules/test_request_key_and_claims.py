@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS
+from signer.model.certificate_request import KeyKind, PublicKeyFacts
 from signer.model.reasons import Reason
 from signer.rules.checks import REQUEST_CHECKS
 from signer.rules.request import claimed_provider_id, key_is_acceptable, node_name_of
@@ -128,6 +129,14 @@ class TestKey:
         content = request.certificate_request
         changed = replace(request, certificate_request=replace(content, key=replace(content.key, exponent=exponent)))
         assert "exponent" in refused(key_is_acceptable, request_facts(changed)).message
+
+    @pytest.mark.parametrize(
+        "key", [PublicKeyFacts(KeyKind.OTHER, 256, 0, "secp256r1"), PublicKeyFacts(KeyKind.ECDSA, 256, 0, "")]
+    )
+    def test_kind_and_curve_both_matter(self, key: PublicKeyFacts) -> None:
+        request = der_request(pkcs10())
+        changed = replace(request, certificate_request=replace(request.certificate_request, key=key))
+        assert refused(key_is_acceptable, request_facts(changed)).reason == Reason.UNACCEPTABLE_KEY
 
     @pytest.mark.parametrize(
         ("bits", "exponent"), [(2048, 65537), (2048, 65539), (2048, 2**32 - 1), (4096, 65537), (8192, 65537)]

@@ -1,0 +1,59 @@
+# `make demo` and `make test` are all that a newcomer needs. Both install what is missing: a virtual environment in
+# .venv and, as root on Debian, packages; elsewhere they say what to install.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help demo test lint fast slow mutation bench provision constraints generate clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(STAMP) ## Four machines ask to join; see who gets a certificate and why
+	@$(BIN)/python -m tests.demo $(VENV)/demo
+
+test: $(STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
+	$(PYTEST)
+
+fast: $(STAMP) ## The tests that take under a minute in all
+	$(PYTEST) -m 'not slow'
+
+lint: $(STAMP) ## Style, types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+provision: ## Install etcd and build kube-apiserver, as root on Debian; say what is missing elsewhere
+	@tests/provision/provision.sh
+
+mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
+	$(BIN)/python -m tests.mutation
+
+bench: $(STAMP) provision ## Measure against a real kube-apiserver
+	$(BIN)/python -m tests.bench
+
+generate: $(STAMP) ## Write generated files again
+	cp signer/crds/*.yaml deploy/crds/
+
+constraints: $(STAMP) ## Resolve the tested versions again
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
+		--extra tpm --extra aws --extra gcp --extra testing --group dev pyproject.toml -o constraints.txt
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found: install it, or name one with PYTHON=..."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
+	@echo "Making $(VENV) with $(PYTHON) (once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[testing]' --editable tests/attestor_plugin --group dev
+	@touch $@

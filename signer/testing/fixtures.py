@@ -1,0 +1,314 @@
+"""pytest fixtures for authors of attestors: a management cluster, workload clusters, and the controller over them.
+
+Installed with the distribution, so a plugin's tests use them by name; everything runs in this process, on the embedded
+API, over real HTTPS::
+
+    def test_a_machine_joins(workload_cluster, make_node, attestation_controller):
+        workload_cluster.authorize("my-attestor")
+        workload_cluster.add_machine("machine-1", provider_id="cloud:///1")
+        attestation_controller(attestors={"my-attestor": OperatorAttestor(settings={...})})
+        node = make_node("machine-1", "cloud:///1", "my-attestor", {"some-setting": "..."})
+        workload_cluster.submit_with_token(node.client_request("csr-1"))
+        assert workload_cluster.wait_until_decided("csr-1").reason == "Attested"
+
+=================================== ====================================================================
+``management_cluster``              :class:`~signer.testing.world.ManagementCluster`, with all CRDs
+``workload_cluster``                one :class:`~signer.testing.world.WorldCluster`, named ``workload``
+``make_workload_cluster``           more of them
+``attestation_controller``          starts a controller, which stops when the test ends
+``make_machine``                    creates a Machine with its provider ID
+``make_node``                       a :class:`~signer.testing.nodes.SimulatedNode` of the workload cluster
+``make_signing_request``            a CertificateSigningRequest manifest around any bytes
+``cluster_certificate_authority``   a CA as Cluster API makes it
+``make_cluster_certificate_authority`` more of them, of any kind of key
+=================================== ====================================================================
+
+:func:`embedded_api` gives the API server of a cluster, to inject faults into and to read its log of requests. The
+functions ``open_…`` are the same as context managers, for fixtures of a wider scope.
+
+pytest imports this module in every run on a machine that has the distribution: what is heavy is imported inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from signer.controller.run import ControllerOptions
+    from signer.kube.client import JsonObject
+    from signer.kube.connection import ClusterConnection
+    from signer.testing.api import EmbeddedAPI
+    from signer.testing.certificates import ClusterCertificateAuthority, EncryptionAlgorithm
+    from signer.testing.nodes import SimulatedNode
+    from signer.testing.world import ManagementCluster, RunningController, WorldCluster
+
+
+class MakeCertificateAuthority(Protocol):
+    """Type of ``make_cluster_certificate_authority``."""
+
+    def __call__(self, algorithm: EncryptionAlgorithm | None = None) -> ClusterCertificateAuthority:
+        """A CA with a key of that algorithm; ECDSA P-256, which is made fastest, by default."""
+        ...
+
+
+class MakeWorkloadCluster(Protocol):
+    """Type of ``make_workload_cluster``."""
+
+    def __call__(
+        self,
+        name: str = "workload",
+        *,
+        namespace: str = "default",
+        authority: ClusterCertificateAuthority | None = None,
+        **api_options: Any,
+    ) -> WorldCluster:
+        """A Cluster with its Secrets and its own embedded API; ``api_options`` are those of ``EmbeddedAPI``."""
+        ...
+
+
+class MakeMachine(Protocol):
+    """Type of ``make_machine``."""
+
+    def __call__(
+        self,
+        name: str,
+        provider_id: str | None = None,
+        *,
+        addresses: Iterable[tuple[str, str]] = (),
+        cluster: WorldCluster | None = None,
+    ) -> JsonObject:
+        """A Machine of ``cluster``, by default ``workload_cluster``, with provider ID ``test:///<name>``."""
+        ...
+
+
+class MakeNode(Protocol):
+    """Type of ``make_node``."""
+
+    def __call__(
+        self,
+        node_name: str,
+        provider_id: str,
+        provider: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        cluster: WorldCluster | None = None,
+    ) -> SimulatedNode:
+        """A node of ``cluster``, by default ``workload_cluster``; ``settings`` go to the attestor's node half."""
+        ...
+
+
+class MakeSigningRequest(Protocol):
+    """Type of ``make_signing_request``."""
+
+    def __call__(
+        self,
+        name: str,
+        request_bytes: bytes,
+        signer_name: str,
+        usages: Sequence[str] | None = None,
+        expiration_seconds: int | None = None,
+    ) -> JsonObject:
+        """A manifest with these bytes as ``spec.request``; the usages are a kubelet client's by default."""
+        ...
+
+
+class StartController(Protocol):
+    """Type of ``attestation_controller``."""
+
+    def __call__(
+        self,
+        *,
+        options: ControllerOptions | None = None,
+        connection: ClusterConnection | None = None,
+        **configuration: Any,
+    ) -> RunningController:
+        """Start a controller; ``configuration`` are the fields of ``signer.controller.configuration.Configuration``.
+
+        It acts as an administrator of the management cluster, or as the user of ``connection``.
+        """
+        ...
+
+
+def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
+    """The embedded API of a cluster of these fixtures: its ``faults``, its log ``requests``, its objects.
+
+    Raises:
+        TypeError: the cluster stands on another API server.
+    """
+    from signer.testing.api import EmbeddedAPI
+
+    if not isinstance(cluster.api, EmbeddedAPI):
+        raise TypeError(f"{type(cluster.api).__name__} is not an embedded API")
+    return cluster.api
+
+
+@contextlib.contextmanager
+def open_management_cluster() -> Iterator[ManagementCluster]:
+    """What ``management_cluster`` gives, for a fixture of a wider scope."""
+    from signer.testing.api import EmbeddedAPI
+    from signer.testing.world import ManagementCluster
+
+    with EmbeddedAPI() as api, ManagementCluster(api) as management:
+        yield management
+
+
+@contextlib.contextmanager
+def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
+    """What ``make_workload_cluster`` gives, for a fixture of a wider scope."""
+    from signer.testing.api import EmbeddedAPI
+
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            name: str = "workload",
+            *,
+            namespace: str = "default",
+            authority: ClusterCertificateAuthority | None = None,
+            **api_options: Any,
+        ) -> WorldCluster:
+            authority = authority or _new_authority()
+            options = {"seed_kubeadm": True, **api_options}
+            api = EmbeddedAPI(ca_certificate=authority.certificate, ca_key=authority.private_key, **options)
+            cluster = management.add_cluster(name, stack.enter_context(api), namespace=namespace)
+            stack.callback(cluster.close)
+            return cluster
+
+        yield make
+
+
+@contextlib.contextmanager
+def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
+    """What ``attestation_controller`` gives, for a fixture of a wider scope; all controllers stop at its end."""
+    from signer.controller.configuration import Configuration
+    from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
+
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *,
+            options: ControllerOptions | None = None,
+            connection: ClusterConnection | None = None,
+            **configuration: Any,
+        ) -> RunningController:
+            chosen = Configuration(**{"namespace": CONTROLLER_NAMESPACE, **configuration})
+            return stack.enter_context(RunningController(connection or management.api.connection(), chosen, options))
+
+        yield start
+
+
+def _new_authority(algorithm: EncryptionAlgorithm | None = None) -> ClusterCertificateAuthority:
+    from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
+
+    return new_cluster_certificate_authority(algorithm or EncryptionAlgorithm.ECDSA_P256)
+
+
+@pytest.fixture
+def make_cluster_certificate_authority() -> MakeCertificateAuthority:
+    """Factory of CAs as Cluster API makes them, serial number 0 included."""
+    return _new_authority
+
+
+@pytest.fixture
+def cluster_certificate_authority(
+    make_cluster_certificate_authority: MakeCertificateAuthority,
+) -> ClusterCertificateAuthority:
+    """The CA of ``workload_cluster``."""
+    return make_cluster_certificate_authority()
+
+
+@pytest.fixture
+def management_cluster() -> Iterator[ManagementCluster]:
+    """A management cluster on an embedded API: our CRDs, Cluster API's, and the controller's namespace."""
+    with open_management_cluster() as management:
+        yield management
+
+
+@pytest.fixture
+def make_workload_cluster(management_cluster: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
+    """Factory of workload clusters, each with an embedded API of its own and kubeadm's grants in it."""
+    with open_workload_clusters(management_cluster) as make:
+        yield make
+
+
+@pytest.fixture
+def workload_cluster(
+    make_workload_cluster: MakeWorkloadCluster, cluster_certificate_authority: ClusterCertificateAuthority
+) -> WorldCluster:
+    """One workload cluster, ``default/workload``, without a policy: call its ``authorize``."""
+    return make_workload_cluster(authority=cluster_certificate_authority)
+
+
+@pytest.fixture
+def make_machine(request: pytest.FixtureRequest) -> MakeMachine:
+    """Factory of Machines; without addresses, a Machine's node has the Machine's own name."""
+
+    def make(
+        name: str,
+        provider_id: str | None = None,
+        *,
+        addresses: Iterable[tuple[str, str]] = (),
+        cluster: WorldCluster | None = None,
+    ) -> JsonObject:
+        owner = cluster or _workload_cluster(request)
+        identifier = f"test:///{name}" if provider_id is None else provider_id
+        return owner.add_machine(name, provider_id=identifier, addresses=addresses)
+
+    return make
+
+
+@pytest.fixture
+def make_node(request: pytest.FixtureRequest) -> MakeNode:
+    """Factory of simulated nodes, which make keys, evidence and requests with the attestor's own node half."""
+    from signer.testing.nodes import SimulatedNode
+
+    def make(
+        node_name: str,
+        provider_id: str,
+        provider: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        cluster: WorldCluster | None = None,
+    ) -> SimulatedNode:
+        owner = cluster or _workload_cluster(request)
+        return SimulatedNode(node_name, provider_id, owner.ca_cert_hash, provider, settings or {})
+
+    return make
+
+
+@pytest.fixture
+def make_signing_request() -> MakeSigningRequest:
+    """Factory of CertificateSigningRequest manifests around any bytes, for input that no honest node makes."""
+    from signer.testing.nodes import CLIENT_USAGES, signing_request
+
+    def make(
+        name: str,
+        request_bytes: bytes,
+        signer_name: str,
+        usages: Sequence[str] | None = None,
+        expiration_seconds: int | None = None,
+    ) -> JsonObject:
+        chosen = CLIENT_USAGES if usages is None else usages
+        return signing_request(name, request_bytes, signer_name, chosen, expiration_seconds)
+
+    return make
+
+
+@pytest.fixture
+def attestation_controller(
+    management_cluster: ManagementCluster,
+    make_workload_cluster: MakeWorkloadCluster,
+) -> Iterator[StartController]:
+    """Starts controllers over ``management_cluster``; they stop at the end of the test, before the API servers do."""
+    del make_workload_cluster  # only so that it ends later
+    with open_controllers(management_cluster) as start:
+        yield start
+
+
+def _workload_cluster(request: pytest.FixtureRequest) -> WorldCluster:
+    """``workload_cluster``, made only when no other cluster was given."""
+    cluster: WorldCluster = request.getfixturevalue("workload_cluster")
+    return cluster

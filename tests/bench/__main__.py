@@ -1,0 +1,82 @@
+"""``python -m tests.bench [--requests N] [--json FILE]``: prints a table; figures hold for one run on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.clients import BlockingClient
+from signer.testing.world import ManagementCluster
+from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
+from tests.bench.load import Load, for_stock_signer
+from tests.support.binaries import MissingPart
+from tests.support.control_plane import ControlPlane
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--requests", type=int, default=2000, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    try:
+        control_plane = ControlPlane()
+    except MissingPart as error:
+        console.print(f"The benchmark needs a real control plane: {error}")
+        return 2
+    with control_plane:
+        control_plane.seed_kubeadm()
+        drained = _drains(control_plane, options.requests)
+        _print(drained, control_plane.versions())
+    if options.json is not None:
+        options.json.write_text(json.dumps([one.as_json() for one in drained], indent=2))
+    return 0
+
+
+def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
+    drained = []
+    with ManagementCluster(control_plane) as management:
+        cluster = management.add_cluster("bench", control_plane)
+        load = Load(cluster, count)
+        console.print(f"Creating {count} Machines …")
+        load.add_machines()
+        cluster.authorize("keyed-mac")
+        for what in ("first join", "renewal"):
+            names = _submit(load, load.requests(what.replace(" ", "-")))
+            console.print(f"Draining {count} requests: {what} …")
+            drained.append(drain_with_controller(what, load, names))
+        names = _submit(load, for_stock_signer(load.requests("stock"), "kcm"))
+        console.print(f"Draining {count} requests: kube-controller-manager …")
+        drained.append(drain_with_controller_manager(control_plane, names))
+    return drained
+
+
+def _submit(load: Load, manifests: list[dict[str, object]]) -> set[str]:
+    with BlockingClient(load.cluster.api.token_connection(load.cluster.api.bootstrap_token())) as client:
+        created = client.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), manifests)
+    return {manifest["metadata"]["name"] for manifest in created}
+
+
+def _print(drained: list[Drained], versions: dict[str, str]) -> None:
+    peer = next(one for one in drained if one.what == "kube-controller-manager")
+    table = Table(title=f"Draining {peer.requests} pending kubelet client CSRs, RSA-2048 CA")
+    for heading in ("", "certificates/s", "of the peer", "CPU ms/CSR"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for one in drained:
+        ratio = f"{one.per_second / peer.per_second:.2f} x"
+        table.add_row(one.what, f"{one.per_second:.0f}", ratio, f"{one.cpu_milliseconds:.2f}")
+    console.print(table)
+    console.print(f"{platform.machine()}, Python {platform.python_version()}, {versions}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

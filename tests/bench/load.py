@@ -1,0 +1,99 @@
+"""What the benchmark submits: Machines, and CSRs that are all honest."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+
+from keyed_mac.keys import derive_machine_key
+
+from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.kube.client import JsonObject
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.testing.nodes import SimulatedNode
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+
+STOCK_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+
+
+@dataclass(frozen=True)
+class Load:
+    """A number of nodes of one cluster."""
+
+    cluster: WorldCluster
+    count: int
+    master_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    @property
+    def configuration(self) -> Configuration:
+        """The controller's configuration for these nodes."""
+        key = base64.b64encode(self.master_key).decode("ascii")
+        return Configuration(
+            namespace=CONTROLLER_NAMESPACE, attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": key})}
+        )
+
+    def names(self) -> list[str]:
+        """The node names, which are the Machines' names too."""
+        return [f"node-{number:05d}" for number in range(self.count)]
+
+    def add_machines(self) -> None:
+        """Create all Machines at once."""
+        client = self.cluster.management.client
+        path = MACHINES_V1BETA2.collection(self.cluster.namespace)
+        created = client.create_all(path, [self._machine(name) for name in self.names()])
+        ready = {"initialization": {"bootstrapDataSecretCreated": True}}
+        client.patch_all(
+            [
+                (
+                    f"{path}/{machine['metadata']['name']}/status",
+                    {
+                        "status": {
+                            **ready,
+                            "addresses": [{"type": "Hostname", "address": machine["metadata"]["name"]}],
+                        }
+                    },
+                )
+                for machine in created
+            ]
+        )
+
+    def requests(self, prefix: str) -> list[JsonObject]:
+        """One CSR for each node, with a new key; with key encipherment, which kube-controller-manager 1.20 wants."""
+        ca_cert_hash = self.cluster.ca_cert_hash
+        manifests = []
+        for name in self.names():
+            provider_id = f"bench:///{name}"
+            key = base64.b64encode(derive_machine_key(self.master_key, provider_id)).decode("ascii")
+            node = SimulatedNode(
+                name, provider_id, ca_cert_hash, "keyed-mac", {"provider-id": provider_id, "machine-key": key}
+            )
+            manifest = node.client_request(f"{prefix}-{name}")
+            manifest["spec"]["usages"].append("key encipherment")
+            manifests.append(manifest)
+        return manifests
+
+    def _machine(self, name: str) -> JsonObject:
+        return {
+            "apiVersion": MACHINES_V1BETA2.api_version,
+            "kind": "Machine",
+            "metadata": {"name": name, "namespace": self.cluster.namespace},
+            "spec": {
+                "clusterName": self.cluster.name,
+                "providerID": f"bench:///{name}",
+                "bootstrap": {"dataSecretName": "bench"},
+                "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name},
+            },
+        }
+
+
+def for_stock_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObject]:
+    """The same requests, addressed to kube-controller-manager."""
+    return [
+        {
+            **manifest,
+            "metadata": {"name": f"{prefix}-{manifest['metadata']['name']}"},
+            "spec": {**manifest["spec"], "signerName": STOCK_SIGNER},
+        }
+        for manifest in manifests
+    ]

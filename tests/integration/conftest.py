@@ -1,0 +1,57 @@
+"""Fixtures of the integration tests: a house for each test, and one that tests of denials share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from signer.controller import authority_source, workload_cluster
+from signer.kube.backoff import Backoff
+from signer.kube.watch import list_and_watch
+from signer.kube.workqueue import WorkQueue
+from signer.testing.fixtures import (
+    MakeWorkloadCluster,
+    StartController,
+    open_controllers,
+    open_management_cluster,
+    open_workload_clusters,
+)
+from signer.testing.world import ManagementCluster
+from tests.integration.house import House
+
+
+@pytest.fixture
+def house(
+    management_cluster: ManagementCluster,
+    make_workload_cluster: MakeWorkloadCluster,
+    attestation_controller: StartController,
+) -> House:
+    """A management cluster of this test's own; add clusters, then run a controller."""
+    return House(management_cluster, make_workload_cluster, attestation_controller)
+
+
+@pytest.fixture(scope="module")
+def shared_house() -> Iterator[House]:
+    """One house for all tests of a module that only add to it; its controller runs."""
+    with (
+        open_management_cluster() as management,
+        open_workload_clusters(management) as make_cluster,
+        open_controllers(management) as start,
+    ):
+        yield House(management, make_cluster, start)
+
+
+@pytest.fixture(scope="module")
+def short_waits() -> Iterator[None]:
+    """What is looked at every few seconds, for want of a watch, is looked at every tenth of one; retries come soon."""
+    soon = Backoff(base_seconds=0.02, maximum_seconds=0.5, jitter=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload_cluster, "RECONNECT_SECONDS", 0.1)
+        patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
+        patch.setattr(workload_cluster, "WorkQueue", partial(WorkQueue, backoff=soon))
+        patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
+        patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)
+        patch.setattr(authority_source, "KEPT_SECONDS", 0.05)
+        yield

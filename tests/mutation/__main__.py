@@ -1,0 +1,79 @@
+"""``python -m tests.mutation [part of a path]``: exit code 1 if a change goes unnoticed that is not listed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+# Loaded before forking, so that no process loads them again; they do not import what is changed.
+import cryptography.x509
+import msgspec
+import pyasn1.codec.der.decoder
+
+import attestors.contract
+import attestors.wire.evidence
+import attestors.wire.request
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.runner import TestsFailUnchanged, survivors
+
+TARGETS: Final = (
+    "signer/rules/checks.py",
+    "signer/rules/request.py",
+    "signer/rules/identity.py",
+    "signer/rules/machine.py",
+    "signer/rules/node_name.py",
+    "signer/model/certificate_request.py",
+    "signer/model/signing_request.py",
+)
+_EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
+
+
+def main(arguments: list[str]) -> int:
+    """Run it."""
+    os.chdir(Path(__file__).parents[2])
+    started = time.monotonic()
+    wanted = arguments[0] if arguments else ""
+    mutants = [mutant for target in TARGETS if wanted in target for mutant in mutants_of(Path(target))]
+    try:
+        found = survivors(mutants, max(2, os.cpu_count() or 2))
+    except TestsFailUnchanged:
+        print("the tests fail without any change", file=sys.stderr)
+        return 2
+    listed = equivalent()
+    unlisted = [mutant for mutant in found if mutant.key not in listed]
+    for mutant in unlisted:
+        print(f"{mutant.key}\n{mutant.diff}\n")
+    stale = set(listed) - {mutant.key for mutant in found} if not wanted else set()
+    for key in sorted(stale):
+        print(f"listed in {_EQUIVALENT.name} and noticed or gone: {key}")
+    seconds = time.monotonic() - started
+    print(
+        f"{len(mutants)} mutants, {len(mutants) - len(found)} noticed, {len(unlisted)} unnoticed, "
+        f"{len(found) - len(unlisted)} listed as equivalent, {seconds:.0f} s"
+    )
+    return 1 if unlisted or stale else 0
+
+
+def equivalent() -> dict[str, str]:
+    """The mutants that change nothing anybody could see, and why: two lines each, the reason indented."""
+    listed: dict[str, str] = {}
+    key = ""
+    for line in _EQUIVALENT.read_text("utf-8").splitlines():
+        if line.startswith("    "):
+            listed[key] = line.strip()
+        elif line and not line.startswith("#"):
+            key = line
+    return listed
+
+
+def _unused(*_: object) -> None:
+    """Names the modules above."""
+
+
+_unused(cryptography.x509, msgspec, pyasn1.codec.der.decoder, attestors.contract, attestors.wire, Mutant)
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,197 @@
+"""Runs the fast tests against mutants, some at a time, each in a process of its own, forked with everything loaded.
+
+A change inside a function replaces the code of that very function. A change outside (a list of checks, a set, a regular
+expression) may have been copied anywhere, so the module is imported anew, with the tests, from the changed source.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import pytest
+
+from tests.mutation.mutants import Mutant
+
+TESTS: Final = (
+    "tests/unit/signer/rules",
+    "tests/unit/signer/model/test_certificate_request.py",
+    "tests/unit/signer/model/test_signing_request.py",
+)
+_OPTIONS: Final = (
+    "-s",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:terminal",
+    "-p",
+    "no:hypothesispytest",
+    "-o",
+    "addopts=",
+)
+_SECONDS: Final = 60
+_SURVIVED, _KILLED, _BROKEN = 0, 1, 2
+
+
+class TestsFailUnchanged(Exception):
+    """The tests fail without any change: there is nothing to measure."""
+
+
+def survivors(mutants: Sequence[Mutant], processes: int) -> list[Mutant]:
+    """The mutants that no test notices.
+
+    Raises:
+        TestsFailUnchanged: see there.
+    """
+    outside = [mutant for mutant in mutants if not mutant.function]
+    inside = [mutant for mutant in mutants if mutant.function]
+    # First those that need a process without the modules: afterwards they are loaded here.
+    unchanged = [Mutant(mutant.path, "", mutant.original, mutant.original) for mutant in outside[:1]]
+    if len(_run_all(unchanged, processes, _run_fresh)) != len(unchanged):
+        raise TestsFailUnchanged
+    found = _run_all(outside, processes, _run_fresh)
+    loop = _Loop(inside, processes)
+    pytest.main([*_OPTIONS, *TESTS], plugins=[loop])
+    if loop.failed_unchanged:
+        raise TestsFailUnchanged
+    alive = {id(mutant) for mutant in (*found, *loop.survivors)}
+    return [mutant for mutant in mutants if id(mutant) in alive]
+
+
+class _Loop:
+    """In place of pytest's own loop: the collected tests, run once per mutant."""
+
+    def __init__(self, mutants: Sequence[Mutant], processes: int) -> None:
+        self._mutants = mutants
+        self._processes = processes
+        self.failed_unchanged = True
+        self.survivors: list[Mutant] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed or not session.items:
+            return True
+        self.failed_unchanged = bool(_run_all([None], 1, lambda _: _run_items(session, session.items)) == [])
+        if not self.failed_unchanged:
+            self.survivors = _run_all(self._mutants, self._processes, lambda mutant: _run_swapped(session, mutant))
+        return True
+
+
+def _run_all(mutants: Iterable[Any], processes: int, run: Any) -> list[Any]:
+    """Fork ``run(mutant)`` for each; those whose tests all passed."""
+    running: dict[int, Any] = {}
+    found: list[Any] = []
+    waiting: Iterator[Any] = iter(mutants)
+    exhausted = False
+    while running or not exhausted:
+        while not exhausted and len(running) < processes:
+            try:
+                mutant = next(waiting)
+            except StopIteration:
+                exhausted = True
+            else:
+                running[_fork(run, mutant)] = mutant
+        if running:
+            process, status = os.wait()
+            mutant = running.pop(process)
+            code = os.waitstatus_to_exitcode(status)
+            if code == _BROKEN:
+                raise RuntimeError(f"could not run {mutant.key}")
+            if code == _SURVIVED:
+                found.append(mutant)
+    return found
+
+
+def _fork(run: Any, mutant: Any) -> int:
+    process = os.fork()
+    if process:
+        return process
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    signal.alarm(_SECONDS)  # an endless loop has been noticed too
+    code = _BROKEN
+    try:
+        code = run(mutant)
+    finally:
+        os._exit(code)
+
+
+def _run_items(session: pytest.Session, items: Sequence[pytest.Item]) -> int:
+    for index, item in enumerate(items):
+        following = items[index + 1] if index + 1 < len(items) else None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return _KILLED
+    return _SURVIVED
+
+
+def _run_swapped(session: pytest.Session, mutant: Mutant) -> int:
+    module = sys.modules[_module_name(mutant.path)]
+    code = _function_code(
+        compile(mutant.source, str(mutant.path.resolve()), "exec", dont_inherit=True), mutant.function
+    )
+    _function(module, mutant.function).__code__ = code
+    mirror = f"test_{mutant.path.stem}"
+    return _run_items(session, sorted(session.items, key=lambda item: not item.path.name.startswith(mirror)))
+
+
+def _function_code(code: CodeType, name: str) -> CodeType:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_qualname == name:
+                return constant
+            if name.startswith(f"{constant.co_qualname}."):
+                return _function_code(constant, name)
+    raise LookupError(name)
+
+
+def _function(module: ModuleType, name: str) -> FunctionType:
+    *classes, last = name.split(".")
+    owner: Any = module
+    for part in classes:
+        owner = getattr(owner, part)
+    found = vars(owner)[last]
+    if isinstance(found, classmethod | staticmethod):
+        found = found.__func__
+    if isinstance(found, property):
+        found = found.fget
+    assert isinstance(found, FunctionType)
+    return found
+
+
+def _run_fresh(mutant: Mutant) -> int:
+    try:
+        compile(mutant.source, str(mutant.path), "exec", flags=ast.PyCF_ONLY_AST)
+    except SyntaxError:
+        return _BROKEN
+    sys.meta_path.insert(0, _Changed(mutant))
+    return _SURVIVED if pytest.main([*_OPTIONS, *TESTS]) == pytest.ExitCode.OK else _KILLED
+
+
+class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports one module from a mutant's source."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _module_name(self._mutant.path):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, origin=str(self._mutant.path))
+
+    def get_source(self, fullname: str) -> str:
+        return self._mutant.source
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from signer.kube.client import Client
+from signer.kube.errors import (
+    Gone,
+    UnexpectedAnswer,
+)
+from tests.unit.signer.kube.support import (
+    Authority,
+    aiohttp_server,
+    status_body,
+)
+
+PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
+
+
+# Lists
+
+
+def _pages(*pages: dict[str, Any]) -> Any:
+    remaining = list(pages)
+
+    async def handler(request: web.Request) -> web.Response:
+        page = remaining.pop(0)
+        if "code" in page:
+            body = status_body(page["code"], "Expired")
+            return web.Response(status=page["code"], body=body, content_type="application/json")
+        return web.json_response(page)
+
+    return handler
+
+
+async def test_pages_follow_the_continue_token(authority: Authority, tls: ssl.SSLContext) -> None:
+    handler = _pages(
+        {"metadata": {"continue": "a b", "resourceVersion": "5"}, "items": [1]},
+        {"metadata": {"continue": "c", "resourceVersion": "5"}, "items": [2]},
+        {"metadata": {"continue": "", "resourceVersion": "5"}, "items": [3]},
+    )
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        pages = [page["items"] async for page in client.list_pages("/api/v1/secrets", {"labelSelector": "x"}, limit=1)]
+    assert pages == [[1], [2], [3]]
+    assert server.requests == [
+        "GET /api/v1/secrets?labelSelector=x&limit=1",
+        "GET /api/v1/secrets?labelSelector=x&limit=1&continue=a+b",
+        "GET /api/v1/secrets?labelSelector=x&limit=1&continue=c",
+    ]
+
+
+async def test_an_expired_continue_token_is_gone(authority: Authority, tls: ssl.SSLContext) -> None:
+    handler = _pages({"metadata": {"continue": "a"}, "items": []}, {"code": 410})
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(Gone):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [{"items": []}],
+        [{"metadata": {}}],
+        [{"metadata": {}, "items": {}}],
+        [{"metadata": [], "items": []}],
+        [{"metadata": {"continue": 7}, "items": []}],
+        [{"metadata": {"continue": "a\nb"}, "items": []}],
+        [{"metadata": {"continue": "a"}, "items": []}] * 2,
+    ],
+)
+async def test_what_is_no_list(authority: Authority, tls: ssl.SSLContext, pages: list[dict[str, Any]]) -> None:
+    async with aiohttp_server(authority, _pages(*pages), context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(UnexpectedAnswer):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+
+
+async def test_all_pages_together_are_bounded(authority: Authority, tls: ssl.SSLContext) -> None:
+    async def endless(request: web.Request) -> web.Response:
+        token = str(len(request.query.get("continue", "")) * "x" + "x")
+        return web.json_response({"metadata": {"continue": token}, "items": ["y" * 900]})
+
+    async with (
+        aiohttp_server(authority, endless, context=tls) as server,
+        Client(server.connection, maximum_body_bytes=1000) as client,
+    ):
+        with pytest.raises(UnexpectedAnswer, match="together"):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+    assert len(server.requests) == 9

@@ -1,0 +1,288 @@
+"""The operator's kubeconfig and the Pod's service account.
+
+Importing ``kubernetes`` takes more than a second, so the tests that do are slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from signer.kube.client import Client
+from signer.kube.errors import Unauthorized
+from signer.kube.management import (
+    TOKEN_SECONDS,
+    ManagementConfigurationRefused,
+    RefreshingToken,
+    management_connection,
+)
+from tests.unit.signer.kube.support import Authority, Pair, aiohttp_server, as_yaml, kubeconfig_document
+
+PATH = "/api/v1/secrets"
+
+
+@pytest.fixture(autouse=True)
+def no_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No kubeconfig and no Pod but the test's own; temporary files where the test can see them."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    return temporary
+
+
+# The token source alone
+
+
+class Fetches:
+    def __init__(self) -> None:
+        self.calls: list[bool] = []
+        self.now = 0.0
+
+    async def fetch(self, rejected: bool) -> str | None:
+        self.calls.append(rejected)
+        await asyncio.sleep(0)
+        return f"token{len(self.calls)}"
+
+
+async def test_a_token_is_asked_for_again_after_its_time_and_after_a_401() -> None:
+    fetches = Fetches()
+    source = RefreshingToken(fetches.fetch, clock=lambda: fetches.now)
+    assert [await source.token(), await source.token()] == ["token1", "token1"]
+    fetches.now = TOKEN_SECONDS
+    assert await source.token() == "token2"
+    source.rejected()
+    assert [await source.token(), await source.token()] == ["token3", "token3"]
+    assert fetches.calls == [False, False, True]
+
+
+async def test_calls_at_the_same_time_fetch_once() -> None:
+    fetches = Fetches()
+    source = RefreshingToken(fetches.fetch, clock=lambda: fetches.now)
+    assert set(await asyncio.gather(*(source.token() for _ in range(10)))) == {"token1"}
+
+
+async def test_a_fetch_that_failed_is_tried_again() -> None:
+    results: list[str | Exception] = [Unauthorized("no"), "token"]
+
+    async def fetch(rejected: bool) -> str | None:
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    source = RefreshingToken(fetch)
+    with pytest.raises(Unauthorized):
+        await source.token()
+    assert await source.token() == "token"
+
+
+def test_importing_the_module_does_not_import_kubernetes() -> None:
+    code = "import sys, signer.kube.management; sys.exit('kubernetes' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# With kubernetes.aio.config
+
+
+def _write(path: Path, document: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(as_yaml(document))
+    return path
+
+
+def _with_user(authority: Authority, pair: Pair, user: dict[str, Any]) -> dict[str, Any]:
+    document = kubeconfig_document(authority, pair)
+    document["users"][0]["user"] = user
+    return document
+
+
+@pytest.mark.slow
+async def test_embedded_certificates_leave_no_file(
+    authority: Authority, client_pair: Pair, tmp_path: Path, no_operator: Path
+) -> None:
+    path = _write(tmp_path / "config", kubeconfig_document(authority, client_pair))
+    access = await management_connection(path)
+    assert access.connection.server == "https://c1.example:6443"
+    assert access.connection.certificate_authority == authority.certificate
+    assert access.connection.client_certificate == client_pair.certificate
+    assert access.connection.client_key == client_pair.key
+    assert await access.token_source.token() is None
+    assert os.listdir(no_operator) == []
+    Client(access.connection, token_source=access.token_source)
+
+
+@pytest.mark.slow
+async def test_relative_files_and_a_token_file_that_changes(
+    authority: Authority, client_pair: Pair, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    (tmp_path / "token").write_text("first\n")
+    document = _with_user(authority, client_pair, {"tokenFile": "token"})
+    document["clusters"][0]["cluster"] = {"server": "https://c1.example/", "certificate-authority": "ca.pem"}
+    access = await management_connection(_write(tmp_path / "config", document))
+    assert access.connection.server == "https://c1.example"
+    assert await access.token_source.token() == "first"
+    (tmp_path / "token").write_text("second\n")
+    access.token_source.rejected()
+    assert await access.token_source.token() == "second"
+
+
+def _plugin(tmp_path: Path, **status: str) -> dict[str, Any]:
+    """An exec stanza whose program counts its runs."""
+    program = tmp_path / "plugin"
+    runs = tmp_path / "runs"
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    program.write_text(
+        f"#!/bin/sh\necho run >> {runs}\nn=$(wc -l < {runs})\n"
+        f"[ -e {tmp_path}/broken ] && exit 1\necho '{json.dumps(answer)}' | sed s/@/$n/\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expiry", [{}, {"expirationTimestamp": "2999-01-01T00:00:00Z"}])
+async def test_a_credential_plugin_runs_again_only_after_a_401(
+    authority: Authority, client_pair: Pair, tmp_path: Path, expiry: dict[str, str]
+) -> None:
+    document = _with_user(authority, client_pair, _plugin(tmp_path, token="token@", **expiry))
+    access = await management_connection(_write(tmp_path / "config", document))
+    source = access.token_source
+    assert isinstance(source, RefreshingToken)
+    assert await source.token() == "token1"
+    source._fetched_at = None
+    assert await source.token() == "token1"
+    source.rejected()
+    assert await source.token() == "token2"
+    (tmp_path / "broken").touch()
+    source.rejected()
+    with pytest.raises(Unauthorized):
+        await source.token()
+
+
+@pytest.mark.slow
+async def test_a_plugin_s_token_that_runs_out_is_replaced(
+    authority: Authority, client_pair: Pair, tmp_path: Path
+) -> None:
+    user = _plugin(tmp_path, token="token@", expirationTimestamp="2020-01-01T00:00:00Z")
+    access = await management_connection(_write(tmp_path / "config", _with_user(authority, client_pair, user)))
+    assert await access.token_source.token() == "token2"
+
+
+@pytest.mark.slow
+async def test_a_pod_s_token_is_read_again(
+    authority: Authority, tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubernetes.aio.config import incluster_config
+
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first")
+    ca.write_bytes(authority.certificate)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+
+    async def guarded(request: web.Request) -> web.Response:
+        if request.headers["Authorization"] != f"Bearer {token.read_text()}":
+            return web.Response(status=401)
+        return web.json_response({"ok": True})
+
+    async with aiohttp_server(authority, guarded, context=tls) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+        access = await management_connection(None)
+        async with Client(access.connection, token_source=access.token_source) as client:
+            assert await client.get(PATH) == {"ok": True}
+            token.write_text("second")
+            with pytest.raises(Unauthorized):
+                await client.get(PATH)
+            assert await client.get(PATH) == {"ok": True}
+            token.unlink()
+            access.token_source.rejected()
+            with pytest.raises(Unauthorized):
+                await client.get(PATH)
+
+
+@pytest.mark.slow
+async def test_where_the_configuration_comes_from(
+    authority: Authority, client_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(name: str) -> dict[str, Any]:
+        document = kubeconfig_document(authority, client_pair)
+        document["clusters"][0]["cluster"]["server"] = f"https://{name}.example"
+        return document
+
+    async def server(path: Path | None) -> str:
+        return (await management_connection(path)).connection.server
+
+    with pytest.raises(ManagementConfigurationRefused, match="no such file"):
+        await server(None)
+    _write(tmp_path / "home" / ".kube" / "config", named("home"))
+    assert await server(None) == "https://home.example"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    with pytest.raises(ManagementConfigurationRefused, match="in-cluster"):
+        await server(None)
+    monkeypatch.setenv("KUBECONFIG", str(_write(tmp_path / "environment", named("environment"))))
+    assert await server(None) == "https://environment.example"
+    assert await server(_write(tmp_path / "given", named("given"))) == "https://given.example"
+    with pytest.raises(ManagementConfigurationRefused, match="no such file"):
+        await server(tmp_path / "missing")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cluster", "user", "message"),
+    [
+        ({"server": "http://c1.example"}, {}, "https"),
+        ({"insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify"),
+        ({"proxy-url": "http://proxy.example"}, {}, "proxy-url"),
+        ({}, {"username": "a", "password": "b"}, "password"),
+        ({"certificate-authority-data": None, "certificate-authority": "missing.pem"}, {}, "kubeconfig"),
+    ],
+)
+async def test_what_the_client_does_not_do_is_refused(
+    authority: Authority, client_pair: Pair, tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
+) -> None:
+    document = _with_user(authority, client_pair, user)
+    target = document["clusters"][0]["cluster"]
+    target.update(cluster)
+    document["clusters"][0]["cluster"] = {key: value for key, value in target.items() if value is not None}
+    with pytest.raises(ManagementConfigurationRefused, match=message):
+        await management_connection(_write(tmp_path / "config", document))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", ["", "[]", "a: [", "apiVersion: v1", "current-context: x\ncontexts: {}\n"])
+async def test_a_malformed_file_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ManagementConfigurationRefused, match="kubeconfig"):
+        await management_connection(path)
+
+
+@pytest.mark.slow
+async def test_the_system_s_trust_stands_in_for_a_missing_authority(
+    authority: Authority, client_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = ssl.create_default_context(cadata=authority.certificate.decode())
+    monkeypatch.setattr(ssl, "create_default_context", lambda: system)
+    document = _with_user(authority, client_pair, {"token": base64.b64encode(b"t").decode()})
+    del document["clusters"][0]["cluster"]["certificate-authority-data"]
+    access = await management_connection(_write(tmp_path / "config", document))
+    assert ssl.PEM_cert_to_DER_cert(access.connection.certificate_authority.decode()) == ssl.PEM_cert_to_DER_cert(
+        authority.certificate.decode()
+    )

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signer.model.cluster import ClusterKey
+from signer.model.policy import (
+    ApprovalByOthers,
+    AuthorizedAttestor,
+    InvalidPolicy,
+    Mode,
+    NodeNameReuse,
+    NodeNameSource,
+    Policy,
+    parse_duration,
+    parse_policy,
+)
+
+METADATA = {"namespace": "team-a", "name": "prod", "uid": "p-1", "generation": 3}
+
+
+def parse(**spec: Any) -> Policy:
+    return parse_policy({"metadata": METADATA, "spec": spec})
+
+
+def invalid(**spec: Any) -> str:
+    with pytest.raises(InvalidPolicy) as caught:
+        parse(**spec)
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    expected = Policy(
+        cluster=ClusterKey("team-a", "prod"),
+        uid="p-1",
+        generation=3,
+        mode=Mode.OBSERVE,
+        authorized_attestors=(),
+        node_name_source=NodeNameSource.AUTOMATIC,
+        approval_by_others=ApprovalByOthers.REFUSE,
+        node_name_reuse=NodeNameReuse.AFTER_EXPIRY,
+        client_duration=timedelta(days=7),
+        serving_duration=timedelta(days=7),
+        insecure_duration=timedelta(days=365),
+    )
+    assert parse() == expected
+    assert parse(authorizedAttestors=None, certificates=None) == expected
+    assert parse_policy({"metadata": METADATA, "spec": None}) == expected
+    assert parse_policy({"metadata": METADATA}) == expected
+    assert parse_policy({}).cluster == ClusterKey("", "")
+    assert (parse_policy({}).uid, parse_policy({}).generation) == ("", 0)
+
+
+def test_everything() -> None:
+    policy = parse(
+        mode="Enforce",
+        authorizedAttestors=[{"name": "tpm", "settings": {"a": 1}}, {"name": "aws", "settings": None}, {"name": "x"}],
+        nodeNameSource="InfrastructureMachineName",
+        approvalByOthers="Honor",
+        nodeNameReuse="Immediate",
+        certificates={"clientDuration": "24h", "servingDuration": "1h30m", "insecureDuration": "8784h"},
+    )
+    assert policy.mode is Mode.ENFORCE
+    assert policy.authorized_attestors == (
+        AuthorizedAttestor("tpm", {"a": 1}),
+        AuthorizedAttestor("aws", {}),
+        AuthorizedAttestor("x"),
+    )
+    assert policy.authorized("tpm").settings == {"a": 1}
+    assert policy.authorized("aws").provider == "aws"
+    with pytest.raises(KeyError, match="gcp"):
+        policy.authorized("gcp")
+    assert policy.node_name_source is NodeNameSource.INFRASTRUCTURE_MACHINE_NAME
+    assert policy.approval_by_others is ApprovalByOthers.HONOR
+    assert policy.node_name_reuse is NodeNameReuse.IMMEDIATE
+    assert policy.client_duration == timedelta(hours=24)
+    assert policy.serving_duration == timedelta(minutes=90)
+    assert policy.insecure_duration == timedelta(days=366)
+
+
+@pytest.mark.parametrize(
+    ("field", "choices"),
+    [
+        ("mode", ["Observe", "Enforce"]),
+        ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName"]),
+        ("approvalByOthers", ["Refuse", "Honor"]),
+        ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
+    ],
+)
+def test_choices(field: str, choices: list[str]) -> None:
+    for choice in choices:
+        parse(**{field: choice})
+    values: list[Any] = ["", choices[0].lower(), f"{choices[0]} ", None, 5, True, [], {}, [choices[0]]]
+    for value in values:
+        assert invalid(**{field: value}) == f"spec.{field} must be one of {', '.join(choices)}"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("tpm", "spec.authorizedAttestors must be a list"),
+        ("", "spec.authorizedAttestors must be a list"),
+        ({"name": "tpm"}, "spec.authorizedAttestors must be a list"),
+        (0, "spec.authorizedAttestors must be a list"),
+        (["tpm"], "spec.authorizedAttestors[0].name is missing"),
+        ([None], "spec.authorizedAttestors[0].name is missing"),
+        ([{}], "spec.authorizedAttestors[0].name is missing"),
+        ([{"name": "a"}, {"name": 5}], "spec.authorizedAttestors[1].name is missing"),
+        ([{"name": "tpm"}, {"name": "aws"}, {"name": "tpm"}], "spec.authorizedAttestors[2].name: tpm is listed twice"),
+        ([{"name": "tpm", "settings": []}], "spec.authorizedAttestors[0].settings must be an object"),
+        ([{"name": "tpm", "settings": "x"}], "spec.authorizedAttestors[0].settings must be an object"),
+        ([{"name": "tpm", "settings": False}], "spec.authorizedAttestors[0].settings must be an object"),
+    ],
+)
+def test_attestors(value: Any, message: str) -> None:
+    assert invalid(authorizedAttestors=value) == message
+
+
+@pytest.mark.parametrize("name", ["", "TPM", "a_b", "-a", "a-", "a" * 41, "a\n"])
+def test_attestor_names(name: str) -> None:
+    assert invalid(authorizedAttestors=[{"name": name}]).startswith("spec.authorizedAttestors[0].name: a provider name")
+
+
+@pytest.mark.parametrize("field", ["clientDuration", "servingDuration", "insecureDuration"])
+class TestDurations:
+    @pytest.mark.parametrize("value", ["1h", "60m", "3600s", "8784h", "0h60m0s"])
+    def test_bounds(self, field: str, value: str) -> None:
+        parse(certificates={field: value})
+
+    @pytest.mark.parametrize("value", ["0s", "59m59s", "3599s", "8784h1s", "8785h", "999999h999999m999999s"])
+    def test_out_of_bounds(self, field: str, value: str) -> None:
+        message = f"spec.certificates.{field} must be between 1h and 8784h (366 days)"
+        assert invalid(certificates={field: value}) == message
+
+    @pytest.mark.parametrize(
+        "value", ["", "7d", "1", "h", "1H", " 1h", "1h\n", "-1h", "1.5h", "1m1h", 3600, True, [], {}]
+    )
+    def test_of_another_form(self, field: str, value: Any) -> None:
+        assert invalid(certificates={field: value}).startswith(f"spec.certificates.{field}: a duration is")
+
+    def test_missing_is_the_default(self, field: str) -> None:
+        assert parse(certificates={field: None}) == parse()
+
+
+@pytest.mark.parametrize("value", ["x", [], [{}], 5, True, ""])
+def test_parts_that_are_no_objects(value: Any) -> None:
+    assert invalid(certificates=value) == "spec.certificates must be an object"
+    for part in ("metadata", "spec"):
+        with pytest.raises(InvalidPolicy, match=f"^{part} must be an object$"):
+            parse_policy({"metadata": METADATA, "spec": {}, part: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("namespace", "str"), ("name", "str"), ("uid", "str"), ("generation", "int")]
+)
+def test_metadata_of_another_type(key: str, kind: str) -> None:
+    values: list[Any] = [None, [], {}, True, 5 if kind == "str" else "5"]
+    for value in values:
+        with pytest.raises(InvalidPolicy, match=f"^metadata.{key} must be a {kind}$"):
+            parse_policy({"metadata": METADATA | {key: value}, "spec": {}})
+
+
+def test_parse_duration() -> None:
+    assert parse_duration("1h2m3s") == timedelta(hours=1, minutes=2, seconds=3)
+    for text in ("168h", "90m", "1s"):
+        assert parse_duration(text) > timedelta(0)
+    for text in ("", "1h1h", "1000000h", "\u0661h"):
+        with pytest.raises(ValueError, match="a duration is hours, minutes and seconds"):
+            parse_duration(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+SPEC = st.dictionaries(
+    st.sampled_from(["mode", "authorizedAttestors", "nodeNameSource", "certificates", "nodeNameReuse"]),
+    JSON | st.lists(st.dictionaries(st.sampled_from(["name", "settings"]), JSON)),
+)
+
+
+@given(st.fixed_dictionaries({}, optional={"metadata": JSON, "spec": JSON | SPEC}))
+def test_any_object_is_a_policy_or_invalid(manifest: dict[str, Any]) -> None:
+    with suppress(InvalidPolicy):
+        assert isinstance(parse_policy(manifest), Policy)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signer.model.record import MachineKey
+from signer.model.reservation import (
+    InvalidReservation,
+    Pair,
+    Reservation,
+    ReservationSide,
+    parse_reservation,
+    reservation_spec,
+)
+from tests.unit.signer.builders import attested_identity, machine_view
+from tests.unit.signer.model.test_record import IDENTITIES, JSON, MACHINE_KEYS
+
+PAIR = Pair(MachineKey.of(machine_view()), attested_identity())
+PATHS = [
+    ("metadata",),
+    ("spec",),
+    *(("metadata", key) for key in ("name", "uid", "resourceVersion")),
+    *(("spec", key) for key in reservation_spec(PAIR)),
+    *(("spec", "machineRef", key) for key in reservation_spec(PAIR)["machineRef"]),
+]
+
+
+def manifest(pair: Pair = PAIR, side: ReservationSide = ReservationSide.IDENTITY) -> dict[str, Any]:
+    return {
+        "metadata": {"name": pair.name(side), "uid": "u", "resourceVersion": "7"},
+        "spec": reservation_spec(pair),
+    }
+
+
+def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    made = copy.deepcopy(manifest())
+    parent: Any = made
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    return made
+
+
+@given(st.builds(Pair, MACHINE_KEYS, IDENTITIES), st.sampled_from(ReservationSide))
+def test_round_trip(pair: Pair, side: ReservationSide) -> None:
+    parsed = parse_reservation(manifest(pair, side))
+    assert parsed == Reservation(side, pair, "u", "7")
+    assert parsed.name == manifest(pair, side)["metadata"]["name"]
+
+
+def test_names() -> None:
+    assert PAIR.name(ReservationSide.MACHINE) == f"machine-{PAIR.machine.digest}"
+    assert PAIR.name(ReservationSide.IDENTITY) == f"identity-{PAIR.identity.digest}"
+
+
+def test_form() -> None:
+    assert reservation_spec(PAIR) == {
+        "machineRef": {"namespace": "team-a", "clusterName": "prod", "kind": "Machine", "name": "prod-md-0-x7k2p"},
+        "providerID": "aws:///eu-west-1a/i-0123456789abcdef0",
+        "attestor": "tpm",
+        "identity": "ek:1",
+        "security": "secure",
+    }
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(path))
+@pytest.mark.parametrize("value", [None, "", 5, True, [], {}, ["x"], {"a": "b"}, "\ud800"])
+def test_ill_typed(path: tuple[str, ...], value: Any) -> None:
+    with pytest.raises(InvalidReservation):
+        parse_reservation(changed(path, value))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(path))
+def test_missing(path: tuple[str, ...]) -> None:
+    made = copy.deepcopy(manifest())
+    parent: Any = made
+    for key in path[:-1]:
+        parent = parent[key]
+    del parent[path[-1]]
+    with pytest.raises(InvalidReservation, match="not a reservation of ours: KeyError"):
+        parse_reservation(made)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x",
+        PAIR.identity.digest,
+        f"machine-{PAIR.identity.digest}",
+        f"identity-{PAIR.machine.digest}",
+        f"identity-{PAIR.identity.digest}0",
+    ],
+)
+def test_name_that_is_not_the_digest(name: str) -> None:
+    with pytest.raises(InvalidReservation, match="name is not the digest of its content"):
+        parse_reservation(changed(("metadata", "name"), name))
+
+
+@pytest.mark.parametrize("path", [("spec", "identity"), ("spec", "attestor")])
+def test_content_that_is_not_the_names(path: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidReservation, match="digest"):
+        parse_reservation(changed(path, "other"))
+
+
+@given(st.dictionaries(st.sampled_from(["metadata", "spec"]), JSON))
+def test_any_object(made: dict[str, Any]) -> None:
+    with pytest.raises(InvalidReservation):
+        parse_reservation(made)
+
+
+@given(st.sampled_from(PATHS), JSON)
+def test_any_value_is_a_reservation_or_invalid(path: tuple[str, ...], value: Any) -> None:
+    made = changed(path, value)
+    with suppress(InvalidReservation):
+        assert reservation_spec(parse_reservation(made).pair) == made["spec"]
