@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.contract import (
@@ -36,9 +36,9 @@ from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.configuration import Configuration
-from signer.kube.errors import ApiError
+from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
-from signer.model.decision import Approve, Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused
+from signer.model.decision import Approve, Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, Unjournaled, new_record
@@ -125,7 +125,7 @@ class Adjudicator:
         except Deferred as error:
             decision = error.defer
         except ApiError as error:
-            decision = Defer(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, str(error))
+            decision = deferral_of(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, error)
         except Exception as error:  # noqa: BLE001 - fail closed: an unexpected fault never approves and never denies
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
@@ -333,6 +333,12 @@ class Adjudicator:
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         return _approve(await self._records.write(wanted, facts.cluster), entry)
+
+
+def deferral_of(reason: Reason, error: ApiError) -> Defer:
+    """Wait for an API server: as long as it asks for (Retry-After), or with our own backoff where that says nothing."""
+    pause = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerError) else None
+    return Defer(reason, printable(str(error)), timedelta(seconds=pause) if pause else None)
 
 
 def _plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> JournalEntry:

@@ -16,7 +16,7 @@ from typing import Final
 from attestors.wire.names import SIGNER_DOMAIN
 from signer.authority import IssuanceRefused
 from signer.controller import conditions as condition_types
-from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.authority_source import (
     AuthoritySource,
@@ -262,6 +262,10 @@ class WorkloadCluster:
                 name = await self._queue.get()
                 try:
                     await self._handle(client, publisher, name)
+                except Exception as error:  # noqa: BLE001 - one request's fault must not end the worker; it waits
+                    _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self.key), "csr": name})
+                    self._around.metrics.decided(str(self.key), "", Defer.__name__, Reason.INTERNAL_ERROR)
+                    self._queue.retry(name)
                 finally:
                     self._queue.done(name)
 
@@ -287,7 +291,7 @@ class WorkloadCluster:
         except IssuanceRefused as error:
             decision = Defer(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}")
         except ApiError as error:
-            decision = Defer(Reason.WORKLOAD_CLUSTER_UNREACHABLE, str(error))
+            decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, adjudication, decision)
         self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(
             self._around.monotonic() - started

@@ -12,35 +12,38 @@ from pathlib import Path
 
 from cryptography import x509
 from rich.console import Console
+from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
 
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.testing.api import EmbeddedAPI
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
-from tests.demo.machines import MACHINES, Attempt, attempts, provider_id
+from tests.demo.machines import MACHINES, Attempt, Cast, provider_id
 
 console = Console(highlight=False)
 
 
 def main(folder: Path) -> int:
-    """Run the demo; certificates go into ``folder``."""
+    """Run the demo; the certificate goes into ``folder``."""
     logging.disable(logging.INFO)
     began = time.monotonic()
     console.print(
         Panel.fit(
-            "[bold]Four machines hold the same bootstrap token.[/bold]\n"
-            "With kubeadm alone, each of them could become any node. Here each must prove which machine it is.",
+            "Four machines hold the same bootstrap token.\n"
+            "With kubeadm alone, each of them could become any node of the cluster.\n"
+            "Here, each must prove which machine it is.",
             title="node attestation",
+            padding=(0, 2),
         )
     )
     master_key = secrets.token_bytes(32)
+    operator_settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
     configuration = Configuration(
         namespace=CONTROLLER_NAMESPACE,
         insecure_enabled=True,
         insecure_namespaces=frozenset({"lab"}),
-        attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": base64.b64encode(master_key).decode("ascii")})},
+        attestors={"keyed-mac": OperatorAttestor(settings=operator_settings)},
     )
     with (
         EmbeddedAPI() as management_api,
@@ -50,20 +53,19 @@ def main(folder: Path) -> int:
     ):
         production = _cluster(management, "production", "default", workload_api, "keyed-mac")
         lab = _cluster(management, "lab", "lab", lab_api, "insecure")
-        console.print(
-            f"  A management cluster, and workload cluster [bold]production[/bold] with {len(MACHINES)} Machines "
-            f"(embedded API servers, {time.monotonic() - began:.1f} s)\n"
-        )
+        token = workload_api.bootstrap_token()
+        console.print(f"\nA management cluster, and the workload cluster [bold]production[/bold] with {len(MACHINES)}")
+        console.print("Machines, on embedded API servers. The controller watches production's requests.\n")
         with RunningController(management_api.connection(), configuration):
-            outcomes = [(attempt, _try(production, attempt)) for attempt in attempts(production, master_key)]
+            attempts = Cast(production, master_key, token).attempts()
+            verdicts = [_try(production, attempt, token) for attempt in attempts]
             under_insecure = _impersonate(lab)
-        _print_outcomes(outcomes)
-        as_it_must = all(_ended_as_it_must(attempt, verdict) for attempt, verdict in outcomes)
         _print_insecure(under_insecure)
-        _print_certificate(folder, outcomes[0][1])
-    good = as_it_must and bool(under_insecure.certificate)
-    colour, word = ("green", "Everything ended as it must") if good else ("red", "Something did NOT end as it must")
-    console.print(f"\n[bold {colour}]{word}[/bold {colour}] ({time.monotonic() - began:.1f} s).")
+        _print_certificate(folder, verdicts[0])
+    ended = [_ended_as_it_must(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
+    good = all(ended) and bool(under_insecure.certificate)
+    colour, words = ("green", "Everything ended as it must") if good else ("red", "Something did NOT end as it must")
+    console.print(f"\n[bold {colour}]{words}[/bold {colour}], in {time.monotonic() - began:.1f} s.")
     return 0 if good else 1
 
 
@@ -75,10 +77,25 @@ def _cluster(management: ManagementCluster, name: str, namespace: str, api: Embe
     return cluster
 
 
-def _try(cluster: WorldCluster, attempt: Attempt) -> Verdict:
-    name = str(attempt.manifest["metadata"]["name"])
-    cluster.submit_with_token(dict(attempt.manifest))
-    return cluster.wait_until_decided(name)
+def _try(cluster: WorldCluster, attempt: Attempt, token: str) -> Verdict:
+    console.print(f"[bold]{attempt.machine}[/bold] asks to be node [bold]{attempt.asks_for}[/bold]")
+    console.print(Padding(attempt.story, (0, 0, 0, 2)))
+    manifest = attempt.request()
+    cluster.submit_with_token(manifest, token)
+    verdict = cluster.wait_until_decided(str(manifest["metadata"]["name"]))
+    sign, colour = ("✔", "green") if verdict.condition == "Approved" else ("✘", "red")
+    console.print(
+        Padding(f"[{colour}]{sign} {verdict.condition}: {verdict.reason}[/{colour}] ({verdict.message})", (0, 0, 0, 2))
+    )
+    if not _ended_as_it_must(attempt, verdict):
+        console.print(f"  [bold red]This must be {attempt.must_be}: {attempt.must_say}[/bold red]")
+    console.print()
+    return verdict
+
+
+def _ended_as_it_must(attempt: Attempt, verdict: Verdict) -> bool:
+    outcome = (verdict.condition, verdict.reason, bool(verdict.certificate))
+    return outcome == (attempt.must_be, attempt.must_say, attempt.must_be == "Approved")
 
 
 def _impersonate(lab: WorldCluster) -> Verdict:
@@ -90,37 +107,11 @@ def _impersonate(lab: WorldCluster) -> Verdict:
     return lab.wait_until_decided("impostor")
 
 
-def _ended_as_it_must(attempt: Attempt, verdict: Verdict) -> bool:
-    has_certificate = bool(verdict.certificate)
-    return (verdict.condition, verdict.reason, has_certificate) == (
-        attempt.must_be,
-        attempt.must_say,
-        attempt.must_be == "Approved",
-    )
-
-
-def _print_outcomes(outcomes: list[tuple[Attempt, Verdict]]) -> None:
-    table = Table(show_lines=True, expand=True)
-    for heading, ratio in (("machine", 2), ("asks to be", 2), ("what it does", 5), ("decision", 4), ("why", 6)):
-        table.add_column(heading, ratio=ratio, overflow="fold")
-    for attempt, verdict in outcomes:
-        colour = "green" if verdict.condition == "Approved" else "red"
-        mark = "" if _ended_as_it_must(attempt, verdict) else f"\n[bold red]must be {attempt.must_say}[/bold red]"
-        table.add_row(
-            attempt.machine,
-            attempt.asks_for,
-            attempt.story,
-            f"[{colour}]{verdict.condition}[/{colour}]\n{verdict.reason}{mark}",
-            verdict.message,
-        )
-    console.print(table)
-
-
 def _print_insecure(verdict: Verdict) -> None:
     outcome = "was just given a certificate for" if verdict.certificate else "was refused"
     console.print(
-        f"\n[yellow]Honestly:[/yellow] in cluster lab, which authorizes [bold]insecure[/bold], the same impostor "
-        f"{outcome} node worker-1, with a bootstrap token and a claim and nothing else."
+        "[yellow]Honestly:[/yellow] in cluster lab, which authorizes the attestor [bold]insecure[/bold], the same "
+        f"impostor {outcome} node worker-1, with a token and a claim and nothing else.\n"
     )
 
 
@@ -130,13 +121,11 @@ def _print_certificate(folder: Path, verdict: Verdict) -> None:
     path = folder / "worker-1.crt"
     path.write_bytes(verdict.certificate)
     certificate = x509.load_pem_x509_certificate(verdict.certificate)
-    console.print(f"\nThe certificate of worker-1 is in [bold]{path}[/bold]")
+    validity = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} to {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
+    console.print(f"The certificate of worker-1 is in [bold]{path}[/bold]", soft_wrap=True)
     console.print(f"  subject   {certificate.subject.rfc4514_string()}")
-    console.print(f"  issuer    {certificate.issuer.rfc4514_string()}")
-    console.print(
-        f"  validity  {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} to "
-        f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-    )
+    console.print(f"  validity  {validity} UTC")
+    console.print(f"  issuer    {certificate.issuer.rfc4514_string()} (production's own CA)")
 
 
 if __name__ == "__main__":

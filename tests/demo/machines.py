@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from keyed_mac.keys import derive_machine_key
 
+from attestors.wire import evidence as evidence_format
+from attestors.wire import request as request_format
+from attestors.wire.evidence import Evidence
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 
 MACHINES = ("worker-1", "worker-2", "worker-3", "worker-4")
+
+Manifest: TypeAlias = dict[str, Any]
 
 
 def provider_id(machine: str) -> str:
@@ -27,55 +33,82 @@ class Attempt:
     machine: str
     asks_for: str
     story: str
-    manifest: Mapping[str, Any]
+    request: Callable[[], Manifest]
+    """Makes the CSR, at the moment of the attempt."""
     must_be: str
     """``Approved`` or ``Denied``."""
     must_say: str
     """The reason in the condition."""
 
 
-def attempts(cluster: WorldCluster, master_key: bytes) -> list[Attempt]:
-    """The four attempts, in the order in which they are made."""
+class Cast:
+    """The machines of one cluster; all hold the same bootstrap token, and each its own machine key."""
 
-    def node(machine: str, node_name: str | None = None) -> SimulatedNode:
+    def __init__(self, cluster: WorldCluster, master_key: bytes, token: str) -> None:
+        self._cluster = cluster
+        self._master_key = master_key
+        self._token = token
+
+    def attempts(self) -> list[Attempt]:
+        """The four attempts, in the order in which they are made."""
+        return [
+            Attempt("worker-1", "worker-1", "It proves who it is.", self._honest, "Approved", "Attested"),
+            Attempt(
+                "worker-2",
+                "worker-1",
+                "It proves who it is, and asks for another Machine's name.",
+                self._other_name,
+                "Denied",
+                "NodeNameMismatch",
+            ),
+            Attempt(
+                "worker-3",
+                "worker-1",
+                "It reads worker-1's CSR, as every token may, and copies the evidence beside a key of its own.",
+                self._replay,
+                "Denied",
+                "BindingMismatch",
+            ),
+            Attempt(
+                "worker-4",
+                "worker-4",
+                "It hides a second CSR behind its evidence, where the API server does not look.",
+                self._malformed,
+                "Denied",
+                "MalformedRequest",
+            ),
+        ]
+
+    def _node(self, machine: str) -> SimulatedNode:
         identifier = provider_id(machine)
-        machine_key = base64.b64encode(derive_machine_key(master_key, identifier)).decode("ascii")
+        machine_key = base64.b64encode(derive_machine_key(self._master_key, identifier)).decode("ascii")
         return SimulatedNode(
-            node_name=node_name or machine,
+            node_name=machine,
             provider_id=identifier,
-            ca_cert_hash=cluster.ca_cert_hash,
+            ca_cert_hash=self._cluster.ca_cert_hash,
             provider="keyed-mac",
             settings={"provider-id": identifier, "machine-key": machine_key},
         )
 
-    honest = node("worker-1")
-    mangled = node("worker-4").client_request("join-worker-4")
-    spec = mangled["spec"]
-    text = base64.b64decode(spec["request"])
-    # A second CSR behind the evidence: the API server looks at the first block only.
-    spec["request"] = base64.b64encode(text + text[: text.index(b"-----BEGIN KUBELET")]).decode("ascii")
-    replayed = node("worker-3").but(node_name="worker-1", provider_id=provider_id("worker-1"))
-    return [
-        Attempt(
-            "worker-1", "worker-1", "proves who it is", honest.client_request("join-worker-1"), "Approved", "Attested"
-        ),
-        Attempt(
-            "worker-2",
-            "worker-1",
-            "proves who it is, but asks for another Machine's name",
-            node("worker-2", "worker-1").client_request("join-worker-2"),
-            "Denied",
-            "NodeNameMismatch",
-        ),
-        Attempt(
-            "worker-3",
-            "worker-1",
-            "copies the evidence of worker-1 from its CSR, with a key of its own",
-            replayed.client_request("join-worker-3", evidence_of=honest.evidence()),
-            "Denied",
-            "BindingMismatch",
-        ),
-        Attempt(
-            "worker-4", "worker-4", "hides a second CSR behind its evidence", mangled, "Denied", "MalformedRequest"
-        ),
-    ]
+    def _honest(self) -> Manifest:
+        return self._node("worker-1").client_request("join-worker-1")
+
+    def _other_name(self) -> Manifest:
+        return self._node("worker-2").but(node_name="worker-1").client_request("join-worker-2")
+
+    def _replay(self) -> Manifest:
+        thief = self._node("worker-3").but(node_name="worker-1", provider_id=provider_id("worker-1"))
+        return thief.client_request("join-worker-3", evidence_of=self._stolen_evidence("join-worker-1"))
+
+    def _stolen_evidence(self, name: str) -> Evidence:
+        with self._cluster.client(self._cluster.api.token_connection(self._token)) as client:
+            stolen = client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
+        blocks = request_format.decode(base64.b64decode(stolen["spec"]["request"]))
+        return evidence_format.decode(blocks.evidence)
+
+    def _malformed(self) -> Manifest:
+        manifest = self._node("worker-4").client_request("join-worker-4")
+        text = base64.b64decode(manifest["spec"]["request"])
+        second = text[: text.index(b"-----BEGIN KUBELET")]
+        manifest["spec"]["request"] = base64.b64encode(text + second).decode("ascii")
+        return manifest

@@ -10,6 +10,7 @@ from typing import Final
 
 # Loaded before forking, so that no process loads them again; they do not import what is changed.
 import cryptography.x509
+import hypothesis
 import msgspec
 import pyasn1.codec.der.decoder
 
@@ -27,6 +28,11 @@ TARGETS: Final = (
     "signer/rules/node_name.py",
     "signer/model/certificate_request.py",
     "signer/model/signing_request.py",
+    "signer/model/cluster.py",
+    "signer/model/decision.py",
+    "signer/model/policy.py",
+    "signer/model/record.py",
+    "signer/model/reservation.py",
 )
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 
@@ -35,6 +41,8 @@ def main(arguments: list[str]) -> int:
     """Run it."""
     os.chdir(Path(__file__).parents[2])
     started = time.monotonic()
+    hypothesis.settings.register_profile("mutation", derandomize=True, database=None, max_examples=20, deadline=None)
+    hypothesis.settings.load_profile("mutation")
     wanted = arguments[0] if arguments else ""
     mutants = [mutant for target in TARGETS if wanted in target for mutant in mutants_of(Path(target))]
     try:

@@ -30,9 +30,7 @@ _OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
 _CALLS: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _METHODS: Final = {"fullmatch": "match", "startswith": "endswith", "endswith": "startswith"}
 _TRANSPARENT_METHODS: Final = frozenset({"lower", "removeprefix", "removesuffix"})
-_MESSAGE_CALLS: Final = frozenset(
-    {"TypeVar", "Refused", "Deferred", "Malformed", "MalformedCertificateRequest", "Check"}
-)
+_MESSAGE_CALLS: Final = frozenset({"TypeVar", "Refused", "Deferred", "Malformed", "Check"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,9 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self._replace(node, "pass")
+        self._in_message += 1
         self.generic_visit(node)
+        self._in_message -= 1
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is None:

@@ -1,0 +1,203 @@
+"""The parts of documents that are made from the source, between ``<!-- generated: … -->`` and ``<!-- end -->``.
+
+What stands behind ``generated:`` is a section's name and its arguments; :data:`SECTIONS` has them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import base64
+import contextlib
+import io
+import json
+import re
+import ssl
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import yaml
+from prometheus_client import Counter
+
+from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, EVIDENCE_VERSION
+from signer import cli
+from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.controller.metrics import Metrics
+from signer.crds import custom_resource_definitions
+from signer.model.reasons import EXPLANATIONS, Reason
+from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from tests.documents.markdown import ROOT
+
+_MARKED: Final = re.compile(
+    r"(?P<begin><!-- generated: (?P<arguments>[^\n]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
+_LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml"}
+_CONTEXT: Final = b"node-attestation binding v1"
+
+
+class UnknownSection(ValueError):
+    """A document asks for a part that nobody makes."""
+
+
+def render(document: str) -> str:
+    """The document's text with its generated parts as they should be.
+
+    Raises:
+        UnknownSection: for a part of another name.
+    """
+    return _MARKED.sub(lambda match: match["begin"] + _section(match["arguments"]) + match["end"], document)
+
+
+def _section(arguments: str) -> str:
+    name, *rest = arguments.split()
+    if name not in SECTIONS:
+        raise UnknownSection(f"no generated section is called {name}")
+    return "\n" + SECTIONS[name](*rest).rstrip("\n") + "\n\n"
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+
+
+def reasons() -> str:
+    """Every reason, with its cause and cure."""
+    return _table(
+        ("reason", "cause", "cure"),
+        ((f"`{reason}`", EXPLANATIONS[reason].cause, EXPLANATIONS[reason].cure) for reason in Reason),
+    )
+
+
+def checks() -> str:
+    """Every check in its order, with the function that makes it."""
+    rows = []
+    for file, group in (("request", REQUEST_CHECKS), ("identity", IDENTITY_CHECKS), ("machine", MACHINE_CHECKS)):
+        for check in group:
+            name = check.run.__name__
+            rows.append((str(len(rows) + 1), check.says, f"[`{name}`](../signer/rules/{file}.py)"))
+    return _table(("", "what must hold", "function"), rows)
+
+
+def flags() -> str:
+    """The command line as ``--help`` prints it."""
+    printed = io.StringIO()
+    before, sys.argv[0] = sys.argv[0], "node-attestation-controller"
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), _wide_help():
+            cli.main(["run", "--help"])
+    finally:
+        sys.argv[0] = before
+    return f"```text\n{printed.getvalue()}```\n"
+
+
+@contextlib.contextmanager
+def _wide_help() -> Any:
+    """Help of one width, whatever the terminal and the environment."""
+    formatter = argparse.HelpFormatter.__init__
+
+    def wide(self: argparse.HelpFormatter, prog: str, *_: Any, **__: Any) -> None:
+        formatter(self, prog, max_help_position=30, width=110)
+
+    argparse.HelpFormatter.__init__ = wide  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        argparse.HelpFormatter.__init__ = formatter  # type: ignore[method-assign]
+
+
+def metrics() -> str:
+    """Every metric by the name that Prometheus sees."""
+    rows = []
+    for metric in vars(Metrics()).values():
+        if not hasattr(metric, "describe"):
+            continue
+        for family in metric.describe():
+            name = f"{family.name}_total" if isinstance(metric, Counter) else family.name
+            labels = ", ".join(metric._labelnames)
+            rows.append((f"`{name}`", family.type, labels, family.documentation))
+    return _table(("metric", "type", "labels", "what it counts"), rows)
+
+
+def policy() -> str:
+    """The fields of a NodeAttestationPolicy, from its CustomResourceDefinition."""
+    definition = yaml.safe_load(custom_resource_definitions()[0])
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    rows: list[tuple[str, str, str]] = []
+    _fields("spec", schema, rows)
+    return _table(("field", "values (default)", "meaning"), rows)
+
+
+def _fields(path: str, schema: dict[str, Any], rows: list[tuple[str, str, str]]) -> None:
+    for name, field in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        if field["type"] == "array":
+            here, inner = f"{here}[]", field["items"]
+        else:
+            inner = field
+        values = ", ".join(f"`{value}`" for value in field.get("enum", ())) or field["type"]
+        default = field.get("default")
+        shown = f" (`{default}`)" if isinstance(default, str) else ""
+        rows.append((f"`{here}`", values + shown, field.get("description", "")))
+        _fields(here, inner, rows)
+
+
+def binding() -> str:
+    """The worked example: the recorded client request, its five inputs, and what they hash to."""
+    recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
+    stored = recording["certificateSigningRequest"]
+    request = parse_signing_request(stored, frozenset({"keyed-mac"}))
+    if not isinstance(request, SigningRequest):
+        raise TypeError("the recorded request cannot be read")
+    authority = parse_ca_certificate(ssl.PEM_cert_to_DER_cert(recording["clusterCACertificate"]))
+    inputs = (
+        ("context", _CONTEXT),
+        ("evidence version", EVIDENCE_VERSION.encode()),
+        ("cluster", authority.public_key_hash.encode()),
+        ("signer name", stored["spec"]["signerName"].encode()),
+        ("key (DER)", request.certificate_request.subject_public_key_info),
+    )
+    lines = []
+    for name, content in inputs:
+        shown = content.decode() if content.isascii() and content.decode().isprintable() else content.hex()
+        lines += [f"{name:17} {len(content).to_bytes(8, 'big').hex()}  {line}" for line in [shown]]
+    lines.append(f"{'SHA-256 of all':17} {recording['binding']}")
+    return "```text\n" + "\n".join(lines) + "\n```\n"
+
+
+def envelope() -> str:
+    """The evidence of the recorded client request, and the labels of its blocks."""
+    recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
+    text = base64.b64decode(recording["certificateSigningRequest"]["spec"]["request"]).decode("ascii")
+    lines = text.splitlines()
+    if lines[0] != f"-----BEGIN {CERTIFICATE_REQUEST_LABEL}-----":
+        raise ValueError("the recorded request does not begin with a certificate request")
+    evidence = "".join(line for line in lines[lines.index(lines[-1].replace("END", "BEGIN")) + 1 : -1])
+    shown = json.loads(base64.b64decode(evidence))
+    return f"```text\n{text}```\n\n```json\n{json.dumps(shown, indent=2)}\n```\n"
+
+
+def quote(path: str, *symbols: str) -> str:
+    """A file of the project, or top-level functions and classes of it, as they stand."""
+    file = ROOT / path
+    text = file.read_text(encoding="utf-8")
+    if symbols:
+        text = "\n\n".join(_source_of(text, symbol) for symbol in symbols)
+    return f"```{_LANGUAGES[file.suffix]}\n{text.rstrip()}\n```\n"
+
+
+def _source_of(text: str, symbol: str) -> str:
+    lines = text.splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == symbol:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            return "".join(lines[first - 1 : node.end_lineno])
+    raise UnknownSection(f"there is no {symbol} to quote")
+
+
+SECTIONS: Final[dict[str, Callable[..., str]]] = {
+    section.__name__: section
+    for section in (reasons, checks, flags, metrics, policy, binding, envelope, quote)
+}
+"""The sections by name; each returns Markdown."""
