@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
+
+# A machine under load is slow; that is no finding.
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -23,6 +23,7 @@ READY: Final = "Ready"
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = "CertificateAuthorityAvailable"
 WORKLOAD_CLUSTER_REACHABLE: Final = "WorkloadClusterReachable"
 ATTESTORS_CONFIGURED: Final = "AttestorsConfigured"
+AUTO_APPROVAL_REMOVED: Final = "AutoApprovalRemoved"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.conditions import PolicyCondition, PolicyStatus
 from signer.controller.surroundings import Surroundings
 from signer.model.cluster import ClusterKey
-from signer.model.policy import Policy
+from signer.model.policy import Mode, Policy
 from signer.store.inventory import UnreadablePolicy
+
+# Said rather than passed over: who asks for Enforce must not believe that kubeadm's side door is shut.
+_ENFORCE_HAS_NO_EFFECT: Final = PolicyCondition(
+    condition_types.AUTO_APPROVAL_REMOVED,
+    False,
+    "NotSupported",
+    "this release does not remove kubeadm's automatic approval: mode Enforce works like Observe",
+)
 
 
 class Surveyor:
@@ -26,7 +36,9 @@ class Surveyor:
         authority = await self._authority_condition()
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
-            found = (self._attestors_condition(policy, adjudicator), authority, reachable)
+            found = [self._attestors_condition(policy, adjudicator), authority, reachable]
+            if isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
+                found.append(_ENFORCE_HAS_NO_EFFECT)
             await self._status.write(policy.generation, policy if isinstance(policy, Policy) else None, found)
         return authority.met is True
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 import argparse
 import ast
 import base64
-import contextlib
-import io
 import json
 import re
 import ssl
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -81,30 +78,26 @@ def checks() -> str:
 
 
 def flags() -> str:
-    """The command line as ``--help`` prints it."""
-    printed = io.StringIO()
-    before, sys.argv[0] = sys.argv[0], "node-attestation-controller"
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit), _wide_help():
-            cli.main(["run", "--help"])
-    finally:
-        sys.argv[0] = before
-    return f"```text\n{printed.getvalue()}```\n"
+    """The flags of ``node-attestation-controller run``, from its parser."""
+    rows = []
+    for action in run_parser()._actions:
+        if action.dest == "help":
+            continue
+        value = (
+            "" if action.nargs == 0 else f" {action.metavar or '|'.join(action.choices or ()) or action.dest.upper()}"
+        )
+        default = f" (default: {action.default})" if isinstance(action.default, int) and action.default else ""
+        rows.append((", ".join(f"`{flag}{value}`" for flag in action.option_strings), f"{action.help}{default}"))
+    return _table(("flag", "meaning"), rows)
 
 
-@contextlib.contextmanager
-def _wide_help() -> Any:
-    """Help of one width, whatever the terminal and the environment."""
-    formatter = argparse.HelpFormatter.__init__
-
-    def wide(self: argparse.HelpFormatter, prog: str, *_: Any, **__: Any) -> None:
-        formatter(self, prog, max_help_position=30, width=110)
-
-    argparse.HelpFormatter.__init__ = wide  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        argparse.HelpFormatter.__init__ = formatter  # type: ignore[method-assign]
+def run_parser() -> argparse.ArgumentParser:
+    """The parser of the subcommand ``run``."""
+    for action in cli._parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parser: argparse.ArgumentParser = action.choices["run"]
+            return parser
+    raise UnknownSection("the command line has no subcommands")
 
 
 def metrics() -> str:
@@ -161,7 +154,7 @@ def binding() -> str:
     lines = []
     for name, content in inputs:
         shown = content.decode() if content.isascii() and content.decode().isprintable() else content.hex()
-        lines += [f"{name:17} {len(content).to_bytes(8, 'big').hex()}  {line}" for line in [shown]]
+        lines.append(f"{name:17} {len(content).to_bytes(8, 'big').hex()}  {shown}")
     lines.append(f"{'SHA-256 of all':17} {recording['binding']}")
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
@@ -197,7 +190,6 @@ def _source_of(text: str, symbol: str) -> str:
 
 
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
-    section.__name__: section
-    for section in (reasons, checks, flags, metrics, policy, binding, envelope, quote)
+    section.__name__: section for section in (reasons, checks, flags, metrics, policy, binding, envelope, quote)
 }
 """The sections by name; each returns Markdown."""

@@ -191,7 +191,7 @@ def test_name_of_another_machine(shared_house: House, cluster: WorldCluster, mac
 def test_identity_reserved_for_another_machine(shared_house: House, cluster: WorldCluster, machine: str) -> None:
     """The same machine in two clusters: the first has it."""
     shared_house.join(cluster, "moonlighting")
-    second = shared_house.cluster("second")
+    second = shared_house.cluster("second", namespace="team-b")
     second.add_machine("moonlighting", provider_id=provider_id("moonlighting"))
     second.submit_with_token(node_of(second, "moonlighting").client_request("identity-conflict"))
     verdict = second.wait_until_decided("identity-conflict")
