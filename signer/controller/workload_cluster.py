@@ -218,6 +218,7 @@ class WorkloadCluster:
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
+        self._heard()
         name = _name(item)
         if not _is_open(item) or _uid(item) in self._settled:
             self._drop(name)
@@ -228,7 +229,13 @@ class WorkloadCluster:
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
+        self._heard()
         self._drop(_name(item))
+
+    def _heard(self) -> None:
+        """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
+        if self._reachable.met is not True:
+            self.synced()
 
     def synced(self) -> None:
         """List or watch is well."""

@@ -102,7 +102,12 @@ class Reservations:
                     continue
                 identity_side = await self._take(ReservationSide.IDENTITY, pair)
                 if identity_side.pair != pair:
-                    await self._clear_identity_side(identity_side, machine_side)
+                    try:
+                        await self._clear_identity_side(identity_side, pair)
+                    except Refused:
+                        with contextlib.suppress(_Changed):
+                            await self._remove_dead(machine_side)
+                        raise
                     continue
                 await self._confirm(machine_side, identity_side)
                 return
@@ -122,14 +127,10 @@ class Reservations:
 
     async def _clear_machine_side(self, found: Reservation, wanted: Pair) -> None:
         """The Machine is reserved for another identity: make room, or refuse."""
-        partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if _gives_way(found.pair, wanted):
-            # The identity's side first: an owner that succeeds at this moment still finds the Machine's side its own,
-            # and so does so before we do.
-            if partner is not None and partner.is_partner_of(found):
-                await self._delete(partner)
-            await self._delete(found)
+            await self._displace(found, wanted)
             return
+        partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if partner is None:
             partner = await self._take(ReservationSide.IDENTITY, found.pair)
         if not partner.is_partner_of(found):
@@ -141,9 +142,22 @@ class Reservations:
             f"{found.pair.machine} belongs to another identity, attested by {found.pair.identity.provider}",
         )
 
-    async def _clear_identity_side(self, found: Reservation, ours: Reservation) -> None:
+    async def _displace(self, found: Reservation, wanted: Pair) -> None:
+        """Remove an insecure attestor's pair, whole or half; not for an identity that belongs elsewhere."""
+        own = await self._read(ReservationSide.IDENTITY, wanted)
+        if own is not None and own.pair.machine != wanted.machine:
+            await self._clear_identity_side(own, wanted)
+            return
+        partner = await self._read(ReservationSide.IDENTITY, found.pair)
+        # The identity's side first: an owner that succeeds at this moment still finds the Machine's side its own, and
+        # so does so before we do.
+        if partner is not None and partner.pair == found.pair:
+            await self._delete(partner)
+        await self._delete(found)
+
+    async def _clear_identity_side(self, found: Reservation, wanted: Pair) -> None:
         """The identity is reserved for another Machine: release it if that Machine is gone, or refuse."""
-        if found.is_partner_of(ours):
+        if found.pair.machine == wanted.machine:
             # The same two, recorded with another word for the attestor's security: write it anew.
             await self._delete(found)
             return
@@ -153,12 +167,9 @@ class Reservations:
         elif await self._is_gone(found.pair.machine):
             await self._release(partner, found)
         else:
-            contested = await self._mark(ours, contested=True)
             await self._unchanged(found)
-            with contextlib.suppress(_Changed):
-                await self._delete(contested)
             raise Refused(
-                Reason.IDENTITY_CONFLICT, f"the identity belongs to {found.pair.machine}, not to {ours.pair.machine}"
+                Reason.IDENTITY_CONFLICT, f"the identity belongs to {found.pair.machine}, not to {wanted.machine}"
             )
 
     async def _remove_dead(self, found: Reservation) -> None:

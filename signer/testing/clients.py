@@ -13,6 +13,8 @@ from signer.kube.connection import ClusterConnection
 
 Result = TypeVar("Result")
 DEFAULT_WAIT_SECONDS: Final = 30.0
+_TURNS_TO_CLOSE: Final = 3
+"""Turns of the event loop from a transport's abort to its socket's end."""
 
 
 class LoopThread:
@@ -52,6 +54,11 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
+    for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
+        transport.abort()
+    for _ in range(_TURNS_TO_CLOSE):
+        await asyncio.sleep(0)
 
 
 class BlockingClient:

@@ -69,7 +69,7 @@ def reasons() -> str:
 
 def checks() -> str:
     """Every check in its order, with the function that makes it."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for file, group in (("request", REQUEST_CHECKS), ("identity", IDENTITY_CHECKS), ("machine", MACHINE_CHECKS)):
         for check in group:
             name = check.run.__name__
@@ -79,7 +79,7 @@ def checks() -> str:
 
 def flags() -> str:
     """The flags of ``node-attestation-controller run``, from its parser."""
-    rows = []
+    rows: list[tuple[str, str]] = []
     for action in run_parser()._actions:
         if action.dest == "help":
             continue
@@ -87,7 +87,9 @@ def flags() -> str:
             "" if action.nargs == 0 else f" {action.metavar or '|'.join(action.choices or ()) or action.dest.upper()}"
         )
         default = f" (default: {action.default})" if isinstance(action.default, int) and action.default else ""
-        rows.append((", ".join(f"`{flag}{value}`" for flag in action.option_strings), f"{action.help}{default}"))
+        rows.append(
+            (", ".join(f"`{flag}{value}`" for flag in action.option_strings), f"{action.help or ''}{default}".strip())
+        )
     return _table(("flag", "meaning"), rows)
 
 

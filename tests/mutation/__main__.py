@@ -31,7 +31,6 @@ TARGETS: Final = (
     "signer/model/cluster.py",
     "signer/model/decision.py",
     "signer/model/policy.py",
-    "signer/model/record.py",
     "signer/model/reservation.py",
 )
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")

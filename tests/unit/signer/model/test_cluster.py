@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from signer.model.cluster import (
+    CLUSTER_NAME_LABEL,
+    CONTROL_PLANE_LABEL,
     PAUSED_ANNOTATION,
     ClusterKey,
     ClusterView,
@@ -61,6 +63,12 @@ V1BETA2_MACHINE: dict[str, Any] = V1BETA1_MACHINE | {
     },
 }
 MACHINES = [V1BETA1_MACHINE, V1BETA2_MACHINE]
+
+
+def test_labels_and_annotations_of_cluster_api() -> None:
+    assert CLUSTER_NAME_LABEL == "cluster.x-k8s.io/cluster-name"
+    assert CONTROL_PLANE_LABEL == "cluster.x-k8s.io/control-plane"
+    assert PAUSED_ANNOTATION == "cluster.x-k8s.io/paused"
 
 
 class TestCluster:

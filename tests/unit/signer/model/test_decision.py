@@ -22,7 +22,8 @@ def test_messages_are_bounded_printable_ascii(text: str) -> None:
 
 
 def test_printable() -> None:
-    assert printable("a ~b") == "a ~b"
+    assert MAXIMUM_MESSAGE_CHARACTERS == 1024
+    assert printable("a ~b\\n") == "a ~b\\n"
     assert printable("\n\x1b\x7f\u202e\ud800\U0001f600\0") == r"\n\x1b\x7f\u202e\ud800\U0001f600\x00"
     assert printable("x" * 2000) == "x" * MAXIMUM_MESSAGE_CHARACTERS
     assert printable("\0" * 1024) == (r"\x00" * 1024)[:MAXIMUM_MESSAGE_CHARACTERS]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attestors.contract import Security
 from signer.model.record import MachineKey
 from signer.model.reservation import (
     InvalidReservation,
@@ -56,6 +58,47 @@ def test_round_trip(pair: Pair, side: ReservationSide) -> None:
 def test_names() -> None:
     assert PAIR.name(ReservationSide.MACHINE) == f"machine-{PAIR.machine.digest}"
     assert PAIR.name(ReservationSide.IDENTITY) == f"identity-{PAIR.identity.digest}"
+
+
+def test_sides() -> None:
+    assert ReservationSide.MACHINE.other is ReservationSide.IDENTITY
+    assert ReservationSide.IDENTITY.other is ReservationSide.MACHINE
+
+
+class TestPartner:
+    MACHINE = Reservation(ReservationSide.MACHINE, PAIR, "u1", "1")
+
+    def test_same_pair(self) -> None:
+        assert self.MACHINE.is_partner_of(Reservation(ReservationSide.IDENTITY, PAIR, "u2", "2"))
+
+    def test_however_secure_the_attestor_was_called(self) -> None:
+        insecure = replace(PAIR, identity=replace(PAIR.identity, security=Security.INSECURE))
+        assert self.MACHINE.is_partner_of(Reservation(ReservationSide.IDENTITY, insecure, "u2", "2"))
+
+    @pytest.mark.parametrize(
+        "pair",
+        [
+            replace(PAIR, machine=replace(PAIR.machine, name="other")),
+            replace(PAIR, identity=attested_identity("ek:2")),
+            Pair(replace(PAIR.machine, name="other"), attested_identity("ek:2")),
+        ],
+    )
+    def test_another_pair(self, pair: Pair) -> None:
+        assert not self.MACHINE.is_partner_of(Reservation(ReservationSide.IDENTITY, pair, "u2", "2"))
+
+
+def test_contested() -> None:
+    made = manifest()
+    for given_annotations, contested in (
+        (None, False),
+        ({}, False),
+        ({"other": "x"}, False),
+        ({"attestation.cluster.x-k8s.io/contested": ""}, True),
+    ):
+        made["metadata"]["annotations"] = given_annotations
+        assert parse_reservation(made).contested is contested
+    with pytest.raises(InvalidReservation):
+        parse_reservation(changed(("metadata", "annotations"), 5))
 
 
 def test_form() -> None:

@@ -1,20 +1,20 @@
 """Reservations under every order of calls: a management API whose every call is a scheduling point, and its explorers.
 
-Each actor is a controller that reserves one pair, as a coroutine without an event loop: one step carries out the call it
-stands at and runs on to the next. What the world must be like is checked after every step (:meth:`World._check`).
+Each actor is a controller that reserves one pair, as a coroutine without an event loop: one step carries out the call
+it stands at and runs on to the next. What the world must be like is checked after every step (:meth:`World._check`).
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import enum
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
-from signer.kube.errors import AlreadyExists, Conflict, NotFound
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
@@ -92,8 +92,11 @@ class Actor:
     number: int
     wanted: Pair
     end: End = End.RUNNING
-    history: list[Any] = field(default_factory=list)
-    writes: int = 0
+    calls: int = 0
+    attempts: int = 0
+    told: list[str] = field(default_factory=list)
+    """What its present attempt was answered."""
+    ended_at: int = 0
     was_whole: bool = False
     """The wanted pair was whole at some moment of the call."""
     saw_conflict: bool = False
@@ -109,20 +112,29 @@ class World:
         self.scenario = scenario
         self.schedule: list[str] = []
         self.objects: dict[str, JsonObject] = {}
+        self._sides: dict[str, Reservation] = {}
+        self.versions = 0
         self.machines = set(scenario.machines)
         self.events = list(scenario.events)
         self.actors: list[Actor] = []
         self._coroutines: dict[int, Any] = {}
         for number, half in enumerate(scenario.before):
             annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if half.contested else {}
-            self._put(half.pair.name(half.side), f"before-{number}", reservation_spec(half.pair), annotations)
+            self.put(half.pair.name(half.side), f"before-{number}", reservation_spec(half.pair), annotations)
         for wanted in scenario.wanted:
             self.start(wanted)
 
-    def _put(self, name: str, unique: str, spec: JsonObject, annotations: JsonObject) -> JsonObject:
-        metadata = {"name": name, "namespace": NAMESPACE, "uid": unique, "resourceVersion": unique}
+    def put(self, name: str, uid: str, spec: JsonObject, annotations: JsonObject, version: str = "") -> JsonObject:
+        """Create an object, or a new version of it; what was handed out before stays as it was."""
+        metadata = {"name": name, "namespace": NAMESPACE, "uid": uid, "resourceVersion": version or uid}
         self.objects[name] = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
+        self._sides[name] = parse_reservation(self.objects[name])
         return self.objects[name]
+
+    def pop(self, name: str) -> JsonObject:
+        """Delete an object."""
+        del self._sides[name]
+        return self.objects.pop(name)
 
     def start(self, wanted: Pair) -> Actor:
         """One more actor, at its first call."""
@@ -184,7 +196,10 @@ class World:
         except Deferred:
             actor.end = End.DEFERRED
         else:
-            self.require(len(actor.history) < MAXIMUM_CALLS, f"actor {actor.number} does not end")
+            self.require(actor.calls < MAXIMUM_CALLS, f"actor {actor.number} does not end")
+        if actor.end is not End.RUNNING:
+            actor.told.clear()
+            actor.ended_at = len(self.schedule)
 
     def run_alone(self, actor: Actor) -> None:
         """Nobody else moves until it ends."""
@@ -200,14 +215,14 @@ class World:
 
     def whole(self) -> set[Pair]:
         """The pairs of which both sides stand."""
-        sides = [parse_reservation(manifest) for manifest in self.objects.values()]
+        sides = self._sides.values()
         identity_sides = {side.pair for side in sides if side.side is ReservationSide.IDENTITY}
         return {side.pair for side in sides if side.side is ReservationSide.MACHINE} & identity_sides
 
     def _check(self) -> None:
         whole = self.whole()
         for actor in self.actors:
-            if actor.end is End.RUNNING:
+            if actor.end is End.RUNNING or actor.ended_at == len(self.schedule):
                 self._observe(actor, whole)
         for actor in self.actors:
             if actor.end is End.HOLDS:
@@ -222,8 +237,7 @@ class World:
         actor.saw_conflict = actor.saw_conflict or any(conflicts(other, actor.wanted) for other in whole)
 
     def _check_secure_beats_insecure(self) -> None:
-        ended: list[Actor] = [actor for actor in self.actors if actor.end is End.HOLDS]
-        ended.sort(key=lambda actor: max(i for i, choice in enumerate(self.schedule) if choice[5:] == str(actor.number)))
+        ended = sorted((a for a in self.actors if a.end is End.HOLDS), key=lambda actor: actor.ended_at)
         for earlier, later in ((a, b) for i, a in enumerate(ended) for b in ended[i + 1 :]):
             self.require(
                 earlier.excused or not conflicts(earlier.wanted, later.wanted),
@@ -244,15 +258,31 @@ class World:
                 self.require(owned, f"nobody owns {_short(wanted)}")
 
     def signature(self) -> Any:
-        """Equal worlds have the same future: the actors' states follow from what they were answered."""
-        actors = tuple((a.end, tuple(a.history), a.was_whole, a.saw_conflict, a.excused) for a in self.actors)
-        return frozenset(self._view()), actors, frozenset(self.machines), len(self.events)
+        """Equal worlds have the same future: an actor's state follows from what it was told in its present attempt.
+
+        UIDs and resourceVersions only matter in that they differ: they are numbered in the order of their appearance.
+        """
+        numbers: dict[str, int] = {}
+        objects = tuple(
+            (
+                side.name,
+                side.pair,
+                side.contested,
+                *(_number(numbers, text) for text in (side.uid, side.resource_version)),
+            )
+            for side in sorted(self._sides.values(), key=lambda side: side.name)
+        )
+        actors = tuple(
+            (
+                *(actor.end, actor.was_whole, actor.saw_conflict, actor.excused, actor.attempts),
+                *(_number(numbers, told) for told in actor.told),
+            )
+            for actor in self.actors
+        )
+        return objects, actors, frozenset(self.machines), len(self.events)
 
     def _view(self) -> list[str]:
-        return [
-            f"{name[:12]} {_describe(parse_reservation(manifest))} {manifest['metadata']['resourceVersion']}"
-            for name, manifest in sorted(self.objects.items())
-        ]
+        return [f"{_describe(side)} {side.resource_version}" for side in self._sides.values()]
 
     def close(self) -> None:
         for coroutine in self._coroutines.values():
@@ -267,7 +297,7 @@ def conflicts(one: Pair, wanted: Pair) -> bool:
 
 
 class Calls:
-    """One actor's client. UIDs and resourceVersions name their writer, so that equal histories make equal worlds."""
+    """One actor's client."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world = world
@@ -278,61 +308,72 @@ class Calls:
         name = path.rpartition("/")[2]
         if path.startswith(MACHINES_V1BETA2.collection("team-a")):
             if name not in self._world.machines:
-                raise self._answer("machine", NotFound(name))
-            self._answer("machine", name)
+                raise self._refuse(NotFound(name))
+            self._tell("there")
             spec = {"clusterName": "prod", "providerID": f"test:///{name}"}
             return {"metadata": {"namespace": "team-a", "name": name, "uid": name}, "spec": spec}
-        found = self._found("get", name)
-        self._answer("get", found["metadata"]["resourceVersion"])
-        return copy.deepcopy(found)
+        return self._return(self._found(name))
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
         await _Point()
         assert path == IDENTITY_RESERVATIONS.collection(NAMESPACE)
         name = body["metadata"]["name"]
+        if name == self._actor.wanted.name(ReservationSide.MACHINE):
+            self._actor.attempts += 1
+            self._actor.told.clear()
         if name in self._world.objects:
-            raise self._answer("create", AlreadyExists(name))
-        unique = self._unique()
-        self._answer("create", unique)
-        return copy.deepcopy(self._world._put(name, unique, body["spec"], {}))
+            raise self._refuse(AlreadyExists(name))
+        return self._return(self._world.put(name, self._unique(), body["spec"], {}))
 
     async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         await _Point()
         name, metadata = path.rpartition("/")[2], patch["metadata"]
-        found = self._found("patch", name)
-        self._precondition("patch", found, metadata["uid"], metadata["resourceVersion"])
+        found = self._found(name)
+        self._precondition(found, metadata["uid"], metadata["resourceVersion"])
         annotations = {**found["metadata"]["annotations"], **metadata["annotations"]}
-        found["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
-        found["metadata"]["resourceVersion"] = self._unique()
-        self._answer("patch", found["metadata"]["resourceVersion"])
-        return copy.deepcopy(found)
+        kept = {key: value for key, value in annotations.items() if value is not None}
+        return self._return(self._world.put(name, metadata["uid"], found["spec"], kept, self._unique()))
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
         await _Point()
         name = path.rpartition("/")[2]
-        self._precondition("delete", self._found("delete", name), uid, resource_version)
-        self._answer("delete", "done")
-        return self._world.objects.pop(name)
+        self._precondition(self._found(name), uid, resource_version)
+        self._tell("deleted")
+        return self._world.pop(name)
 
-    def _found(self, call: str, name: str) -> JsonObject:
+    def _found(self, name: str) -> JsonObject:
         if name not in self._world.objects:
-            raise self._answer(call, NotFound(name))
+            raise self._refuse(NotFound(name))
         return self._world.objects[name]
 
-    def _precondition(self, call: str, found: JsonObject, uid: str | None, resource_version: str | None) -> None:
+    def _precondition(self, found: JsonObject, uid: str | None, resource_version: str | None) -> None:
         metadata = found["metadata"]
         if uid not in (None, metadata["uid"]) or resource_version not in (None, metadata["resourceVersion"]):
-            raise self._answer(call, Conflict(metadata["name"]))
+            raise self._refuse(Conflict(metadata["name"]))
 
     def _unique(self) -> str:
-        self._actor.writes += 1
-        return f"{self._actor.number}-{self._actor.writes}"
+        self._world.versions += 1
+        return str(self._world.versions)
 
-    def _answer(self, call: str, answer: Any) -> Any:
-        """Remember what the actor now knows."""
-        told = type(answer).__name__ if isinstance(answer, Exception) else answer
-        self._actor.history.append((call, told))
-        return answer
+    def _refuse(self, error: ApiError) -> ApiError:
+        self._tell(type(error).__name__)
+        return error
+
+    def _return(self, manifest: JsonObject) -> JsonObject:
+        self._tell(manifest["metadata"]["resourceVersion"])
+        return manifest
+
+    def _tell(self, answer: str) -> None:
+        """An actor acts on what it is told and on nothing else: its calls are those of one coroutine."""
+        self._actor.calls += 1
+        self._actor.told.append(answer)
+
+
+def drive(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run to the end without stopping at any call."""
+    with contextlib.suppress(StopIteration):
+        while True:
+            coroutine.send(None)
 
 
 def explore(scenario: Scenario, *, crashes: int = 0) -> int:
@@ -373,3 +414,10 @@ def _short(one: Pair) -> str:
 
 def _describe(side: Reservation) -> str:
     return f"{side.side.value} {_short(side.pair)}{' contested' if side.contested else ''}"
+
+
+def _number(numbers: dict[str, int], text: str) -> int | str:
+    """Versions as numbers in the order of their appearance; other answers as they are."""
+    if text[:1].isdigit() or text.startswith("before-"):
+        return numbers.setdefault(text, len(numbers))
+    return text

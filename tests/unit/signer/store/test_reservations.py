@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attestors.contract import Security
+from signer.model import record as record_module
 from signer.model.decision import Deferred, Refused
-from signer.model.record import AttestedNode
+from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.rules.machine import NoRecord
+from signer.store import reservations
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
+from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
 from tests.unit.signer.store.interleavings import (
     NAMESPACE,
     VERSION,
+    Actor,
     Calls,
     End,
     Half,
     Scenario,
     World,
+    drive,
     explore,
     identity,
     machine,
@@ -62,9 +70,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a marked half left by a crash": Scenario(
         (pair("m1", "a"), pair("m1", "b")), (Half(MACHINE_SIDE, pair("m1", "b"), contested=True),)
     ),
-    "released by both": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), whole(pair("old", "a")), frozenset({"m1", "m2"})
-    ),
+    "released by both": Scenario((pair("m1", "a"), pair("m2", "a")), whole(pair("old", "a")), frozenset({"m1", "m2"})),
     # The mover's new Machine is wanted by another too, who finds the mover's side dead while it becomes whole.
     "released while its new half looks dead": Scenario(
         (pair("m1", "a"), pair("m1", "b")), whole(pair("old", "a")), frozenset({"m1"})
@@ -84,14 +90,25 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "other word for its security": Scenario(
         (pair("m1", "a"), pair("m1", "a")),
         tuple(
-            Half(side, Pair(machine("m1"), type(identity("a"))("tpm", "a", INSECURE)))
+            Half(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
             for side in (MACHINE_SIDE, IDENTITY_SIDE)
         ),
     ),
 }
+LARGE: Final = ("gone and back", "released by both", "gone at some time")
+"""More than a second: among the slow tests only."""
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.fixture(autouse=True, scope="module")
+def fewer_attempts() -> Iterator[None]:
+    """Each attempt begins anew, so three show what eight do; digests are taken once, for speed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reservations, "_ATTEMPTS", 3)
+        patch.setattr(record_module, "_digest", functools.cache(record_module._digest))
+        yield
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
 def test_every_interleaving_of_two(name: str) -> None:
     assert explore(SCENARIOS[name]) > 2
 
@@ -100,3 +117,178 @@ def test_every_interleaving_of_two(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_interleaving_of_two_with_crashes(name: str) -> None:
     assert explore(SCENARIOS[name], crashes=2) > 2
+
+
+# Three and four controllers, at random
+
+_MACHINES: Final = st.sampled_from(["m1", "m2", "old"])
+_PAIRS: Final = st.one_of(
+    st.builds(pair, _MACHINES, st.sampled_from(["a", "b"])),
+    st.builds(pair, _MACHINES, st.sampled_from(["x", "y"]), st.just(INSECURE)),
+)
+_HALVES: Final = st.builds(Half, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
+_SCENARIOS: Final = st.builds(
+    Scenario,
+    st.lists(_PAIRS, min_size=3, max_size=4).map(tuple),
+    st.lists(_HALVES, max_size=4, unique_by=lambda half: half.pair.name(half.side)).map(tuple),
+    st.sampled_from([frozenset({"m1", "m2"}), frozenset({"m1", "m2", "old"})]),
+    st.sampled_from([(), (("gone", "old"),), (("gone", "old"), ("back", "old")), (("gone", "m1"),)]),
+)
+
+
+def _run_at_random(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
+    world = World(scenario)
+    try:
+        for moment, draw in enumerate(draws):
+            choices = world.choices()
+            if not choices:
+                break
+            choice = choices[draw % len(choices)]
+            world.happen(choice.replace("step", "crash") if moment in crashes else choice)
+        while world.choices():
+            world.happen(world.choices()[0])
+        world.aftermath()
+    finally:
+        world.close()
+
+
+_DRAWS: Final = st.lists(st.integers(0, 4), max_size=80)
+_CRASHES: Final = st.sets(st.integers(0, 40), max_size=3)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_SCENARIOS, _DRAWS, _CRASHES)
+def test_random_interleavings_of_four(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
+    _run_at_random(scenario, draws, crashes)
+
+
+@pytest.mark.slow
+@settings(max_examples=6000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_SCENARIOS, _DRAWS, _CRASHES)
+def test_many_random_interleavings_of_four(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
+    _run_at_random(scenario, draws, crashes)
+
+
+# One controller alone
+
+
+def alone(scenario: Scenario) -> tuple[World, Actor]:
+    """The first actor runs to its end."""
+    world = World(scenario)
+    world.run_alone(world.actors[0])
+    return world, world.actors[0]
+
+
+def test_first_reservation_is_two_creates_and_one_look() -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),)))
+    assert (actor.end, actor.calls) == (End.HOLDS, 3)
+    assert world.whole() == {pair("m1", "a")}
+
+
+def test_repeating_it_succeeds() -> None:
+    _, actor = alone(Scenario((pair("m1", "a"),), whole(pair("m1", "a"))))
+    assert actor.end is End.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before"),
+    [
+        (pair("m1", "a"), pair("m1", "b")),
+        (pair("m1", "a"), pair("m2", "a")),
+        (pair("m1", "x", INSECURE), pair("m1", "a")),
+        (pair("m1", "x", INSECURE), pair("m1", "y", INSECURE)),
+    ],
+    ids=["other identity", "other Machine", "insecure after secure", "insecure after insecure"],
+)
+def test_whole_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None:
+    world, actor = alone(Scenario((wanted,), whole(before)))
+    assert actor.end is End.REFUSED
+    assert world.whole() == {before}
+    assert len(world.objects) == 2
+
+
+def test_refusal_names_what_is_in_the_way() -> None:
+    world = World(Scenario((), whole(pair("m2", "a"))))
+    wanted = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(VERSION, own_namespace=NAMESPACE))
+    with pytest.raises(Refused) as refused:
+        drive(wanted.reserve(pair("m1", "a"), NoRecord()))
+    assert refused.value.deny.reason == "IdentityConflict"
+    assert "Machine team-a/m2" in refused.value.deny.message
+
+
+def test_secure_displaces_insecure() -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("m1", "x", INSECURE))))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+def test_pair_of_a_gone_machine_is_released() -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("old", "a"))))
+    assert actor.end is End.HOLDS
+    assert len(world.objects) == 2
+
+
+def test_machine_with_another_provider_id_is_gone() -> None:
+    """Re-created under its old name: another Machine."""
+    former = Pair(replace(machine("m1"), provider_id="test:///former"), identity("a"))
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(former)))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+@pytest.mark.parametrize("side", ReservationSide)
+def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
+    world = World(Scenario(()))
+    wanted = pair("m1", "a")
+    world.objects[wanted.name(side)] = {
+        "metadata": {"name": wanted.name(side), "uid": "u", "resourceVersion": "1"},
+        "spec": {},
+    }
+    mine = Reservations(Calls(world, Actor(0, wanted)), Inventory(VERSION, own_namespace=NAMESPACE))
+    with pytest.raises(Deferred) as deferred:
+        drive(mine.reserve(wanted, NoRecord()))
+    assert deferred.value.defer.reason == "ReservationPending"
+    assert wanted.name(side) in deferred.value.defer.message
+
+
+# What the mirror is believed for
+
+MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
+
+
+class NoCalls:
+    """A management API that must not be asked."""
+
+    async def _refuse(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError
+
+    get = create = patch = delete = _refuse
+
+
+def mirrored(*sides: ReservationSide) -> Reservations:
+    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+    for side in sides:
+        metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(side), "uid": "u", "resourceVersion": "1"}
+        inventory.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
+    return Reservations(NoCalls(), inventory)
+
+
+def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
+    drive(mirrored(*ReservationSide).reserve(MIRRORED, a_record()))
+
+
+@pytest.mark.parametrize(
+    ("sides", "record"),
+    [
+        ((MACHINE_SIDE,), a_record()),
+        ((IDENTITY_SIDE,), a_record()),
+        (tuple(ReservationSide), NoRecord()),
+        (tuple(ReservationSide), a_record(identity="ek:2")),
+        (tuple(ReservationSide), a_record(machine_view(name="other"))),
+    ],
+    ids=["identity's side missing", "Machine's side missing", "no record", "other identity", "other Machine"],
+)
+def test_else_the_api_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
+    """A mirror may be behind: what it says of a pair that was taken away must not be believed."""
+    with pytest.raises(NotImplementedError):
+        drive(mirrored(*sides).reserve(MIRRORED, record))

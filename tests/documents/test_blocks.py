@@ -1,0 +1,171 @@
+"""Every fenced block is what its language says: commands exist, YAML is accepted, Python compiles."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signer import cli
+from signer.controller.configuration import read_attestors
+from signer.crds import custom_resource_definitions
+from signer.testing.api import EmbeddedAPI
+from tests.documents.markdown import ROOT, Block, blocks, documents
+
+KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
+BLOCKS = [block for document in documents() for block in blocks(document)]
+KUBECTL_COMMANDS = {"apply", "delete", "describe", "get"}
+BUILT_IN = {"csr", "machine", "machines", "events", "secrets"}
+
+
+def in_language(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+def commands() -> list[tuple[Block, list[str]]]:
+    """Every command of every console block; the parts of a pipe are commands of their own."""
+    found = []
+    for block in in_language("console"):
+        for line in block.text.splitlines():
+            words: list[str] = []
+            for word in [*shlex.split(line, comments=True), "|"]:
+                if word != "|":
+                    words.append(word)
+                elif words:
+                    found.append((block, words))
+                    words = []
+    return found
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[EmbeddedAPI]:
+    with EmbeddedAPI() as embedded:
+        for text in custom_resource_definitions():
+            embedded.apply_yaml(text)
+        yield embedded
+
+
+def our_resources() -> set[str]:
+    names: set[str] = set()
+    for text in custom_resource_definitions():
+        spoken = yaml.safe_load(text)["spec"]["names"]
+        names |= {spoken["plural"], spoken["singular"], *spoken.get("shortNames", ())}
+    return names
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_the_language_is_one_that_is_checked(block: Block) -> None:
+    assert block.language in KNOWN_LANGUAGES
+
+
+@pytest.mark.parametrize("block", in_language("python"), ids=str)
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", in_language("json"), ids=str)
+def test_json_is_read(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", in_language("toml"), ids=str)
+def test_toml_is_read(block: Block) -> None:
+    tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", in_language("yaml"), ids=str)
+def test_yaml_is_accepted(block: Block, api: EmbeddedAPI, tmp_path: Path) -> None:
+    for document in yaml.safe_load_all(block.text):
+        if "kind" in document:
+            assert_applies(api, document)
+        else:
+            file = tmp_path / "configuration.yaml"
+            file.write_text(block.text)
+            assert read_attestors(file)
+
+
+def assert_applies(api: EmbeddedAPI, manifest: dict[str, Any]) -> None:
+    """Accepted by the API server, and nothing of it pruned as unknown."""
+    stored = api.apply(manifest)
+    assert _is_part_of(manifest, stored)
+
+
+def _is_part_of(wanted: Any, stored: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(stored, dict) and all(
+            key in stored and _is_part_of(value, stored[key]) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(stored, list)
+            and len(wanted) == len(stored)
+            and all(_is_part_of(one, other) for one, other in zip(wanted, stored, strict=True))
+        )
+    return bool(wanted == stored)
+
+
+def test_a_misspelt_field_is_noticed(api: EmbeddedAPI) -> None:
+    """The schema prunes it silently, as a real API server does: the check above would miss it without comparing."""
+    manifest = {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "NodeAttestationPolicy",
+        "metadata": {"name": "misspelt", "namespace": "default"},
+        "spec": {"authorizedAttestors": [{"name": "keyed-mac"}], "nodenamesource": "MachineName"},
+    }
+    with pytest.raises(AssertionError):
+        assert_applies(api, manifest)
+
+
+def test_there_are_commands() -> None:
+    assert {words[0] for _, words in commands()} >= {"make", "kubectl", "node-attestation-controller"}
+
+
+@pytest.mark.parametrize(
+    ("block", "words"), commands(), ids=lambda value: None if isinstance(value, Block) else str(value)
+)
+def test_the_command_exists(block: Block, words: list[str]) -> None:
+    program, *arguments = words
+    match program:
+        case "make":
+            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            assert set(arguments) <= set(targets), block
+        case "node-attestation-controller":
+            assert isinstance(cli._parser().parse_args(arguments), argparse.Namespace)
+        case "kubectl":
+            check_kubectl(arguments)
+        case "python":
+            assert arguments[0] == "-m", block
+            assert importlib.util.find_spec(arguments[1]) is not None, block
+        case "pip":
+            assert arguments == ["install", "capi-node-attestation"], block
+        case _:
+            pytest.fail(f"{block}: nobody checks {program}")
+
+
+def check_kubectl(arguments: list[str]) -> None:
+    command, *rest = arguments
+    assert command in KUBECTL_COMMANDS
+    if command == "apply":
+        assert rest[0] == "-f"
+        assert rest[1] == "-" or (ROOT / rest[1]).exists()
+    else:
+        assert rest[0] in our_resources() | BUILT_IN
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["get", "attestednode-s"], ["apply", "-f", "deploy/nowhere.yaml"], ["approve", "csr"]],
+    ids=["resource", "file", "command"],
+)
+def test_a_wrong_kubectl_command_is_noticed(arguments: list[str]) -> None:
+    with pytest.raises(AssertionError):
+        check_kubectl(arguments)

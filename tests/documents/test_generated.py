@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from signer.authority.errors import CertificateAuthorityUnavailableReason
+from signer.controller import conditions
+from signer.model.reasons import EXPLANATIONS, Reason
+from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from tests.documents import generated
+from tests.documents.generated import UnknownSection, render
+from tests.documents.markdown import ROOT, blocks, documents
+
+OPERATING = ROOT / "docs/operating.md"
+PROTOCOL = ROOT / "docs/protocol.md"
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", documents(), ids=name_of)
+def test_generated_parts_are_up_to_date(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert render(text) == text, "run python -m tests.documents"
+
+
+def test_an_outdated_part_is_written_anew() -> None:
+    outdated = "before\n<!-- generated: reasons -->\nold\n<!-- end -->\nbehind\n"
+    assert render(outdated) == f"before\n<!-- generated: reasons -->\n\n{generated.reasons()}\n\n<!-- end -->\nbehind\n"
+
+
+def test_an_unknown_part_is_an_error() -> None:
+    with pytest.raises(UnknownSection, match="fantasy"):
+        render("<!-- generated: fantasy -->\n<!-- end -->\n")
+    with pytest.raises(UnknownSection, match="no_such_thing"):
+        render("<!-- generated: quote tests/documents/markdown.py no_such_thing -->\n<!-- end -->\n")
+
+
+def test_every_marker_is_paired() -> None:
+    for document in documents():
+        text = document.read_text(encoding="utf-8")
+        assert text.count("<!-- generated: ") == text.count("<!-- end -->"), document
+
+
+def test_every_section_is_used() -> None:
+    used = {
+        match[1]
+        for document in documents()
+        for match in re.finditer(r"<!-- generated: (\w+)", document.read_text(encoding="utf-8"))
+    }
+    assert used == set(generated.SECTIONS)
+
+
+class TestReasons:
+    def test_every_reason_is_explained(self) -> None:
+        assert list(EXPLANATIONS) == list(Reason)
+
+    def test_explanations_are_sentences(self) -> None:
+        for reason, explanation in EXPLANATIONS.items():
+            for text in (explanation.cause, explanation.cure):
+                assert re.fullmatch(r"[A-Z`].*[.]", text), reason
+                assert "\n" not in text, reason
+
+    def test_the_table_holds_every_reason(self) -> None:
+        text = OPERATING.read_text(encoding="utf-8")
+        assert [reason for reason in Reason if f"| `{reason}` | " not in text] == []
+
+
+def test_the_checks_are_numbered_as_in_the_code() -> None:
+    """The texts between the table's rows, and the picture, name positions."""
+    request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
+    last = identity + len(MACHINE_CHECKS)
+    text = PROTOCOL.read_text(encoding="utf-8")
+    assert f"Between {request} and {request + 1} the attestor" in text
+    assert f"between {identity} and {identity + 1} the\nMachine" in text
+    assert f"after {last} come" in text
+    for span in ((1, request), (request + 1, identity), (identity + 1, last)):
+        assert f"checks {span[0]}-{span[1]}" in text
+
+
+def test_every_condition_is_explained() -> None:
+    text = OPERATING.read_text(encoding="utf-8")
+    kinds = [value for name, value in vars(conditions).items() if name.isupper() and isinstance(value, str)]
+    assert conditions.READY in kinds
+    assert [kind for kind in kinds if kind != conditions.READY and f"| `{kind}`" not in text] == []
+    assert [reason for reason in CertificateAuthorityUnavailableReason if f"`{reason}`" not in text] == []
+
+
+def test_the_worked_example_of_the_binding_is_right() -> None:
+    """By hand, from what the document shows: a reader who follows it gets the recorded binding."""
+    [example] = [block for block in blocks(PROTOCOL) if "SHA-256 of all" in block.text]
+    *inputs, result = [line.rsplit("  ", 1)[-1] for line in example.text.splitlines()]
+    contents = [text.encode("ascii") for text in inputs[:-1]] + [bytes.fromhex(inputs[-1])]
+    lengths = re.findall(r" ([0-9a-f]{16})  ", example.text)
+    assert [bytes.fromhex(length) for length in lengths] == [len(content).to_bytes(8, "big") for content in contents]
+    hashed = hashlib.sha256(b"".join(len(content).to_bytes(8, "big") + content for content in contents)).hexdigest()
+    recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
+    assert result.rsplit(" ", 1)[-1] == hashed == recording["binding"]

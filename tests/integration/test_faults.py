@@ -1,0 +1,207 @@
+"""Faults of either API server at each read and write: retried, never doubled."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from signer.controller import workload_cluster as workload_cluster_module
+from signer.controller.workload_cluster import WorkloadCluster
+from signer.kube.client import Client
+from signer.testing.api import Request
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
+from tests.integration.house import (
+    CONTROLLER_USER,
+    House,
+    assert_one_certificate,
+    node_of,
+    pending,
+    provider_id,
+    writes,
+)
+
+_NUMBERS: Final = itertools.count(1)
+FAULTS: Final[dict[str, dict[str, Any]]] = {
+    "409": {"status": 409},
+    "429": {"status": 429},
+    "429, later": {"status": 429, "retry_after_seconds": 1},
+    "500": {"status": 500},
+    "503": {"status": 503, "retry_after_seconds": 0},
+    "504": {"status": 504},
+    "dropped before": {"drop": "before"},
+    "dropped after": {"drop": "after"},
+    "times out": {"delay_seconds": 3.0, "drop": "before"},
+}
+FAST: Final = ("409", "500", "dropped after")
+CLIENT_TIMEOUT_SECONDS: Final = 1.0
+
+
+def _cases(*targets: str) -> list[Any]:
+    return [
+        pytest.param(target, fault, marks=() if fault in FAST else pytest.mark.slow, id=f"{target}, {fault}")
+        for target, fault in itertools.product(targets, FAULTS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def house(shared_house: House, short_waits: None) -> Iterator[House]:
+    """One house for all faults; the controller's clients give up after a second."""
+    impatient = partial(Client, timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload_cluster_module, "Client", impatient)
+        patch.setattr("signer.controller.run.Client", impatient)
+        shared_house.run()
+        yield shared_house
+
+
+@pytest.fixture(scope="module")
+def steady(house: House) -> WorldCluster:
+    """A cluster whose connection stands, for faults of writes."""
+    return house.cluster("steady")
+
+
+@pytest.fixture
+def machine(house: House) -> Iterator[str]:
+    """The name of a Machine of this test's own; no fault outlives the test."""
+    yield f"machine-{next(_NUMBERS)}"
+    house.api.faults.clear()
+
+
+def _nth(method: str, path: str, number: int) -> Callable[[Request], bool]:
+    """Matches the controller's request of that method and path, from the ``number``-th on."""
+    seen = itertools.count(1)
+
+    def matches(request: Request) -> bool:
+        fits = request.user.name == CONTROLLER_USER and request.method == method and path in request.path
+        return fits and next(seen) >= number
+
+    return matches
+
+
+WRITES: Final = {
+    "machine side": ("management", "POST", "/identityreservations", 1),
+    "identity side": ("management", "POST", "/identityreservations", 2),
+    "record": ("management", "POST", "/attestednodes", 1),
+    "approval": ("workload", "PUT", "/approval", 1),
+    "certificate": ("workload", "PUT", "/status", 1),
+    "event": ("management", "POST", "/events", 1),
+}
+
+
+@pytest.mark.parametrize(("target", "fault"), _cases(*WRITES))
+def test_first_join(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
+    steady.add_machine(machine, provider_id=provider_id(machine))
+    where, method, path, number = WRITES[target]
+    api = house.api if where == "management" else embedded_api(steady)
+    armed = api.faults.inject(_nth(method, path, number), **FAULTS[fault])
+    steady.submit_with_token(node_of(steady, machine).client_request(machine))
+    assert steady.wait_until_decided(machine).reason == "Attested"
+    # Events are best effort and written later.
+    assert armed.hits or target == "event"
+    assert_one_certificate(house, steady, machine, machine)
+
+
+@pytest.mark.parametrize(("target", "fault"), _cases("renewed record", "renewed approval", "renewed certificate"))
+def test_renewal(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
+    house.join(steady, machine)
+    wheres = {
+        "renewed record": (house.api, "PATCH", "/attestednodes/"),
+        "renewed approval": (embedded_api(steady), "PUT", "/approval"),
+        "renewed certificate": (embedded_api(steady), "PUT", "/status"),
+    }
+    api, method, path = wheres[target]
+    armed = api.faults.inject(_nth(method, path, 1), **FAULTS[fault])
+    steady.submit_as_node(node_of(steady, machine).client_request(machine), machine)
+    assert steady.wait_until_decided(machine).reason == "Attested"
+    assert armed.hits == 1
+    assert_one_certificate(house, steady, machine, f"join-steady-{machine}", machine)
+
+
+READS: Final = {
+    "kubeconfig": ("management", "GET", "-kubeconfig"),
+    "CA": ("management", "GET", "-ca"),
+    "list and watch": ("workload", "GET", "/certificatesigningrequests"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", READS)
+def test_reads_that_fail_for_a_while(house: House, machine: str, target: str) -> None:
+    _join_with_faulty_reads(house, machine, target, "500", times=6)
+
+
+@pytest.mark.parametrize(("target", "fault"), _cases(*READS))
+def test_reads(house: House, machine: str, target: str, fault: str) -> None:
+    _join_with_faulty_reads(house, machine, target, fault, times=1)
+
+
+def _join_with_faulty_reads(house: House, machine: str, target: str, fault: str, times: int) -> None:
+    """A join in a new cluster, whose Secrets and requests are read for the first time."""
+    cluster = house.cluster(f"reads-{machine}", ())
+    cluster.add_machine(machine, provider_id=provider_id(machine))
+    where, method, path = READS[target]
+    api = house.api if where == "management" else embedded_api(cluster)
+    only = f"{cluster.name}{path}" if where == "management" else path
+    armed = api.faults.inject(_nth(method, only, 1), times=times, **FAULTS[fault])
+    cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    cluster.authorize("keyed-mac")
+    assert cluster.wait_until_decided(machine).reason == "Attested"
+    assert armed.hits >= 1
+    assert_one_certificate(house, cluster, machine, machine)
+
+
+@pytest.mark.parametrize("disturbance", ["close_watches", "compact", "restart"])
+def test_streams_of_the_workload_cluster(house: House, steady: WorldCluster, machine: str, disturbance: str) -> None:
+    """The watch ends cleanly, is told 410, or breaks: what came meanwhile is found."""
+    steady.add_machine(machine, provider_id=provider_id(machine))
+    api = embedded_api(steady)
+    steady.close()
+    if disturbance == "compact":
+        api.compact()
+        api.close_watches()
+    else:
+        getattr(api, disturbance)()
+    steady.submit_with_token(node_of(steady, machine).client_request(machine))
+    assert steady.wait_until_decided(machine).reason == "Attested"
+    assert_one_certificate(house, steady, machine, machine)
+
+
+@pytest.mark.parametrize("disturbance", ["close_watches", "compact"])
+def test_streams_of_the_management_cluster(house: House, steady: WorldCluster, machine: str, disturbance: str) -> None:
+    """A Machine that appears while the controller's watches are down is found, and wakes who waits for it."""
+    steady.submit_with_token(node_of(steady, machine).client_request(machine))
+    house.wait_for_event("MachineNotFound", steady.name, "Cluster")
+    pending(steady, machine)
+    if disturbance == "compact":
+        house.api.compact()
+    house.api.close_watches()
+    steady.add_machine(machine, provider_id=provider_id(machine))
+    assert steady.wait_until_decided(machine).reason == "Attested"
+    assert_one_certificate(house, steady, machine, machine)
+
+
+def test_a_wait_that_was_asked_for_is_kept(
+    house: House, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retry-After is what the request is tried again after, not the queue's own backoff."""
+    waits: list[float] = []
+    original = WorkloadCluster._wait
+
+    def note(self: WorkloadCluster, name: str, adjudication: Any, decision: Any) -> None:
+        waits.append(decision.retry_after.total_seconds())
+        original(self, name, adjudication, decision)
+
+    monkeypatch.setattr(WorkloadCluster, "_wait", note)
+    steady.add_machine(machine, provider_id=provider_id(machine))
+    for path, method in (("/attestednodes", "POST"), ("/approval", "PUT")):
+        api = house.api if method == "POST" else embedded_api(steady)
+        api.faults.inject(_nth(method, path, 1), status=429, retry_after_seconds=1)
+    steady.submit_with_token(node_of(steady, machine).client_request(machine))
+    assert steady.wait_until_decided(machine).reason == "Attested"
+    assert waits == [1.0, 1.0]
+    assert len([entry for entry in writes(embedded_api(steady)) if f"/{machine}/" in entry.path]) == 2

@@ -1,0 +1,160 @@
+"""Somebody else acts on a CSR before the controller does, or between its judgement and its write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.api import User
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
+from tests.integration.house import (
+    CONTROLLER_USER,
+    House,
+    assert_one_certificate,
+    assert_readable,
+    certificate_of,
+    node_of,
+    provider_id,
+    writes,
+)
+from tests.integration.requests import approve_as_somebody_else, manifest_of, plant
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    """A cluster with Machine ``m`` in it; the controller is still to be started."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    return cluster
+
+
+def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
+    """Do ``act`` once, when the controller's first write of ``/approval`` has arrived and is not yet carried out."""
+    api = embedded_api(cluster)
+
+    def hook(method: str, path: str, user: User) -> None:
+        if user.name == CONTROLLER_USER and method == "PUT" and path.endswith("/approval"):
+            api.on_request(None)
+            act()
+
+    api.on_request(hook)
+
+
+# Approved before the controller looks
+
+
+def test_approved_by_somebody_else_is_refused(house: House, cluster: WorldCluster) -> None:
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    approve_as_somebody_else(cluster, "csr")
+    house.run()
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
+    assert_readable(verdict.message)
+    assert_readable(house.wait_for_event("ApprovedByOthers", "m"))
+    assert house.records(cluster) == []
+    assert house.reservations() == []
+
+
+def test_approved_by_somebody_else_is_honoured_and_attested(house: House) -> None:
+    cluster = house.cluster(policy={"approvalByOthers": "Honor"})
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    approve_as_somebody_else(cluster, "csr")
+    house.run()
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, verdict.reason) == ("Approved", "ByHand")
+    assert_one_certificate(house, cluster, "m", "csr")
+
+
+@pytest.mark.parametrize("policy", ["Refuse", "Honor"])
+def test_what_would_be_denied_fails_when_somebody_approved_it(house: House, policy: str) -> None:
+    cluster = house.cluster(policy={"approvalByOthers": policy})
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    cluster.submit_with_token(node_of(cluster, "m", "another-name").client_request("csr"))
+    plant(cluster, manifest_of("malformed", b"no block"))
+    for name in ("csr", "malformed"):
+        approve_as_somebody_else(cluster, name)
+    house.run()
+    for name in ("csr", "malformed"):
+        verdict = cluster.wait_until_decided(name)
+        assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
+    assert house.records(cluster) == []
+
+
+# Between judgement and write
+
+
+def test_approved_in_between(house: House, cluster: WorldCluster) -> None:
+    """It is attested and journaled by then, so it is ours to sign, whoever approved it."""
+    _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr"))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, verdict.reason) == ("Approved", "ByHand")
+    assert_one_certificate(house, cluster, "m", "csr")
+
+
+def test_denied_in_between(house: House, cluster: WorldCluster) -> None:
+    _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr", "Denied"))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "ByHand", b"")
+    house.join(cluster)
+    assert [entry.path for entry in writes(embedded_api(cluster)) if "/csr/" in entry.path] == []
+
+
+def test_deleted_in_between(house: House, cluster: WorldCluster) -> None:
+    api = embedded_api(cluster)
+    _before_approval(cluster, lambda: api.delete("certificatesigningrequests", "csr"))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    house.join(cluster)
+    attempts = [entry.status for entry in api.requests.matching("PUT */csr/*")]
+    # One attempt and its refusal; the API server answers 404, or 409 for the UID that is gone.
+    assert attempts in ([404], [409])
+    assert [item for item in api.objects("certificatesigningrequests") if item["metadata"]["name"] == "csr"] == []
+
+
+def test_recreated_under_the_same_name_in_between(house: House, cluster: WorldCluster) -> None:
+    """The first is dropped; the second is another request, judged for itself."""
+    api = embedded_api(cluster)
+    second = node_of(cluster, "m").client_request("csr")
+    token_user = User("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
+    created: list[dict[str, Any]] = []
+
+    def recreate() -> None:
+        api.delete("certificatesigningrequests", "csr")
+        created.append(api.create(second, token_user))
+
+    _before_approval(cluster, recreate)
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    verdict = cluster.wait_until_decided("csr")
+    assert verdict.condition == "Approved"
+    journal = house.records(cluster)[0]["spec"]["journal"]
+    uid = created[0]["metadata"]["uid"]
+    (entry,) = [entry for entry in journal if entry["csrUID"] == uid]
+    assert f"{certificate_of(verdict).serial_number:x}" == entry["serialNumber"]
+    assert len(journal) == 2
+    # The key in the certificate is the second request's.
+    issued = certificate_of(verdict).public_key()
+    assert issued != node_of(cluster, "m").key.public_key()
+
+
+def test_changed_in_between(house: House, cluster: WorldCluster) -> None:
+    """409, read again, judged again: one approval, one certificate, one journal entry."""
+    api = embedded_api(cluster)
+    patch = {"metadata": {"annotations": {"somebody": "was here"}}}
+    _before_approval(cluster, lambda: api.patch("certificatesigningrequests", "csr", patch))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    verdict = cluster.wait_until_decided("csr")
+    assert verdict.annotations["somebody"] == "was here"
+    assert_one_certificate(house, cluster, "m", "csr")
+    path = CERTIFICATE_SIGNING_REQUESTS.object("csr", subresource="approval")
+    assert [entry.status for entry in api.requests.matching(f"PUT {path}")] == [409, 200]

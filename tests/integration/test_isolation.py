@@ -1,0 +1,63 @@
+"""One workload API is hostile or broken: joins elsewhere are decided as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import pytest
+
+from signer.controller import workload_cluster as workload_cluster_module
+from signer.kube.client import Client
+from signer.testing.world import WorldCluster
+from tests.integration import hostile_servers
+from tests.integration.hostile_servers import Behaviour, hostile_server
+from tests.integration.house import House, assert_readable
+
+BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
+    "accepts and never shakes hands": (hostile_servers.hangs, False, True),
+    "hangs": (hostile_servers.hangs, True, True),
+    "garbage": (hostile_servers.garbage, True, True),
+    "no JSON": (hostile_servers.no_json, True, True),
+    "endless list": (hostile_servers.endless_list, True, True),
+    "endless watch": (hostile_servers.endless_watch, True, True),
+    "endless bookmarks": (hostile_servers.endless_bookmarks, True, True),
+    "redirects": (hostile_servers.redirects, True, True),
+    "wrong CA": (hostile_servers.hangs, True, False),
+}
+HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
+"""Nothing tells it from an API server where nothing happens."""
+
+
+@pytest.fixture(scope="module")
+def house(shared_house: House, short_waits: None) -> Iterator[House]:
+    """One house; its controller gives up after a second rather than half a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        small = partial(Client, timeout_seconds=1.0, maximum_body_bytes=1 << 20, maximum_event_bytes=1 << 20)
+        patch.setattr(workload_cluster_module, "Client", small)
+        shared_house.run()
+        yield shared_house
+
+
+@pytest.fixture(scope="module")
+def healthy(house: House) -> WorldCluster:
+    """Whose joins must go on."""
+    cluster = house.cluster("healthy")
+    house.join(cluster)
+    return cluster
+
+
+@pytest.mark.parametrize("case", BEHAVIOURS)
+def test_others_join_as_before(house: House, healthy: WorldCluster, case: str) -> None:
+    behaviour, tls, trusted = BEHAVIOURS[case]
+    with hostile_server(behaviour, tls=tls, trusted=trusted) as kubeconfig:
+        hostile = house.cluster("hostile-" + case.lower().replace(" ", "-"), ())
+        hostile.put_secret("kubeconfig", {"value": kubeconfig})
+        hostile.authorize("keyed-mac")
+        house.join(healthy)
+        met = "True" if case in HARMLESS_BUT_USELESS else "False"
+        condition = house.wait_for_condition(hostile, "WorkloadClusterReachable", met)
+        assert_readable(condition["message"], "\x1b")
+        house.join(healthy)
+        house.wait_for_condition(healthy, "Ready", "True")

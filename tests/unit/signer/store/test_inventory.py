@@ -1,0 +1,205 @@
+"""The inventory: Machines by provider ID, and who is woken by what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from signer.kube.client import Client
+from signer.kube.errors import ApiError, NotFound, ServerError
+from signer.kube.resources import (
+    CLUSTERS_V1BETA1,
+    CLUSTERS_V1BETA2,
+    MACHINES_V1BETA1,
+    MACHINES_V1BETA2,
+)
+from signer.model.cluster import ClusterKey
+from signer.model.policy import Policy
+from signer.store.inventory import (
+    ALL_PROVIDER_IDS,
+    ClusterAPIVersion,
+    Inventory,
+    ProviderIDs,
+    UnreadablePolicy,
+    discover_cluster_api,
+)
+
+KEY = ClusterKey("team-a", "prod")
+VERSION = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+
+
+def machine(name: str, provider_id: str = "", cluster: str = "prod", **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team-a", "name": name, "uid": name, **metadata},
+        "spec": {"clusterName": cluster, "providerID": provider_id},
+    }
+
+
+class World:
+    """An inventory, and the wake-ups since they were last looked at."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory(VERSION, own_namespace="own")
+        self.inventory.on_change(self._woken)
+        self._wakes: list[tuple[ClusterKey, ProviderIDs]] = []
+
+    def _woken(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._wakes.append((cluster, provider_ids))
+
+    def wakes(self) -> list[tuple[ClusterKey, ProviderIDs]]:
+        wakes, self._wakes = self._wakes, []
+        return wakes
+
+    def found(self, provider_id: str, cluster: ClusterKey = KEY) -> list[str]:
+        return sorted(machine.name for machine in self.inventory.machines_with(cluster, provider_id))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_machines_are_found_by_cluster_and_provider_id(world: World) -> None:
+    for name, provider_id, cluster in (("m1", "p1", "prod"), ("m2", "p1", "prod"), ("m3", "p1", "lab")):
+        world.inventory.machines.applied(machine(name, provider_id, cluster))
+    assert world.found("p1") == ["m1", "m2"]
+    assert world.found("p1", ClusterKey("team-a", "lab")) == ["m3"]
+    assert world.found("p1", ClusterKey("team-b", "prod")) == []
+    assert [found.name for found in world.inventory.machines_of(ClusterKey("team-a", "lab"))] == ["m3"]
+
+
+def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) -> None:
+    world.inventory.machines.applied(machine("m1"))
+    assert world.found("") == []
+    assert [found.name for found in world.inventory.machines_of(KEY)] == ["m1"]
+    assert world.wakes() == []
+
+
+def test_provider_id_arrives(world: World) -> None:
+    world.inventory.machines.applied(machine("m1"))
+    world.inventory.machines.applied(machine("m1", "p1"))
+    assert world.found("p1") == ["m1"]
+    assert world.wakes() == [(KEY, frozenset({"p1"}))]
+
+
+def test_provider_id_changes(world: World) -> None:
+    world.inventory.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.inventory.machines.applied(machine("m1", "p2"))
+    assert (world.found("p1"), world.found("p2")) == ([], ["m1"])
+    assert world.wakes() == [(KEY, frozenset({"p1", "p2"}))]
+
+
+def test_machine_changes_cluster(world: World) -> None:
+    world.inventory.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.inventory.machines.applied(machine("m1", "p1", "lab"))
+    lab = ClusterKey("team-a", "lab")
+    assert (world.found("p1"), world.found("p1", lab)) == ([], ["m1"])
+    assert list(world.inventory.machines_of(KEY)) == []
+    assert sorted(world.wakes(), key=str) == sorted([(KEY, frozenset({"p1"})), (lab, frozenset({"p1"}))], key=str)
+
+
+def test_machine_goes(world: World) -> None:
+    world.inventory.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.inventory.machines.removed(machine("m1", "p1"))
+    assert world.found("p1") == []
+    assert list(world.inventory.machines_of(KEY)) == []
+    assert world.wakes() == [(KEY, frozenset({"p1"}))]
+
+
+def test_what_does_not_concern_decisions_wakes_nobody(world: World) -> None:
+    world.inventory.machines.applied(machine("m1", "p1", resourceVersion="1"))
+    world.wakes()
+    world.inventory.machines.applied(machine("m1", "p1", resourceVersion="2", labels={"colour": "blue"}))
+    assert world.wakes() == []
+
+
+def test_cluster_wakes_all_of_its_requests(world: World) -> None:
+    manifest: dict[str, Any] = {"metadata": {"namespace": "team-a", "name": "prod", "uid": "c"}, "spec": {}}
+    world.inventory.clusters.applied(manifest)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    world.inventory.clusters.applied({**manifest, "status": {"phase": "Provisioned"}})
+    assert world.wakes() == []
+    world.inventory.clusters.applied({**manifest, "spec": {"paused": True}})
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    world.inventory.clusters.removed(manifest)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+def test_policy_wakes_all_of_its_requests(world: World) -> None:
+    metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
+    good = {"metadata": metadata, "spec": {"authorizedAttestors": [{"name": "tpm"}]}}
+    world.inventory.policies.applied(good)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    assert isinstance(world.inventory.policies.get("team-a", "prod"), Policy)
+    world.inventory.policies.applied(good)
+    assert world.wakes() == []
+    world.inventory.policies.removed(good)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+def test_unreadable_policy_is_kept_as_such(world: World) -> None:
+    """A cluster whose policy cannot be followed still has one: its requests wait."""
+    metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
+    world.inventory.policies.applied({"metadata": metadata, "spec": {"mode": "Yes"}})
+    policy = world.inventory.policies.get("team-a", "prod")
+    assert isinstance(policy, UnreadablePolicy)
+    assert (policy.cluster, policy.uid, policy.generation) == (KEY, "p", 3)
+    assert "spec.mode" in policy.message
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: World) -> None:
+    inventory = world.inventory
+    filled = asyncio.ensure_future(inventory.filled())
+    for mirror in (inventory.clusters, inventory.machines, inventory.policies, inventory.records):
+        mirror.replaced([])
+        await asyncio.sleep(0)
+        assert not filled.done()
+    inventory.reservations.replaced([])
+    await asyncio.wait_for(filled, 5)
+
+
+# Which Cluster API version is read
+
+
+class Discovery:
+    """An API server that serves some group versions."""
+
+    def __init__(self, *served: str, failure: ApiError | None = None) -> None:
+        self._served = served
+        self._failure = failure
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if self._failure is not None:
+            raise self._failure
+        if path.removeprefix("/apis/cluster.x-k8s.io/") not in self._served:
+            raise NotFound(path)
+        return {"kind": "APIResourceList"}
+
+
+async def discover(discovery: Discovery) -> ClusterAPIVersion:
+    return await discover_cluster_api(cast("Client", discovery))
+
+
+@pytest.mark.parametrize("served", [("v1beta2",), ("v1beta1", "v1beta2")])
+async def test_v1beta2_where_it_is_served(served: tuple[str, ...]) -> None:
+    assert await discover(Discovery(*served)) == VERSION
+
+
+async def test_v1beta1_elsewhere() -> None:
+    assert await discover(Discovery("v1beta1")) == ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1)
+
+
+async def test_neither_is_an_error() -> None:
+    with pytest.raises(NotFound):
+        await discover(Discovery())
+
+
+async def test_a_fault_is_not_taken_for_an_older_version() -> None:
+    with pytest.raises(ServerError):
+        await discover(Discovery("v1beta1", failure=ServerError("etcd", status=500)))

@@ -1,0 +1,117 @@
+"""The mirror: every event of list and watch ends in the same values, and each change is told once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from signer.kube.errors import Cause, Unreachable
+from signer.store.mirror import Mirror, ObjectKey, object_key
+
+
+def manifest(name: str, value: Any = 0, version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"namespace": "ns", "name": name, "resourceVersion": version}, "spec": value}
+
+
+def parse(item: dict[str, Any]) -> int:
+    value = item["spec"]
+    if not isinstance(value, int):
+        raise ValueError("no number")
+    return value
+
+
+class Told:
+    """What a mirror tells of changes."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, int | None, int | None]] = []
+        self.mirror: Mirror[int] = Mirror("numbers", parse, self)
+
+    def __call__(self, key: ObjectKey, before: int | None, after: int | None) -> None:
+        self.changes.append((key[1], before, after))
+
+
+def test_it_is_filled_by_the_first_list_only() -> None:
+    mirror = Told().mirror
+    mirror.applied(manifest("a"))
+    assert not mirror.filled.is_set()
+    mirror.replaced([])
+    assert mirror.filled.is_set()
+    assert len(mirror) == 0
+
+
+def test_life_of_an_object() -> None:
+    told = Told()
+    told.mirror.replaced([manifest("a", 1)])
+    told.mirror.applied(manifest("a", 2, "2"))
+    assert told.mirror.get("ns", "a") == 2
+    assert list(told.mirror.values()) == [2]
+    told.mirror.removed(manifest("a", 2, "3"))
+    assert told.mirror.get("ns", "a") is None
+    assert told.changes == [("a", None, 1), ("a", 1, 2), ("a", 2, None)]
+
+
+def test_a_new_list_drops_what_it_lacks() -> None:
+    told = Told()
+    told.mirror.replaced([manifest("a", 1), manifest("b", 1)])
+    told.mirror.replaced([manifest("b", 1), manifest("c", 1)])
+    assert sorted(name for name in "abc" if told.mirror.get("ns", name)) == ["b", "c"]
+    assert ("a", 1, None) in told.changes
+
+
+def test_names_of_other_namespaces_differ() -> None:
+    mirror = Told().mirror
+    mirror.applied(manifest("a", 1))
+    assert mirror.get("other", "a") is None
+
+
+def test_own_write_is_there_at_once_and_told_once() -> None:
+    told = Told()
+    assert told.mirror.written(manifest("a", 7)) == 7
+    told.mirror.applied(manifest("a", 7))  # the watch brings it back
+    assert told.changes == [("a", None, 7)]
+
+
+def test_own_deletion_is_there_at_once() -> None:
+    told = Told()
+    told.mirror.applied(manifest("a", 7))
+    told.mirror.forget("ns", "a")
+    told.mirror.forget("ns", "a")
+    assert told.mirror.get("ns", "a") is None
+    assert told.changes == [("a", None, 7), ("a", 7, None)]
+
+
+def test_re_created_after_own_deletion() -> None:
+    mirror = Told().mirror
+    mirror.applied(manifest("a", 7))
+    mirror.forget("ns", "a")
+    mirror.applied(manifest("a", 7))
+    assert mirror.get("ns", "a") == 7
+
+
+def test_unreadable_object_is_left_out_and_replaces_the_readable_one(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+    told.mirror.applied(manifest("a", 1))
+    with caplog.at_level(logging.WARNING):
+        assert told.mirror.written(manifest("a", "garbage", "2")) is None
+    assert told.mirror.get("ns", "a") is None
+    assert told.changes[-1] == ("a", 1, None)
+    assert [record.getMessage() for record in caplog.records] == ["ignored an object that cannot be read"]
+    told.mirror.applied(manifest("a", 3, "3"))
+    assert told.mirror.get("ns", "a") == 3
+
+
+def test_failure_is_logged_and_keeps_the_values(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Told().mirror
+    mirror.replaced([manifest("a", 1)])
+    with caplog.at_level(logging.WARNING):
+        mirror.failed(Unreachable("no route", cause=Cause.NETWORK), 2.04)
+    assert mirror.get("ns", "a") == 1
+    assert vars(caplog.records[0])["retryInSeconds"] == 2.0
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": []}])
+def test_object_without_metadata_has_an_empty_key(item: dict[str, Any]) -> None:
+    assert object_key(item) == ("", "")
