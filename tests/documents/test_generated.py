@@ -75,9 +75,9 @@ def test_the_checks_are_numbered_as_in_the_code() -> None:
     """The texts between the table's rows, and the picture, name positions."""
     request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
     last = identity + len(MACHINE_CHECKS)
-    text = PROTOCOL.read_text(encoding="utf-8")
+    text = " ".join(PROTOCOL.read_text(encoding="utf-8").split())
     assert f"Between {request} and {request + 1} the attestor" in text
-    assert f"between {identity} and {identity + 1} the\nMachine" in text
+    assert f"between {identity} and {identity + 1} the Machine" in text
     assert f"after {last} come" in text
     for span in ((1, request), (request + 1, identity), (identity + 1, last)):
         assert f"checks {span[0]}-{span[1]}" in text

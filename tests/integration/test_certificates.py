@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, ip_address
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from signer.kube.errors import Forbidden
@@ -80,8 +81,6 @@ def test_certificate_opens_the_workload_api(house: House, cluster: WorldCluster)
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
     verdict = cluster.wait_until_decided("join")
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
     key = node.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     connection = embedded_api(cluster).certificate_connection(verdict.certificate, key)
     with cluster.client(connection) as client:

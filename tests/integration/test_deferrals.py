@@ -15,6 +15,7 @@ import yaml
 
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.workqueue import WorkQueue
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.house import (
@@ -168,8 +169,6 @@ def test_node_ref_disagrees(wait: Wait, cluster: WorldCluster, machine: str) -> 
 
 
 def _other_key(cluster: WorldCluster) -> bytes:
-    from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
-
     return new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256).private_key
 
 

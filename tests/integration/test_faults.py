@@ -185,6 +185,7 @@ def test_streams_of_the_management_cluster(house: House, steady: WorldCluster, m
     assert_one_certificate(house, steady, machine, machine)
 
 
+@pytest.mark.slow
 def test_a_wait_that_was_asked_for_is_kept(
     house: House, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
     "redirects": (hostile_servers.redirects, True, True),
     "wrong CA": (hostile_servers.hangs, True, False),
 }
+WAITED_FOR: Final = ("accepts and never shakes hands", "hangs")
+"""Only the client's timeout ends these."""
 HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
 """Nothing tells it from an API server where nothing happens."""
 
@@ -48,7 +50,9 @@ def healthy(house: House) -> WorldCluster:
     return cluster
 
 
-@pytest.mark.parametrize("case", BEHAVIOURS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in WAITED_FOR else ()) for case in BEHAVIOURS]
+)
 def test_others_join_as_before(house: House, healthy: WorldCluster, case: str) -> None:
     behaviour, tls, trusted = BEHAVIOURS[case]
     with hostile_server(behaviour, tls=tls, trusted=trusted) as kubeconfig:

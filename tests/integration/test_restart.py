@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 
+from signer.controller.configuration import Configuration
+from signer.kube.errors import ApiError
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api, open_controllers
-from signer.testing.world import RunningController, WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.house import (
     CONTROLLER_USER,
     MASTERS,
@@ -72,16 +75,13 @@ class Death:
 
 def _start(house: House) -> RunningController:
     connection = house.api.connection(CONTROLLER_USER, MASTERS)
-    from signer.controller.configuration import Configuration
-    from signer.testing.world import CONTROLLER_NAMESPACE
-
     return RunningController(connection, Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac()))
 
 
 @pytest.fixture
-def joins(house: House) -> Iterator[tuple[WorldCluster, Iterator[str]]]:
+def joins(house: House) -> tuple[WorldCluster, Iterator[str]]:
     """A cluster, and names for one Machine after the other."""
-    yield house.cluster(), (f"machine-{number}" for number in itertools.count(1))
+    return house.cluster(), (f"machine-{number}" for number in itertools.count(1))
 
 
 @pytest.mark.slow
@@ -129,7 +129,8 @@ def _live_until_death(victim: RunningController, death: Death, cluster: WorldClu
                 if cluster.verdict(csr).certificate:
                     return True
             victim.kill()
-    except Exception:
+    except (ApiError, ExceptionGroup, CancelledError):
+        # It may die of the broken connection itself while it starts.
         if not death.happened.is_set():
             raise
     return False

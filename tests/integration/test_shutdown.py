@@ -6,6 +6,7 @@ import base64
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,6 @@ def cluster(house: House) -> WorldCluster:
 
 def test_what_is_in_hand_is_finished(house: House, cluster: WorldCluster) -> None:
     """It is told to stop while the certificate's write is under way."""
-    import threading
-
     arrived = threading.Event()
 
     def is_certificate(request: Request) -> bool:
