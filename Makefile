@@ -39,6 +39,7 @@ bench: $(STAMP) provision ## Measure against a real kube-apiserver
 
 generate: $(STAMP) ## Write generated files again
 	cp signer/crds/*.yaml deploy/crds/
+	$(BIN)/python -m tests.documents
 
 constraints: $(STAMP) ## Resolve the tested versions again
 	$(BIN)/python -m pip install --quiet uv

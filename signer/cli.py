@@ -77,14 +77,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAMESPACE,...",
         help="namespaces whose policies may name the insecure attestor",
     )
-    run.add_argument("--workers-per-cluster", type=_positive, default=DEFAULT_WORKERS, metavar="N")
+    run.add_argument(
+        "--workers-per-cluster",
+        type=_positive,
+        default=DEFAULT_WORKERS,
+        metavar="N",
+        help="requests decided at once in each cluster (default: %(default)s)",
+    )
     run.add_argument(
         "--diagnostics-address", default="", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz there"
     )
     run.add_argument(
         "--insecure-diagnostics", action="store_true", help="serve diagnostics over plain HTTP without authentication"
     )
-    run.add_argument("--logging-format", choices=("json", "text"), default=None)
+    run.add_argument(
+        "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
+    )
     run.add_argument("-v", "--verbose", action="store_true", help="log more")
 
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")

@@ -55,11 +55,12 @@ from signer.model.signing_request import (
 )
 from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS, run_checks
 from signer.rules.identity import IdentityFacts
-from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
+from signer.rules.machine import MachineFacts, MachineGone, NoRecord, require_not_deleting, the_machine
 from signer.rules.request import (
     RequestFacts,
     claimed_provider_id,
     node_name_of,
+    policy_names_the_attestor,
     unsupported_version,
 )
 from signer.store.inventory import Inventory, UnreadablePolicy
@@ -145,17 +146,20 @@ class Adjudicator:
             return Ignore()
         case = self._case()
         envelope = parsed.envelope
+        if case.cluster.paused:
+            raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {self._key} is paused")
+        policy_names_the_attestor(case.policy, envelope.signer.provider)
         description = case.attestors.description(envelope.signer.provider)
         if isinstance(parsed, Malformed):
-            if case.cluster.paused:
-                raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {self._key} is paused")
             if parsed.reason is Reason.UNSUPPORTED_VERSION:
                 raise unsupported_version(description)
             raise Refused(parsed.reason, parsed.message)
         if Condition.APPROVED in envelope.conditions:
-            journaled = self._journaled(parsed, case)
+            journaled = self._journaled(parsed)
             if not isinstance(journaled, Unjournaled):
                 record, entry = journaled
+                provider_id = record.machine.provider_id
+                require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
                 if entry.ca_cert_hash == _signing_hash(await self._authority()):
                     return _approve(record, entry)
                 # Approved by us, and the CA has changed since: attested again below, and planned anew.
@@ -175,10 +179,8 @@ class Adjudicator:
             raise Deferred(Reason.POLICY_INVALID, f"NodeAttestationPolicy {self._key}: {policy.message}")
         return _Case(cluster, policy, self.attestors(policy), self._now())
 
-    def _journaled(self, request: SigningRequest, case: _Case) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
+    def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
         """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""
-        if case.cluster.paused:
-            raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {self._key} is paused")
         try:
             record = self._records.recorded(self._key, node_name_of(request))
         except Refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from random import SystemRandom
@@ -30,6 +29,10 @@ class ServedCluster(Protocol):
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something changed."""
+        ...
+
+    def close(self) -> None:
+        """It is no longer served."""
         ...
 
 
@@ -101,6 +104,7 @@ class Fleet:
                 await asyncio.sleep(_RESTART.delay(attempt, SystemRandom()))
                 attempt += 1
             else:
-                with contextlib.suppress(KeyError):
-                    del self._served[key]
+                self._served.pop(key, None)
                 return
+            finally:
+                cluster.close()

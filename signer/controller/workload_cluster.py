@@ -39,7 +39,7 @@ from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Approve, Challenge, Decision, Defer, Deny, Fail, Ignore, Refused
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.signing_request import MAXIMUM_REQUEST_TEXT, SigningRequest
 from signer.rules.request import claimed_provider_id
 from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 from signer.store.mirror import object_key
@@ -128,6 +128,10 @@ class WorkloadCluster:
                     self._reconnect.clear()
             survey.cancel()
 
+    def close(self) -> None:
+        """The cluster is no longer served: nothing shall be said of it any more."""
+        self._around.metrics.forget_cluster(str(self.key))
+
     def stop(self) -> None:
         """Take no more work; ``run`` returns when what is under way is done."""
         self._stopping = True
@@ -156,7 +160,8 @@ class WorkloadCluster:
                 for number in range(self._around.configuration.workers_per_cluster)
             ]
             watch = asyncio.create_task(
-                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self), name=f"{self.key} watch"
+                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self, keep=_is_open),
+                name=f"{self.key} watch",
             )
             reconnect = asyncio.create_task(self._reconnect.wait())
             try:
@@ -223,7 +228,7 @@ class WorkloadCluster:
         if not _is_open(item) or _uid(item) in self._settled:
             self._drop(name)
             return
-        self._pending[name] = item
+        self._pending[name] = _bounded(item)
         self._queue.add(name)
         self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
 
@@ -377,6 +382,18 @@ def _name(manifest: JsonObject) -> str:
 def _uid(manifest: JsonObject) -> str:
     metadata = manifest.get("metadata")
     return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
+
+
+def _bounded(manifest: JsonObject) -> JsonObject:
+    """The CSR as it is kept: of a request that is too large to be read, only enough to see that it is.
+
+    API servers take CSRs of a megabyte, and any bootstrap token may post them by the hundred.
+    """
+    request = manifest["spec"].get("request")
+    if not isinstance(request, str) or len(request) <= MAXIMUM_REQUEST_TEXT:
+        return manifest
+    # Still whole groups of base64, or the API server could not read the denial; it keeps its own spec in any case.
+    return {**manifest, "spec": {**manifest["spec"], "request": request[: MAXIMUM_REQUEST_TEXT + 4]}}
 
 
 def _is_open(manifest: JsonObject) -> bool:

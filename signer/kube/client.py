@@ -37,7 +37,7 @@ DEFAULT_CONNECTION_LIMIT = 8
 MAXIMUM_BODY_BYTES = 32 * 1024 * 1024
 MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
 LIST_PAGE_OBJECTS = 500
-LIST_BYTES_PER_BODY = 8
+LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""

@@ -12,7 +12,8 @@
     ├── Invalid             400, 422  the request itself is wrong
     ├── TooManyRequests     429    carries retry_after_seconds
     ├── ServerError         5xx    carries retry_after_seconds
-    ├── UnexpectedAnswer    any    redirect, not JSON, too large, malformed event, other status
+    ├── UnexpectedAnswer    any    redirect, not JSON, malformed event, other status
+    │   └── AnswerTooLarge  any    more than is read of one answer
     └── Unreachable         none   no answer: name resolution, refused, TLS, reset, timeout
 
 Statuses and reasons are those of ``metav1.Status`` (apimachinery ``pkg/apis/meta/v1/types.go``, StatusReason). Their
@@ -174,6 +175,10 @@ class UnexpectedAnswer(ApiError):
     """Something answered that does not behave as an API server: redirect, not JSON, too large, malformed."""
 
     default_reason = "UnexpectedAnswer"
+
+
+class AnswerTooLarge(UnexpectedAnswer):
+    """The answer exceeds what is read of one; of a list, a smaller page may fit."""
 
 
 class Unreachable(ApiError):

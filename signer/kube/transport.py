@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from signer.kube.errors import (
+    AnswerTooLarge,
     ApiError,
     Cause,
     UnexpectedAnswer,
@@ -78,8 +79,8 @@ def check_is_json(response: aiohttp.ClientResponse) -> None:
 
 
 async def read_bounded(response: aiohttp.ClientResponse, maximum_bytes: int) -> bytes:
-    """The body; UnexpectedAnswer as soon as it is, or says it will be, larger than ``maximum_bytes``."""
-    too_large = UnexpectedAnswer(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
+    """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``."""
+    too_large = AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
     if (response.content_length or 0) > maximum_bytes:
         raise too_large
     chunks: list[bytes] = []

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, Protocol
 from signer.kube.backoff import Backoff
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import (
+    AnswerTooLarge,
     ApiError,
     Forbidden,
     Gone,
@@ -42,6 +43,7 @@ MAXIMUM_OBJECTS = 100_000
 FAILURES_BEFORE_RELIST = 5
 """A server restored from a backup refuses a resourceVersion of its future without ever saying 410."""
 _EMPTY_STREAMS_TOLERATED = 3
+_PAGE_DIVISOR = 8
 _RESOURCE_VERSION = re.compile(r"[!-~]{1,128}", re.ASCII)
 
 
@@ -92,6 +94,7 @@ async def list_and_watch(
     backoff: Backoff = DEFAULT_BACKOFF,
     timeout_seconds: float = WATCH_SECONDS,
     page_limit: int = LIST_PAGE_OBJECTS,
+    keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -99,8 +102,11 @@ async def list_and_watch(
 ) -> NoReturn:
     """Keep ``sink`` told about the collection at ``path`` until cancelled.
 
-    ``params`` are selectors and stand in every list and watch. A collection of more than ``maximum_objects`` is refused
-    (UnexpectedAnswer to ``sink.failed``). ``clock`` (seconds, monotonic), ``sleep`` and ``random`` are for tests.
+    ``params`` are selectors and stand in every list and watch. Of a list, only the objects that ``keep`` approves are
+    held and handed on: strangers may fill a collection with objects that do not concern us. More than
+    ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``clock`` (seconds, monotonic),
+    ``sleep`` and ``random`` are for tests.
+
     Raises only what ``sink`` raises.
     """
     loop = _Loop(
@@ -111,6 +117,7 @@ async def list_and_watch(
         backoff=backoff,
         timeout_seconds=timeout_seconds,
         page_limit=page_limit,
+        keep=keep,
         maximum_objects=maximum_objects,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
@@ -130,6 +137,7 @@ class _Loop:
     backoff: Backoff
     timeout_seconds: float
     page_limit: int
+    keep: Callable[[JsonObject], bool]
     maximum_objects: int
     clock: Callable[[], float]
     random: Random
@@ -183,6 +191,14 @@ class _Loop:
         return delay
 
     async def _list(self) -> None:
+        try:
+            await self._list_pages()
+        except AnswerTooLarge:
+            # Large objects, perhaps made by somebody to be in the way; one alone is never larger than what is read.
+            self.page_limit = max(1, self.page_limit // _PAGE_DIVISOR)
+            raise
+
+    async def _list_pages(self) -> None:
         objects: list[JsonObject] = []
         version = ""
         async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
@@ -190,7 +206,8 @@ class _Loop:
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    objects.append(item)
+                    if self.keep(item):
+                        objects.append(item)
                 if len(objects) > self.maximum_objects:
                     raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
                 version = _resource_version(page)

@@ -28,7 +28,7 @@ from signer.model.certificate_request import (
 )
 from signer.model.reasons import Reason
 
-_MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
+MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
 _MAXIMUM_GROUPS: Final = 256
 
 
@@ -166,7 +166,7 @@ def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[R
 def _request_bytes(text: Any) -> bytes:
     if not isinstance(text, str) or not text:
         raise MalformedRequestBlocks("the request is empty")
-    if len(text) > _MAXIMUM_REQUEST_TEXT:
+    if len(text) > MAXIMUM_REQUEST_TEXT:
         raise MalformedRequestBlocks(f"the request is larger than {MAXIMUM_REQUEST_BYTES} bytes")
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)

@@ -77,8 +77,17 @@ def machine_is_of_this_cluster(facts: MachineFacts) -> None:
 
 def machine_is_not_deleting(facts: MachineFacts) -> None:
     """A Machine that is going gets no further certificate."""
-    if facts.machine.deleting:
-        raise Refused(Reason.MACHINE_DELETING, f"{facts.machine} is being deleted")
+    require_not_deleting(facts.machine)
+
+
+def require_not_deleting(machine: MachineView) -> None:
+    """For a Machine that is judged outside of the other checks.
+
+    Raises:
+        Refused: it is being deleted.
+    """
+    if machine.deleting:
+        raise Refused(Reason.MACHINE_DELETING, f"{machine} is being deleted")
 
 
 def machine_is_not_paused(facts: MachineFacts) -> None:

@@ -125,11 +125,7 @@ def provider_is_the_signers(facts: RequestFacts) -> None:
 def attestor_is_authorized(facts: RequestFacts) -> None:
     """The cluster's policy names the attestor; an insecure one needs the controller's consent besides."""
     provider = facts.attestor.provider
-    if provider not in {attestor.provider for attestor in facts.policy.authorized_attestors}:
-        raise Refused(
-            Reason.ATTESTOR_NOT_AUTHORIZED,
-            f"NodeAttestationPolicy {facts.cluster.key} does not authorize attestor {provider}",
-        )
+    policy_names_the_attestor(facts.policy, provider)
     if not facts.operator_allows:
         raise Refused(
             Reason.ATTESTOR_NOT_AUTHORIZED,
@@ -140,6 +136,19 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
             Reason.ATTESTOR_NOT_AUTHORIZED,
             f"attestor {provider} is insecure, and this controller does not allow it in namespace "
             f"{facts.cluster.key.namespace}",
+        )
+
+
+def policy_names_the_attestor(policy: Policy, provider: str) -> None:
+    """What a policy does not name is not even loaded.
+
+    Raises:
+        Refused: the policy does not authorize it.
+    """
+    if provider not in {attestor.provider for attestor in policy.authorized_attestors}:
+        raise Refused(
+            Reason.ATTESTOR_NOT_AUTHORIZED,
+            f"NodeAttestationPolicy {policy.cluster} does not authorize attestor {provider}",
         )
 
 

@@ -45,8 +45,9 @@ PROTOCOL = (
 )
 SECURITY = (
     f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, and bounds on every count",
-    f"{client.LIST_PAGE_OBJECTS} objects of more than {client.MAXIMUM_BODY_BYTES // _MIB} MiB together, "
-    f"{client.LIST_BYTES_PER_BODY * client.MAXIMUM_BODY_BYTES // _MIB} MiB or {watch.MAXIMUM_OBJECTS:,} objects in all",
+    f"A list page of more than {client.MAXIMUM_BODY_BYTES // _MIB} MiB",
+    f"A list beyond {client.LIST_BYTES_PER_BODY * client.MAXIMUM_BODY_BYTES // _MIB} MiB, "
+    f"or with more than {watch.MAXIMUM_OBJECTS:,} requests of ours",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
 )
 OPERATING = (

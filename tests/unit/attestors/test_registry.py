@@ -152,7 +152,7 @@ def test_an_extra_that_is_not_declared_is_not_named(module: Path) -> None:
 
 def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path) -> None:
     module.write_text("raise RuntimeError('no device /dev/secret')")
-    with pytest.raises(InvalidAttestor, match="'example' of example-distribution fails when imported: RuntimeError$"):
+    with pytest.raises(InvalidAttestor, match=r"'example' of example-distribution fails when imported: RuntimeError$"):
         Registry([entry_point()]).load("example")
 
 

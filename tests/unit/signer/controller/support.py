@@ -1,0 +1,72 @@
+"""Attestors and a clock for the tests of the controller; the registry is the real one, over these entry points."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import EntryPoint
+from typing import Any, Final
+
+from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.registry import Registry
+from attestors.wire.names import ENTRY_POINT_GROUP
+
+NOW: Final = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+
+    def pass_by(self, seconds: float) -> None:
+        self._passed += seconds
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self._passed)
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._passed
+
+
+class Half:
+    """A controller half that remembers its settings."""
+
+    def __init__(self, settings: AttestorSettings) -> None:
+        self.settings = settings
+
+
+class Plugin:
+    """An attestor; ``failure`` is what asking for its controller half raises."""
+
+    def __init__(self, description: AttestorDescription, failure: Exception | None = None) -> None:
+        self.description = description
+        self._failure = failure
+        self.halves_made = 0
+
+    def controller_half(self, settings: AttestorSettings) -> Any:
+        self.halves_made += 1
+        if self._failure is not None:
+            raise self._failure
+        return Half(settings)
+
+    def node_half(self, settings: Any) -> Any:
+        raise NotImplementedError
+
+
+def _secure(name: str, *, serves: bool = True) -> AttestorDescription:
+    return AttestorDescription(name, Security.SECURE, ("v1",), renews=True, serves=serves)
+
+
+good = Plugin(_secure("good"))
+client_only = Plugin(_secure("client-only", serves=False))
+bare = Plugin(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
+picky = Plugin(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
+liar = Plugin(_secure("somebody-else"))
+
+
+def registry() -> Registry:
+    """These attestors, and ``absent``, whose module does not exist."""
+    found = {"good": "good", "client-only": "client_only", "bare": "bare", "picky": "picky", "liar": "liar"}
+    entry_points = [EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP) for name, attribute in found.items()]
+    return Registry([*entry_points, EntryPoint("absent", "no_such_module_here:plugin", ENTRY_POINT_GROUP)])

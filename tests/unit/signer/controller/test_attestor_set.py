@@ -1,0 +1,77 @@
+"""A cluster's attestors: made once per policy, and broken ones say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from signer.controller.attestor_set import AttestorSet
+from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.model.decision import Deferred
+from signer.model.policy import parse_policy
+from tests.unit.signer.controller.support import Half, good, registry
+
+
+def attestors(*names: str, operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> AttestorSet:
+    authorized = [{"name": name, **({"settings": policy} if policy else {})} for name in names]
+    parsed = parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
+    configuration = Configuration("own", attestors={name: OperatorAttestor(settings=operator or {}) for name in names})
+    return AttestorSet(parsed, configuration, registry())
+
+
+def test_settings_of_both_sources_arrive_apart() -> None:
+    ready = attestors("good", operator={"key": "operator's"}, policy={"key": "tenant's"}).ready("good")
+    assert isinstance(ready.controller_half, Half)
+    assert ready.controller_half.settings.operator == {"key": "operator's"}
+    assert ready.controller_half.settings.policy == {"key": "tenant's"}
+    assert ready.description.provider == "good"
+
+
+def test_half_is_made_once() -> None:
+    before, chosen = good.halves_made, attestors("good")
+    assert chosen.ready("good") is chosen.ready("good")
+    assert good.halves_made == before + 1
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        ("bare", "needs tpm2_pytss, which is not installed"),
+        ("absent", "needs no_such_module_here, which is not installed"),
+        ("picky", "settings of attestor picky: endorsementAuthorities must be a folder"),
+        ("unheard-of", "is not installed"),
+        ("liar", "somebody-else"),
+    ],
+)
+def test_broken_ones_are_waited_for_and_say_why(provider: str, expected: str) -> None:
+    chosen = attestors(provider, "good")
+    for _ in range(2):
+        with pytest.raises(Deferred) as deferred:
+            chosen.ready(provider)
+        assert deferred.value.defer.reason == "AttestorUnavailable"
+        assert expected in deferred.value.defer.message
+    assert [one.provider for one in chosen.broken()] == [provider]
+    assert expected in chosen.broken()[0].message
+    chosen.ready("good")
+
+
+def test_nothing_is_broken() -> None:
+    assert attestors("good", "client-only").broken() == ()
+
+
+def test_description_of_any_installed_attestor() -> None:
+    """Asked before the policy is looked at: an attestor that is not authorized is denied, not deferred."""
+    assert attestors("good").description("client-only").serves is False
+
+
+@pytest.mark.parametrize("provider", ["unheard-of", "absent", "liar"])
+def test_description_that_cannot_be_had(provider: str) -> None:
+    with pytest.raises(Deferred) as deferred:
+        attestors("good").description(provider)
+    assert deferred.value.defer.reason == "AttestorUnavailable"
+
+
+def test_attestor_that_the_policy_does_not_name_is_never_asked() -> None:
+    with pytest.raises(KeyError):
+        attestors("client-only").ready("good")
