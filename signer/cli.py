@@ -144,7 +144,10 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
         if options.diagnostics_address:
             host, port = _address(options.diagnostics_address)
             server = diagnostics_server(host, port, controller.metrics, ready.is_set)
-            address = await stack.enter_async_context(server)
+            try:
+                address = await stack.enter_async_context(server)
+            except OSError as error:
+                raise InvalidConfiguration(f"--diagnostics-address: cannot listen there: {error.strerror}") from error
             _LOG.info("serving diagnostics", extra={"address": f"{address[0]}:{address[1]}"})
         await run_controller(
             access.connection,

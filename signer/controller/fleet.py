@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from random import SystemRandom
@@ -45,6 +46,7 @@ class Fleet:
         self._served: dict[ClusterKey, ServedCluster] = {}
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._draining = asyncio.Event()
         inventory.on_change(self._on_change)
 
     @property
@@ -65,7 +67,8 @@ class Fleet:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Let every cluster finish what it has in hand, within ``timeout_seconds``."""
+        """Let every cluster finish what it has in hand, within ``timeout_seconds``; none is started any more."""
+        self._draining.set()
         for cluster in self._served.values():
             cluster.stop()
         if self._tasks:
@@ -78,6 +81,8 @@ class Fleet:
             served.wake(provider_ids)
 
     def _follow(self) -> None:
+        if self._draining.is_set():
+            return
         policies = self._inventory.policies
         wanted = {
             cluster.key
@@ -95,16 +100,23 @@ class Fleet:
     async def _supervise(self, key: ClusterKey) -> None:
         """Run one cluster; a fault of its task is logged and the task started anew, the others unaffected."""
         attempt = 0
-        while True:
-            cluster = self._served[key] = self._start(key)
+        while not self._draining.is_set():
             try:
-                await cluster.run()
+                await self._serve(key)
+                return
             except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops another's task
                 _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
-                await asyncio.sleep(_RESTART.delay(attempt, SystemRandom()))
-                attempt += 1
-            else:
-                self._served.pop(key, None)
-                return
-            finally:
-                cluster.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RESTART.delay(attempt, SystemRandom())):
+                    await self._draining.wait()
+            attempt += 1
+
+    async def _serve(self, key: ClusterKey) -> None:
+        cluster = self._served[key] = self._start(key)
+        try:
+            await cluster.run()
+        finally:
+            # Under its key there may be its successor, where the Cluster went and came back.
+            if self._served.get(key) is cluster:
+                del self._served[key]
+            cluster.close()

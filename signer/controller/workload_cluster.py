@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN
@@ -28,6 +29,7 @@ from signer.controller.conditions import PolicyCondition
 from signer.controller.publisher import Publisher, StaleCertificateAuthority
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
+from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
@@ -47,7 +49,10 @@ from signer.store.mirror import object_key
 _LOG = logging.getLogger(__name__)
 SURVEY_SECONDS: Final = 60.0
 """How often CA, attestors and connection are looked at when nothing asks for them."""
-RECONNECT_SECONDS: Final = 5.0
+RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
+"""Pauses between connections. A server that answers 401 to everything costs one connection each half minute."""
+PROVEN_SECONDS: Final = 30.0
+"""A connection whose watch was well for this long proves that the next one need not wait."""
 FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
 _REMEMBERED_SETTLED: Final = 4096
@@ -113,7 +118,10 @@ class WorkloadCluster:
         self._reconnect = asyncio.Event()
         self._survey_wanted = asyncio.Event()
         self._authority_was_available = True
-        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._attempts = 0
+        self._random = SystemRandom()
+        self._well_since: float | None = None
 
     # The life of the task
 
@@ -121,12 +129,21 @@ class WorkloadCluster:
         """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
         async with asyncio.TaskGroup() as tasks:
             survey = tasks.create_task(self._survey_for_ever())
-            while not self._stopping:
+            while not self._stopped.is_set():
                 try:
                     await self._serve_one_connection()
                 except _Reconnect:
                     self._reconnect.clear()
+                    await self._pause()
             survey.cancel()
+
+    async def _pause(self) -> None:
+        """Wait before the next connection, longer each time, until one has proved itself."""
+        seconds = RECONNECT.delay(self._attempts, self._random)
+        self._attempts += 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
 
     def close(self) -> None:
         """The cluster is no longer served: nothing shall be said of it any more."""
@@ -134,7 +151,7 @@ class WorkloadCluster:
 
     def stop(self) -> None:
         """Take no more work; ``run`` returns when what is under way is done."""
-        self._stopping = True
+        self._stopped.set()
         self._queue.shutdown()
         self._reconnect.set()
 
@@ -151,8 +168,7 @@ class WorkloadCluster:
         try:
             client = Client(connection)
         except TlsMaterialRefused as error:
-            await self._unreachable("KubeconfigRefused", str(error))
-            return
+            raise self._unreachable("KubeconfigRefused", str(error)) from error
         async with client:
             publisher = Publisher(client, self._around.now)
             workers = [
@@ -172,33 +188,32 @@ class WorkloadCluster:
             finally:
                 watch.cancel()
                 reconnect.cancel()
-                if self._stopping:
+                if self._stopped.is_set():
                     await asyncio.gather(*workers, return_exceptions=True)  # each ends after what it has in hand
                 for worker in workers:
                     worker.cancel()
                 await asyncio.gather(watch, reconnect, *workers, return_exceptions=True)
 
     async def _connection(self) -> ClusterConnection:
-        """The connection that the kubeconfig Secret gives; waits until there is one."""
-        name = f"{self.key.name}-kubeconfig"
-        while True:
-            try:
-                secret = await self._around.management.get(SECRETS.object(name, self.key.namespace))
-                return parse_kubeconfig(decode_secret(secret).get("value", b""))
-            except NotFound:
-                await self._unreachable("KubeconfigMissing", f"Secret {self.key.namespace}/{name} does not exist")
-            except (KubeconfigRefused, UnreadableSecret) as error:
-                await self._unreachable("KubeconfigRefused", f"Secret {self.key.namespace}/{name}: {error}")
-            except ApiError as error:
-                await self._unreachable("ManagementClusterUnreachable", str(error))
-            if self._stopping:
-                raise _Reconnect
+        """The connection that the kubeconfig Secret gives.
 
-    async def _unreachable(self, reason: str, message: str) -> None:
+        Raises:
+            _Reconnect: there is none; the condition says why.
+        """
+        name = f"{self.key.name}-kubeconfig"
+        try:
+            secret = await self._around.management.get(SECRETS.object(name, self.key.namespace))
+            return parse_kubeconfig(decode_secret(secret).get("value", b""))
+        except NotFound:
+            raise self._unreachable("KubeconfigMissing", f"Secret {self.key.namespace}/{name} does not exist") from None
+        except (KubeconfigRefused, UnreadableSecret) as error:
+            raise self._unreachable("KubeconfigRefused", f"Secret {self.key.namespace}/{name}: {error}") from error
+        except ApiError as error:
+            raise self._unreachable("ManagementClusterUnreachable", str(error)) from error
+
+    def _unreachable(self, reason: str, message: str) -> _Reconnect:
         self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RECONNECT_SECONDS):
-                await self._reconnect.wait()
+        return _Reconnect()
 
     def _set_reachable(self, condition: PolicyCondition) -> None:
         if condition != self._reachable:
@@ -245,6 +260,11 @@ class WorkloadCluster:
     def synced(self) -> None:
         """List or watch is well."""
         self._failures = 0
+        now = self._around.monotonic()
+        if self._well_since is None:
+            self._well_since = now
+        elif now - self._well_since >= PROVEN_SECONDS:
+            self._attempts = 0
         self._set_reachable(
             PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, True, "Watching", "its requests are watched")
         )
@@ -252,6 +272,7 @@ class WorkloadCluster:
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """List or watch failed; the loop tries again by itself, but new credentials need a new connection."""
         self._failures += 1
+        self._well_since = None
         self._set_reachable(
             PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}")
         )

@@ -48,7 +48,7 @@ def short_waits() -> Iterator[None]:
     """What is looked at every few seconds, for want of a watch, is looked at every tenth of one; retries come soon."""
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.5, jitter=0.5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload_cluster, "RECONNECT_SECONDS", 0.1)
+        patch.setattr(workload_cluster, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
         patch.setattr(workload_cluster, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from ipaddress import IPv4Address, ip_address
 
@@ -130,36 +129,42 @@ def test_serving_certificate(house: House, cluster: WorldCluster) -> None:
     assert_one_certificate(house, cluster, "m", "join", "serving")
 
 
+@pytest.fixture(scope="module")
+def neighbourhood(shared_house: House) -> WorldCluster:
+    """Two Machines, ``m`` and ``neighbour``, under a running controller."""
+    cluster = shared_house.cluster()
+    for name, address in (("m", "192.0.2.10"), ("neighbour", "192.0.2.11")):
+        addresses = [("Hostname", name), ("InternalIP", address)]
+        cluster.add_machine(name, provider_id=provider_id(name), addresses=addresses)
+    shared_house.run()
+    return cluster
+
+
 @pytest.mark.parametrize(
-    ("dns_names", "addresses"),
+    "names",
     [
-        (["kubernetes"], []),
-        (["kubernetes.default.svc"], []),
-        (["localhost"], []),
-        (["control-plane.example"], []),
-        (["neighbour"], []),
-        (["unknown.example"], []),
-        (["*.example"], []),
-        (["m"], ["127.0.0.1"]),
-        (["m"], ["192.0.2.11"]),
-        (["m"], ["198.51.100.1"]),
-        ([], []),
+        "kubernetes",
+        "kubernetes.default.svc",
+        "localhost",
+        "control-plane.example",
+        "neighbour",
+        "unknown.example",
+        "*.example",
+        "m 127.0.0.1",
+        "m 169.254.169.254",
+        "m 192.0.2.11",
+        "m 198.51.100.1",
+        "",
     ],
 )
-def test_names_that_are_not_the_machines(
-    house: House, cluster: WorldCluster, dns_names: Sequence[str], addresses: Sequence[str]
-) -> None:
-    cluster.add_machine(
-        "neighbour",
-        provider_id=provider_id("neighbour"),
-        addresses=[("Hostname", "neighbour"), ("InternalIP", "192.0.2.11")],
-    )
-    node = node_of(cluster, "m")
-    request = node.serving_request(
-        "serving", dns_names=dns_names, ip_addresses=[ip_address(address) for address in addresses]
-    )
-    cluster.submit_as_node(request, "m")
-    verdict = cluster.wait_until_decided("serving")
+def test_names_that_are_not_the_machines(neighbourhood: WorldCluster, names: str) -> None:
+    """DNS names and addresses, of which one belongs to somebody else; or none at all."""
+    csr = "serving-" + "-".join(names.replace("*", "any").split())
+    addresses = [ip_address(name) for name in names.split() if name[0].isdigit()]
+    dns_names = [name for name in names.split() if not name[0].isdigit()]
+    node = node_of(neighbourhood, "m")
+    neighbourhood.submit_as_node(node.serving_request(csr, dns_names=dns_names, ip_addresses=addresses), "m")
+    verdict = neighbourhood.wait_until_decided(csr)
     assert (verdict.condition, verdict.reason) == ("Denied", "InvalidSubjectAlternativeNames")
     assert verdict.certificate == b""
     assert_readable(verdict.message)

@@ -31,24 +31,27 @@ from tests.integration.requests import (
 from tests.unit.signer.builders import extension, extension_request, node_subject, pkcs10, provider_id_extension, tlv
 
 Requests = Callable[[SimulatedNode], bytes | str]
+MACHINES: Final = 60
 _NUMBERS: Final = itertools.count(1)
 HOSTILE: Final = "evil\x1b[31m\nforged log line\x00\u202e"
 
 
 @pytest.fixture(scope="module")
 def cluster(shared_house: House) -> WorldCluster:
-    """The cluster that all these tests ask, under a running controller."""
+    """The cluster that all these tests ask; the controller knows its Machines from the start."""
     cluster = shared_house.cluster()
+    for number in range(1, MACHINES + 1):
+        cluster.add_machine(f"machine-{number}", provider_id=provider_id(f"machine-{number}"))
     shared_house.run()
     return cluster
 
 
 @pytest.fixture
-def machine(cluster: WorldCluster) -> str:
+def machine() -> str:
     """A Machine of this test's own."""
-    name = f"machine-{next(_NUMBERS)}"
-    cluster.add_machine(name, provider_id=provider_id(name))
-    return name
+    number = next(_NUMBERS)
+    assert number <= MACHINES
+    return f"machine-{number}"
 
 
 def _denied(house: House, cluster: WorldCluster, csr: str, reason: str, about: tuple[str, str]) -> Verdict:
@@ -222,8 +225,8 @@ def test_machine_is_deleting(shared_house: House, cluster: WorldCluster, machine
     cluster.patch_machine(machine, {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}})
     path = MACHINES_V1BETA2.object(machine, cluster.namespace)
     shared_house.management.client.delete(path)
+    shared_house.join(cluster)  # its Machine came after the deletion: the controller knows of both
     cluster.submit_with_token(node_of(cluster, machine).client_request("deleting"))
-    # The mirror may learn of the deletion only after the request: then it is approved as what it was.
     verdict = cluster.wait_until_decided("deleting")
     assert (verdict.condition, verdict.reason) == ("Denied", "MachineDeleting"), verdict
     assert_readable(shared_house.wait_for_event("MachineDeleting", machine))

@@ -30,8 +30,8 @@ def _warnings(house: House, machine: str) -> list[str]:
 @pytest.mark.parametrize("policy", [False, True])
 def test_all_three_must_name_it(house: House, flag: bool, namespace: bool, policy: bool) -> None:
     cluster = house.cluster(attestors=["keyed-mac", "insecure"] if policy else ["keyed-mac"])
-    house.run(insecure_enabled=flag, insecure_namespaces=frozenset(["default"] if namespace else ["another"]))
     cluster.add_machine("m", provider_id=provider_id("m"))
+    house.run(insecure_enabled=flag, insecure_namespaces=frozenset(["default"] if namespace else ["another"]))
     cluster.submit_with_token(_node(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     if flag and namespace and policy:

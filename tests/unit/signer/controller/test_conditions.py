@@ -1,0 +1,172 @@
+"""A policy's status: written when it changes, transition times kept where a condition stays what it was."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from signer.controller.conditions import (
+    ATTESTORS_CONFIGURED,
+    CERTIFICATE_AUTHORITY_AVAILABLE,
+    READY,
+    WORKLOAD_CLUSTER_REACHABLE,
+    PolicyCondition,
+    PolicyStatus,
+)
+from signer.kube.errors import ApiError, NotFound, ServerError
+from signer.model.cluster import ClusterKey
+from signer.model.policy import Policy, parse_policy
+from tests.unit.signer.controller.support import Clock, registry
+
+PATH = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/nodeattestationpolicies/prod"
+START = "2026-03-01T12:00:00Z"
+
+
+def policy(*attestors: str) -> Policy:
+    spec = {"authorizedAttestors": [{"name": name} for name in attestors]}
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": spec})
+
+
+GOOD = policy("good", "client-only")
+
+
+def condition(kind: str = ATTESTORS_CONFIGURED, met: bool | None = True, message: str = "well") -> PolicyCondition:
+    return PolicyCondition(kind, met, "Configured" if met else "Broken", message)
+
+
+class World:
+    def __init__(self, status: dict[str, Any] | None = None) -> None:
+        self.clock = Clock()
+        self.stored: dict[str, Any] | None = {"status": status} if status is not None else {}
+        self.calls: list[str] = []
+        self.failure: ApiError | None = None
+        self.status = self.restarted()
+
+    def restarted(self) -> PolicyStatus:
+        return PolicyStatus(self, ClusterKey("team-a", "prod"), registry(), self.clock.now)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == PATH
+        self.calls.append("get")
+        return copy.deepcopy(self._stored())
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        assert path == f"{PATH}/status"
+        assert set(patch) == {"status"}
+        self.calls.append("patch")
+        self._stored()["status"] = copy.deepcopy(patch["status"])
+        return self._stored()
+
+    def _stored(self) -> dict[str, Any]:
+        if self.failure is not None:
+            raise self.failure
+        if self.stored is None:
+            raise NotFound(PATH)
+        return self.stored
+
+    async def write(self, *conditions: PolicyCondition, generation: int = 1, of: Policy | None = GOOD) -> None:
+        await self.status.write(generation, of, conditions)
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        assert self.stored is not None
+        (found,) = (one for one in self.stored["status"]["conditions"] if one["type"] == kind)
+        return dict(found)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_signer_names_are_published(world: World) -> None:
+    await world.write(condition())
+    assert world.stored is not None
+    assert world.stored["status"]["clientSignerNames"] == [
+        "cluster.x-k8s.io/kube-apiserver-client-kubelet-good",
+        "cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only",
+    ]
+    assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-good"]
+
+
+async def test_signer_names_of_what_cannot_be_loaded_or_read(world: World) -> None:
+    await world.write(condition(), of=policy("absent"))
+    assert world.stored is not None
+    assert len(world.stored["status"]["clientSignerNames"]) == 1
+    assert world.stored["status"]["servingSignerNames"] == []
+    await world.write(condition(met=False), of=None)
+    assert world.stored["status"]["clientSignerNames"] == []
+
+
+async def test_condition_in_full(world: World) -> None:
+    await world.write(condition(), generation=7)
+    assert world.condition(ATTESTORS_CONFIGURED) == {
+        "type": ATTESTORS_CONFIGURED,
+        "status": "True",
+        "observedGeneration": 7,
+        "lastTransitionTime": START,
+        "reason": "Configured",
+        "message": "well",
+    }
+    assert world.stored is not None
+    assert world.stored["status"]["observedGeneration"] == 7
+
+
+async def test_unchanged_is_not_written(world: World) -> None:
+    for _ in range(3):
+        await world.write(condition())
+        world.clock.pass_by(60)
+    assert world.calls == ["get", "patch"]
+
+
+async def test_unchanged_is_not_written_after_a_restart_either(world: World) -> None:
+    await world.write(condition())
+    world.clock.pass_by(60)
+    world.status = world.restarted()
+    await world.write(condition())
+    assert world.calls == ["get", "patch", "get"]
+
+
+async def test_transition_time_changes_with_the_status_only(world: World) -> None:
+    await world.write(condition())
+    world.clock.pass_by(60)
+    await world.write(condition(message="as well as ever"))
+    assert world.condition(ATTESTORS_CONFIGURED)["lastTransitionTime"] == START
+    assert world.condition(ATTESTORS_CONFIGURED)["message"] == "as well as ever"
+    await world.write(condition(met=False, message="not well"))
+    assert world.condition(ATTESTORS_CONFIGURED)["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+    assert world.condition(READY)["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("met", "status", "reason"),
+    [
+        ((True, True, True), "True", "Ready"),
+        ((True, False, True), "False", "Broken"),
+        ((True, None, True), "Unknown", "Broken"),
+        ((None, False, True), "Unknown", "Broken"),
+    ],
+)
+async def test_ready_is_the_first_that_is_not_met(
+    world: World, met: tuple[bool | None, ...], status: str, reason: str
+) -> None:
+    kinds = (ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE, WORKLOAD_CLUSTER_REACHABLE)
+    await world.write(*(condition(kind, one, f"{kind} it is") for kind, one in zip(kinds, met, strict=True)))
+    assert (world.condition(READY)["status"], world.condition(READY)["reason"]) == (status, reason)
+    first = next((kind for kind, one in zip(kinds, met, strict=True) if one is not True), "")
+    assert world.condition(READY)["message"].startswith(first or "requests")
+
+
+@pytest.mark.parametrize("failure", [ServerError("etcd", status=500), NotFound("gone")])
+async def test_faults_are_waited_out(world: World, failure: ApiError) -> None:
+    world.failure = failure
+    await world.write(condition())
+    world.failure = None
+    await world.write(condition())
+    assert world.condition(READY)["status"] == "True"
+    world.failure = failure
+    await world.write(condition(met=False))
+    world.failure = None
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "False"

@@ -1,0 +1,93 @@
+"""The operator's configuration: every field that is wrong is refused, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from signer.controller.configuration import Configuration, InvalidConfiguration, OperatorAttestor, read_attestors
+
+
+def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
+    path = folder / "config.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return dict(read_attestors(path))
+
+
+def test_whole_file(tmp_path: Path) -> None:
+    attestors = read(
+        tmp_path, "attestors:\n  tpm:\n    namespaces: [team-a, team-b]\n    settings: {folder: /etc/ek}\n  aws: {}\n"
+    )
+    assert attestors["tpm"] == OperatorAttestor(frozenset({"team-a", "team-b"}), {"folder": "/etc/ek"})
+    assert attestors["aws"] == OperatorAttestor(frozenset({"*"}), {})
+
+
+@pytest.mark.parametrize("text", ["", "attestors:\n", "attestors: {}\n"])
+def test_nothing_set(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"\xff\xfe", "UnicodeDecodeError"),
+        ("a: [", "is not YAML"),
+        ("!!python/object/apply:os.system [id]", "is not YAML"),
+        ("[]\n- a", "is not YAML"),
+        ("[attestors]", "the one top-level field is attestors"),
+        ("attestors: {}\nmode: x", "the one top-level field is attestors"),
+        ("attestors: [tpm]", "attestors must map provider names"),
+        ("attestors: {UPPER: {}}", "attestors.UPPER"),
+        ("attestors: {'': {}}", "attestors."),
+        ("attestors: {tpm: [a]}", "attestors.tpm has the fields namespaces and settings"),
+        ("attestors: {tpm: {namespace: a}}", "attestors.tpm has the fields namespaces and settings"),
+        ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {settings: [a]}}", "attestors.tpm.settings must be an object"),
+    ],
+)
+def test_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        read(tmp_path, text)
+    assert expected in str(refused.value)
+    assert str(refused.value).startswith("--config: ")
+
+
+def test_refusal_does_not_quote_the_file(tmp_path: Path) -> None:
+    """It may hold keys."""
+    with pytest.raises(InvalidConfiguration) as refused:
+        read(tmp_path, "attestors: {tpm: {settings: {key: c2VjcmV0\n")
+    assert "c2VjcmV0" not in str(refused.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="FileNotFoundError"):
+        read_attestors(tmp_path / "absent")
+
+
+def test_settings_are_not_shown() -> None:
+    attestor = OperatorAttestor(settings={"masterKey": "c2VjcmV0"})
+    assert "c2VjcmV0" not in repr(attestor)
+    assert "c2VjcmV0" not in repr(Configuration("own", attestors={"tpm": attestor}))
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "expected"), [({"*"}, True), ({"team-a"}, True), ({"team-b"}, False), (set[str](), False)]
+)
+def test_namespaces(namespaces: set[str], expected: bool) -> None:
+    assert OperatorAttestor(frozenset(namespaces)).allows("team-a") is expected
+
+
+def test_attestor_that_the_operator_does_not_mention() -> None:
+    assert Configuration("own").attestor("tpm") == OperatorAttestor()
+
+
+@pytest.mark.parametrize(
+    ("enabled", "namespaces", "expected"),
+    [(True, {"lab"}, True), (False, {"lab"}, False), (True, {"team-a"}, False), (True, {"*"}, False)],
+)
+def test_insecure_needs_the_flag_and_the_namespace_by_name(enabled: bool, namespaces: set[str], expected: bool) -> None:
+    configuration = Configuration("own", insecure_enabled=enabled, insecure_namespaces=frozenset(namespaces))
+    assert configuration.insecure_allowed("lab") is expected

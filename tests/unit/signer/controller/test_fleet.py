@@ -1,0 +1,247 @@
+"""The fleet: one task for each Cluster with a policy, restarted alone when it fails, drained at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from signer.controller import fleet as fleet_module
+from signer.controller.fleet import Fleet
+from signer.kube.backoff import Backoff
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey
+from signer.store.inventory import ALL_PROVIDER_IDS, ClusterAPIVersion, Inventory, ProviderIDs
+
+
+class Served:
+    """A cluster's task that does what a test tells it."""
+
+    def __init__(self, key: ClusterKey) -> None:
+        self.key = key
+        self.running = False
+        self.cancelled = False
+        self.closed = False
+        self.wakes: list[ProviderIDs] = []
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.finishes_when_stopped = True
+
+    async def run(self) -> None:
+        self.running = True
+        try:
+            await self._end
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        finally:
+            self.running = False
+
+    def stop(self) -> None:
+        if self.finishes_when_stopped and not self._end.done():
+            self._end.set_result(None)
+
+    def wake(self, provider_ids: ProviderIDs) -> None:
+        self.wakes.append(provider_ids)
+
+    def close(self) -> None:
+        assert not self.running
+        assert not self.closed
+        self.closed = True
+
+    def fail(self) -> None:
+        self._end.set_exception(RuntimeError("broken"))
+
+
+class World:
+    def __init__(self) -> None:
+        self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.started: list[Served] = []
+        self.failures_at_start = 0
+        self.fleet = Fleet(self.inventory, self._start)
+
+    def _start(self, key: ClusterKey) -> Served:
+        if self.failures_at_start:
+            self.failures_at_start -= 1
+            raise RuntimeError("cannot even begin")
+        self.started.append(Served(key))
+        return self.started[-1]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.fleet.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def put(self, name: str, *, policy: bool = True, **metadata: Any) -> None:
+        self.inventory.clusters.applied({"metadata": {"namespace": "ns", "name": name, "uid": name, **metadata}})
+        if policy:
+            self.inventory.policies.applied({"metadata": {"namespace": "ns", "name": name}, "spec": {}})
+
+    def remove(self, name: str, *, policy_only: bool = False) -> None:
+        manifest = {"metadata": {"namespace": "ns", "name": name}}
+        self.inventory.policies.removed(manifest)
+        if not policy_only:
+            self.inventory.clusters.removed(manifest)
+
+    def names(self) -> list[str]:
+        """Which clusters have a running task."""
+        return sorted(served.key.name for served in self.started if served.running)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until it is so; each turn is one pass of the loop."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what it waits for has no event of its own
+            await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+
+
+async def test_clusters_with_a_policy_are_served_and_no_others() -> None:
+    world = World()
+    world.put("with")
+    world.put("without", policy=False)
+    world.put("going", deletionTimestamp="2026-03-01T12:00:00Z")
+    async with world.running():
+        await until(lambda: world.names() == ["with"])
+        assert world.fleet.served == {ClusterKey("ns", "with")}
+        world.put("later")
+        await until(lambda: world.names() == ["later", "with"])
+    assert world.names() == []
+
+
+async def test_unreadable_policy_is_a_policy() -> None:
+    """Its requests wait, and its condition says why: that needs its task."""
+    world = World()
+    world.put("broken", policy=False)
+    world.inventory.policies.applied({"metadata": {"namespace": "ns", "name": "broken"}, "spec": {"mode": "?"}})
+    async with world.running():
+        await until(lambda: world.names() == ["broken"])
+
+
+@pytest.mark.parametrize("policy_only", [True, False])
+async def test_cluster_goes(policy_only: bool) -> None:
+    world = World()
+    world.put("goes")
+    world.put("stays")
+    async with world.running():
+        await until(lambda: world.names() == ["goes", "stays"])
+        world.remove("goes", policy_only=policy_only)
+        await until(lambda: world.names() == ["stays"])
+        assert world.fleet.served == {ClusterKey("ns", "stays")}
+        assert [served.key.name for served in world.started if served.closed] == ["goes"]
+        world.put("goes")
+        await until(lambda: world.names() == ["goes", "stays"])
+        assert len(world.started) == 3
+
+
+async def test_cluster_goes_and_comes_back_at_once() -> None:
+    """The former task may still be ending; wake-ups go to the new one."""
+    world = World()
+    world.put("one")
+    async with world.running():
+        await until(lambda: world.names() == ["one"])
+        world.remove("one")
+        await until(lambda: world.fleet.served == frozenset())
+        world.put("one")
+        await until(lambda: len(world.started) == 2 and world.names() == ["one"])
+        assert world.started[0].closed
+        world.inventory.policies.removed({"metadata": {"namespace": "ns", "name": "one"}})
+        assert world.started[1].wakes == [ALL_PROVIDER_IDS]
+
+
+async def test_changes_wake_the_cluster_that_they_concern() -> None:
+    world = World()
+    world.put("one")
+    world.put("other")
+    async with world.running():
+        await until(lambda: world.names() == ["one", "other"])
+        one, other = sorted(world.started, key=lambda served: served.key.name)
+        spec = {"clusterName": "one", "providerID": "p1"}
+        world.inventory.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
+        assert one.wakes == [frozenset({"p1"})]
+        assert other.wakes == []
+        world.put("other", policy=False, annotations={"cluster.x-k8s.io/paused": ""})
+        assert other.wakes == [ALL_PROVIDER_IDS]
+
+
+async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.put("fails")
+    world.put("well")
+    async with world.running():
+        await until(lambda: world.names() == ["fails", "well"])
+        for _ in range(3):
+            next(one for one in world.started if one.key.name == "fails" and one.running).fail()
+            await until(lambda: "fails" not in world.names())
+            assert "well" in world.names()
+            await until(lambda: world.names() == ["fails", "well"])
+        assert len(world.started) == 5
+        assert len([served for served in world.started if served.closed]) == 3
+    assert all(served.closed for served in world.started)
+    assert [record.getMessage() for record in caplog.records].count("a cluster's task failed") == 3
+
+
+async def test_task_that_cannot_even_be_made_is_tried_again() -> None:
+    world = World()
+    world.failures_at_start = 2
+    world.put("one")
+    async with world.running():
+        await until(lambda: world.names() == ["one"])
+
+
+async def test_drain_lets_every_cluster_finish() -> None:
+    world = World()
+    world.put("one")
+    world.put("other")
+    async with world.running():
+        await until(lambda: world.names() == ["one", "other"])
+        await world.fleet.drain(5)
+        assert world.names() == []
+        assert not any(served.cancelled for served in world.started)
+        assert all(served.closed for served in world.started)
+
+
+async def test_nothing_starts_while_draining() -> None:
+    world = World()
+    world.put("one")
+    async with world.running():
+        await until(lambda: world.names() == ["one"])
+        await world.fleet.drain(5)
+        world.put("new")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(world.started) == 1
+
+
+async def test_drain_does_not_wait_for_a_cluster_that_waits_to_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=3600, maximum_seconds=3600, jitter=0))
+    world = World()
+    world.put("fails")
+    async with world.running():
+        await until(lambda: world.names() == ["fails"])
+        world.started[0].fail()
+        await until(lambda: world.names() == [])
+        async with asyncio.timeout(5):
+            await world.fleet.drain(3600)
+        assert len(world.started) == 1
+
+
+async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
+    world = World()
+    world.put("hangs")
+    async with world.running():
+        await until(lambda: world.names() == ["hangs"])
+        world.started[0].finishes_when_stopped = False
+        await world.fleet.drain(0.01)
+        assert world.names() == ["hangs"]
+    assert world.started[0].cancelled

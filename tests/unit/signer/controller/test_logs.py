@@ -1,0 +1,123 @@
+"""Logs: one JSON object a line, and never what an exception says."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from signer.controller.logs import configure_logging
+
+SECRET = "c2VjcmV0LWtleQ=="
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    logging.captureWarnings(False)
+
+
+def configured(*, as_json: bool = True, level: int = logging.INFO) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(as_json=as_json, level=level, stream=stream)
+    return stream
+
+
+def document(stream: io.StringIO) -> dict[str, Any]:
+    (line,) = stream.getvalue().splitlines()
+    parsed: dict[str, Any] = json.loads(line)
+    return parsed
+
+
+def fail() -> None:
+    raise ValueError(f"cannot read {SECRET}")
+
+
+def log_failure() -> None:
+    try:
+        fail()
+    except ValueError as error:
+        logging.getLogger("signer.test").error("unexpected fault", exc_info=error, extra={"cluster": "ns/c"})
+
+
+def test_one_object_a_line() -> None:
+    stream = configured()
+    logging.getLogger("signer.test").warning("it %s", "happened", extra={"cluster": "ns/c", "count": 3})
+    found = document(stream)
+    assert found.pop("time").endswith("+00:00")
+    assert found == {"level": "warning", "message": "it happened", "cluster": "ns/c", "count": 3}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_hostile_text_stays_on_its_line(as_json: bool) -> None:
+    stream = configured(as_json=as_json)
+    logging.getLogger("signer.test").info("decided", extra={"requester": 'eve\n{"level": "info"}\x1b[2J\u2028'})
+    assert len(stream.getvalue().splitlines()) == 1
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_exception_is_told_without_its_message(as_json: bool) -> None:
+    stream = configured(as_json=as_json)
+    log_failure()
+    assert SECRET not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+    assert "test_logs.py:" in stream.getvalue()
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_exception_and_its_places() -> None:
+    stream = configured()
+    log_failure()
+    kind, *places = document(stream)["exception"]
+    assert kind == "ValueError"
+    assert len(places) == 2
+
+
+def test_causes_are_not_told_either() -> None:
+    stream = configured()
+    try:
+        try:
+            fail()
+        except ValueError as error:
+            raise RuntimeError(f"because of {SECRET}") from error
+    except RuntimeError as error:
+        logging.getLogger("signer.test").error("unexpected fault", exc_info=error)
+    assert SECRET not in stream.getvalue()
+
+
+def test_values_that_are_not_json() -> None:
+    stream = configured()
+    logging.getLogger("signer.test").info("what", extra={"things": frozenset({1})})
+    assert document(stream)["things"] == "frozenset({1})"
+
+
+def test_level() -> None:
+    stream = configured(level=logging.WARNING)
+    logging.getLogger("signer.test").info("quiet")
+    assert stream.getvalue() == ""
+
+
+def test_plain_line() -> None:
+    stream = configured(as_json=False)
+    logging.getLogger("signer.test").info("serving cluster", extra={"cluster": "ns/c"})
+    assert stream.getvalue().split(" ", 1)[1] == 'INFO    serving cluster cluster="ns/c"\n'
+
+
+def test_warnings_are_logged() -> None:
+    stream = configured()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("soon gone", stacklevel=1)
+    assert "soon gone" in document(stream)["message"]
+    logging.captureWarnings(False)

@@ -1,0 +1,124 @@
+"""``node-attestation-controller``: exit codes and what it says."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+
+from signer.cli import EXIT_FAILED, EXIT_USAGE, main
+from signer.crds import CRD_FILES
+from signer.testing.api import EmbeddedAPI
+
+DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    logging.captureWarnings(False)
+
+
+def run(*arguments: str) -> int:
+    """Exit code, also where argparse ends the process."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else -1
+
+
+def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("crds") == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert printed == [yaml.safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
+    assert {one["kind"] for one in printed} == {"CustomResourceDefinition"}
+    assert sorted(path.name for path in DEPLOYED.iterdir()) == sorted(CRD_FILES)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert version("capi-node-attestation") in capsys.readouterr().out
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--help") == 0
+    printed = capsys.readouterr().out
+    for flag in ("--kubeconfig", "--config", "--enable-insecure-attestor", "--insecure-attestor-namespaces"):
+        assert flag in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "COMMAND"),
+        (("walk",), "invalid choice"),
+        (("run", "--workers-per-cluster", "0"), "between 1 and 1000"),
+        (("run", "--workers-per-cluster", "many"), "invalid"),
+        (("run", "--logging-format", "xml"), "invalid choice"),
+        (("run", "--enable-insecure-attestor"), "are given together, or neither"),
+        (("run", "--insecure-attestor-namespaces", "lab"), "are given together, or neither"),
+        (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
+        (("run", "--diagnostics-address", ":8080"), "needs --insecure-diagnostics"),
+        (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
+        (("run", "--kubeconfig", "/nowhere/kubeconfig"), "no such file"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert expected in error
+    assert "Traceback" not in error
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[EmbeddedAPI]:
+    with EmbeddedAPI() as server:
+        yield server
+
+
+@pytest.fixture
+def kubeconfig(api: EmbeddedAPI, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(api.kubeconfig())
+    return path
+
+
+@pytest.mark.parametrize("address", ["8080", "host:port", ":99999", "host:"])
+def test_wrong_diagnostics_address(kubeconfig: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--kubeconfig", str(kubeconfig), "--insecure-diagnostics", "--diagnostics-address", address)
+    assert run("run", *arguments) == EXIT_USAGE
+    assert "--diagnostics-address is HOST:PORT" in capsys.readouterr().err
+
+
+def test_diagnostics_port_that_is_taken(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ("--kubeconfig", str(kubeconfig), "--insecure-diagnostics", "--diagnostics-address", address)
+        assert run("run", *arguments) == EXIT_USAGE
+    assert "--diagnostics-address: cannot listen there" in capsys.readouterr().err
+
+
+def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--kubeconfig", str(kubeconfig)) == EXIT_FAILED
+    error = capsys.readouterr().err
+    assert "node-attestation-controller: the management cluster: 404" in error
+    assert "Traceback" not in error
+
+
+def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedAPI() as gone:
+        path = tmp_path / "kubeconfig"
+        path.write_text(gone.kubeconfig())
+    assert run("run", "--kubeconfig", str(path)) == EXIT_FAILED
+    assert "the management cluster: Unreachable" in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""The layers of the house: what ``.importlinter`` says holds, and it says so of every package."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+from importlinter.cli import EXIT_STATUS_ERROR, EXIT_STATUS_SUCCESS, lint_imports
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = ROOT / ".importlinter"
+
+
+def contract(name: str) -> dict[str, list[str]]:
+    parser = configparser.ConfigParser()
+    parser.read(CONFIGURATION)
+    return {key: value.split("\n") for key, value in parser[f"importlinter:contract:{name}"].items()}
+
+
+def packages(folder: Path) -> set[str]:
+    """The modules and packages directly inside a package."""
+    found = {path.parent.name for path in folder.glob("*/__init__.py")}
+    return found | {path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "__main__")}
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_contracts_hold() -> None:
+    assert lint_imports(config_filename=str(CONFIGURATION), no_cache=True) == EXIT_STATUS_SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("layers", "reversed_layers"),
+    [
+        ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
+        ("    controller\n    store\n", "    store\n    controller\n"),
+        ("    socket\n", "    socket\n    cryptography\n"),
+        ("    attestors.insecure\n", "    attestors.wire\n"),
+    ],
+    ids=["ground floor", "store over controller", "what is used is forbidden", "a used module"],
+)
+def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:
+    """Each contract looks at something: the opposite of what it says does not hold."""
+    text = CONFIGURATION.read_text()
+    assert text.count(layers) == 1
+    changed = tmp_path / "importlinter"
+    changed.write_text(text.replace(layers, reversed_layers))
+    assert lint_imports(config_filename=str(changed), no_cache=True) == EXIT_STATUS_ERROR
+
+
+def test_no_provider_is_forgotten() -> None:
+    """Whoever adds a provider package adds it to what nobody may import."""
+    providers = packages(ROOT / "attestors") - {"contract", "registry", "wire"}
+    forbidden = {module.removeprefix("attestors.") for module in contract("providers")["forbidden_modules"] if module}
+    assert providers == forbidden
+
+
+def test_nothing_is_exempted() -> None:
+    assert "ignore_imports" not in CONFIGURATION.read_text()
