@@ -7,53 +7,23 @@ it stands at and runs on to the next. What the world must be like is checked aft
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import Coroutine, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from signer.kube.resources import CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS, MACHINES_V1BETA2
-from signer.model.cluster import ClusterKey
+from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINES_V1BETA2
 from signer.model.decision import Deferred, Refused
-from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
-
-NAMESPACE: Final = "node-attestation-system"
-VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-MAXIMUM_CALLS: Final = 120
-"""Of one actor, whatever the others do: 8 attempts at fewer than 15 calls."""
-
-
-def machine(name: str, cluster: str = "prod") -> MachineKey:
-    return MachineKey(ClusterKey("team-a", cluster), "Machine", name, f"test:///{name}")
-
-
-def identity(name: str, security: Security = Security.SECURE) -> AttestedIdentity:
-    return AttestedIdentity("tpm" if security is Security.SECURE else "insecure", name, security)
-
-
-def pair(machine_name: str, identity_name: str, security: Security = Security.SECURE) -> Pair:
-    return Pair(machine(machine_name), identity(identity_name, security))
+from tests.unit.signer.store.scenario import MAXIMUM_CALLS, NAMESPACE, VERSION, Actor, End, Scenario
 
 
 class Violation(AssertionError):
     """The protocol broke an invariant; the message holds the schedule."""
-
-
-class End(enum.Enum):
-    """How an actor ended."""
-
-    RUNNING = "running"
-    HOLDS = "holds"
-    REFUSED = "refused"
-    DEFERRED = "deferred"
-    CRASHED = "crashed"
 
 
 class _Point:
@@ -61,48 +31,6 @@ class _Point:
 
     def __await__(self) -> Generator[None, None, None]:
         yield
-
-
-@dataclass(frozen=True)
-class Half:
-    """An object that a crash left behind before the scenario begins."""
-
-    side: ReservationSide
-    pair: Pair
-    contested: bool = False
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """Who wants what, in which world."""
-
-    wanted: tuple[Pair, ...]
-    """One actor each."""
-    before: tuple[Half, ...] = ()
-    machines: frozenset[str] = frozenset({"m1", "m2"})
-    """Machines that exist at the beginning."""
-    events: tuple[tuple[str, str], ...] = ()
-    """``("gone", machine)`` and ``("back", machine)``, which happen in this order, at any time."""
-
-
-@dataclass
-class Actor:
-    """One controller that reserves one pair."""
-
-    number: int
-    wanted: Pair
-    end: End = End.RUNNING
-    calls: int = 0
-    attempts: int = 0
-    told: list[str] = field(default_factory=list)
-    """What its present attempt was answered."""
-    ended_at: int = 0
-    was_whole: bool = False
-    """The wanted pair was whole at some moment of the call."""
-    saw_conflict: bool = False
-    """A whole pair of somebody else stood in the way at some moment of the call."""
-    excused: bool = False
-    """What it holds may be taken away: its Machine was gone, or a secure one wants an insecure one's Machine."""
 
 
 class World:

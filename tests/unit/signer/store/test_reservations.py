@@ -22,21 +22,8 @@ from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
-from tests.unit.signer.store.interleavings import (
-    NAMESPACE,
-    VERSION,
-    Actor,
-    Calls,
-    End,
-    Half,
-    Scenario,
-    World,
-    drive,
-    explore,
-    identity,
-    machine,
-    pair,
-)
+from tests.unit.signer.store.interleavings import Calls, World, drive, explore
+from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Half, Scenario, identity, machine, pair
 
 INSECURE: Final = Security.INSECURE
 MACHINE_SIDE, IDENTITY_SIDE = ReservationSide.MACHINE, ReservationSide.IDENTITY

@@ -1,0 +1,29 @@
+"""A workload API server that refuses our credentials is not hammered, and neither is the management cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.controller import workload_cluster as workload_cluster_module
+from signer.kube.backoff import Backoff
+from signer.testing.fixtures import embedded_api
+from tests.integration.house import House
+
+
+def test_a_server_that_answers_401_costs_one_connection_for_each_pause(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = Backoff(base_seconds=1000, maximum_seconds=1000, jitter=0)
+    monkeypatch.setattr(workload_cluster_module, "RECONNECT", long)
+    refusing = house.cluster("refusing")
+    api = embedded_api(refusing)
+    unknown = api.kubeconfig("refusing", connection=api.token_connection("nobody-knows-this-token"))
+    refusing.put_secret("kubeconfig", {"value": unknown.encode()})
+    healthy = house.cluster("healthy")
+    house.run()
+    condition = house.wait_for_condition(refusing, "WorkloadClusterReachable", "False")
+    assert condition["reason"] == "Unauthorized"
+    house.join(healthy)
+    house.join(healthy)
+    assert len(house.api.requests.matching("GET /api/v1/namespaces/default/secrets/refusing-kubeconfig")) == 1
+    assert [request.status for request in api.requests.matching("GET */certificatesigningrequests")] == [401]

@@ -1,0 +1,83 @@
+"""Who wants to reserve what, in which world: the scenarios that ``interleavings`` explores."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Final
+
+from attestors.contract import Security
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey
+from signer.model.record import AttestedIdentity, MachineKey
+from signer.model.reservation import Pair, ReservationSide
+from signer.store.inventory import ClusterAPIVersion
+
+NAMESPACE: Final = "node-attestation-system"
+VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+MAXIMUM_CALLS: Final = 45
+"""Of one actor, whatever the others do: three attempts (see ``fewer_attempts``) of at most 15 calls."""
+
+
+def machine(name: str, cluster: str = "prod") -> MachineKey:
+    return MachineKey(ClusterKey("team-a", cluster), "Machine", name, f"test:///{name}")
+
+
+def identity(name: str, security: Security = Security.SECURE) -> AttestedIdentity:
+    return AttestedIdentity("tpm" if security is Security.SECURE else "insecure", name, security)
+
+
+def pair(machine_name: str, identity_name: str, security: Security = Security.SECURE) -> Pair:
+    return Pair(machine(machine_name), identity(identity_name, security))
+
+
+class End(enum.Enum):
+    """How an actor ended."""
+
+    RUNNING = "running"
+    HOLDS = "holds"
+    REFUSED = "refused"
+    DEFERRED = "deferred"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True)
+class Half:
+    """An object that a crash left behind before the scenario begins."""
+
+    side: ReservationSide
+    pair: Pair
+    contested: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Who wants what, in which world."""
+
+    wanted: tuple[Pair, ...]
+    """One actor each."""
+    before: tuple[Half, ...] = ()
+    machines: frozenset[str] = frozenset({"m1", "m2"})
+    """Machines that exist at the beginning."""
+    events: tuple[tuple[str, str], ...] = ()
+    """``("gone", machine)`` and ``("back", machine)``, which happen in this order, at any time."""
+
+
+@dataclass
+class Actor:
+    """One controller that reserves one pair."""
+
+    number: int
+    wanted: Pair
+    end: End = End.RUNNING
+    calls: int = 0
+    attempts: int = 0
+    told: list[str] = field(default_factory=list)
+    """What its present attempt was answered."""
+    ended_at: int = 0
+    was_whole: bool = False
+    """The wanted pair was whole at some moment of the call."""
+    saw_conflict: bool = False
+    """A whole pair of somebody else stood in the way at some moment of the call."""
+    excused: bool = False
+    """What it holds may be taken away: its Machine was gone, or a secure one wants an insecure one's Machine."""
