@@ -19,7 +19,7 @@ from typing import Final
 
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration, read_attestors
 from signer.controller.diagnostics import diagnostics_server
-from signer.controller.logs import configure_logging
+from signer.controller.logs import configure_logging, log_loop_fault
 from signer.controller.run import ControllerOptions, run_controller
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
@@ -136,6 +136,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
     stop = asyncio.Event()
     ready = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     access = await management_connection(options.kubeconfig)

@@ -60,6 +60,17 @@ class Configuration:
         return self.insecure_enabled and namespace in self.insecure_namespaces
 
 
+class _NoRepeatedKeys(yaml.SafeLoader):
+    """YAML lets the last of two equal keys win; here a second ``tpm:`` must not silently replace the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse repeated keys."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if len(keys) != len({str(key) for key in keys}):
+            raise yaml.constructor.ConstructorError(None, None, "a key is repeated", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
     """Read the configuration file::
 
@@ -72,11 +83,12 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
         InvalidConfiguration: it cannot be read, or a field is wrong.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        # A subclass of SafeLoader: it makes plain values only.
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoRepeatedKeys) or {}  # noqa: S506
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(f"--config: {path}: {type(error).__name__}") from error
     except yaml.YAMLError as error:
-        raise InvalidConfiguration(f"--config: {path} is not YAML") from error
+        raise InvalidConfiguration(f"--config: {path} is not YAML, or repeats a key") from error
     if not isinstance(document, Mapping) or set(document) - {"attestors"}:
         raise InvalidConfiguration(f"--config: {path}: the one top-level field is attestors")
     entries = document.get("attestors") or {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+from signer.model.decision import printable
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -45,7 +48,7 @@ class PlainFormatter(logging.Formatter):
         """One line."""
         moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items())
-        text = f"{moment} {record.levelname:7} {record.getMessage()} {fields}".rstrip()
+        text = f"{moment} {record.levelname:7} {printable(record.getMessage())} {fields}".rstrip()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f" exception={describe_exception(record.exc_info[1])}"
         return text
@@ -55,6 +58,13 @@ def describe_exception(error: BaseException) -> list[str]:
     """Type and places, innermost last, without the message: it may quote evidence or a secret."""
     frames = traceback.extract_tb(error.__traceback__)
     return [type(error).__name__, *(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames[-8:])]
+
+
+def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """For ``loop.set_exception_handler``: asyncio's own would write the exception's message out."""
+    error = context.get("exception")
+    fault = describe_exception(error) if isinstance(error, BaseException) else []
+    logging.getLogger("asyncio").error("a task or callback failed", extra={"exception": fault})
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
 import logging
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from signer.controller.logs import configure_logging
+from signer.controller.logs import configure_logging, log_loop_fault
 
 SECRET = "c2VjcmV0LWtleQ=="
 
@@ -47,6 +49,31 @@ def log_failure() -> None:
         fail()
     except ValueError as error:
         logging.getLogger("signer.test").error("unexpected fault", exc_info=error, extra={"cluster": "ns/c"})
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_message_of_others_stays_on_its_line(as_json: bool) -> None:
+    stream = configured(as_json=as_json)
+    logging.getLogger("somebody.else").warning("first\nINFO forged line \x1b[31m")
+    assert len(stream.getvalue().splitlines()) == 1
+    assert "\x1b" not in stream.getvalue()
+
+
+async def test_a_task_that_nobody_awaited_is_told_without_its_message() -> None:
+    stream = configured()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_loop_fault)
+    task = loop.create_task(_failing_task())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    found = document(stream)
+    assert (found["message"], found["exception"][0]) == ("a task or callback failed", "ValueError")
+    assert SECRET not in stream.getvalue()
+
+
+async def _failing_task() -> None:
+    fail()
 
 
 def test_one_object_a_line() -> None:

@@ -174,7 +174,8 @@ class World:
 
     def aftermath(self) -> None:
         """Nobody else comes: who crashed or gave up tries again, alone, and every wanted Machine gets its owner."""
-        for actor in list(self.actors):
+        # Secure ones first: whom they displace was the reason why others were refused.
+        for actor in sorted(self.actors, key=lambda one: one.wanted.identity.security is Security.INSECURE):
             if actor.wanted.machine.name in self.machines:
                 again = self.start(actor.wanted)
                 self.run_alone(again)
