@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-from signer.authority.der import DerError, Tag, encode, object_identifier, read_single, sequence
+from signer.authority.der import DerError, Tag, encode, object_identifier, read_elements, read_single, sequence
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.pem import PemError, PemHeadersError, read_blocks
 
@@ -33,6 +33,10 @@ _MAXIMUM_TEXT_BYTES = 8192
 _MAXIMUM_KEY_BYTES = 2600
 """An RSA-4096 key takes 2,375 bytes as PKCS#8. Checking the primes of an RSA-8192 key takes seconds, so the length is
 bounded before the library sees it: the Secret is the tenant's."""
+_PRIMES = slice(4, 6)
+"""Where RSAPrivateKey (RFC 8017 A.1.2) has its two primes."""
+_MAXIMUM_PRIME_BYTES = 257
+"""Half of 4096 bits, and a sign octet."""
 _MINIMUM_RSA_BITS = 2048
 _MAXIMUM_RSA_BITS = 4096
 _SLOW_RSA_BITS = 3072
@@ -87,7 +91,7 @@ def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
 def _load(content: bytes) -> object:
     # "from None" throughout: the library's own text might one day quote what it read.
     try:
-        read_single(content, Tag.SEQUENCE)
+        _refuse_slow_primes(content)
         return load_der_private_key(content, password=None)
     except UnsupportedAlgorithm:
         raise _unsupported("tls.key") from None
@@ -97,6 +101,24 @@ def _load(content: bytes) -> object:
         raise CertificateAuthorityUnavailable(
             _Reason.KEY_INVALID, f"tls.key is damaged or not a private key; {_one_block()}"
         ) from None
+
+
+def _refuse_slow_primes(content: bytes) -> None:
+    """The library proves both primes before anything else, whatever the modulus: seconds of CPU for large ones.
+
+    Raises:
+        DerError: not DER of a key.
+        CertificateAuthorityUnavailable: ``KeyUnsupported``.
+    """
+    fields = read_elements(read_single(content, Tag.SEQUENCE).content)
+    if len(fields) > 2 and fields[1].tag == Tag.SEQUENCE and fields[2].tag == Tag.OCTET_STRING:
+        inner = read_elements(fields[2].content)  # PKCS#8 around it
+        fields = read_elements(inner[0].content) if inner and inner[0].tag == Tag.SEQUENCE else ()
+    numbers = fields[: _PRIMES.stop]
+    if len(numbers) < _PRIMES.stop or any(number.tag != Tag.INTEGER for number in numbers):
+        return  # no RSA key
+    if any(len(prime.content) > _MAXIMUM_PRIME_BYTES for prime in numbers[_PRIMES]):
+        raise _unsupported("tls.key")
 
 
 def require_supported_public_key(public_key: object, secret_key: str) -> AuthorityPublicKey:

@@ -192,6 +192,9 @@ class Adjudicator:
 
     async def _attest(self, request: SigningRequest, case: _Case, description: AttestorDescription) -> Decision:
         authority = await self._authority()
+        if request.evidence.cluster.text not in authority.ca_certificate_hashes:
+            # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
+            authority = await self._authority(fresh=True)
         run_checks(
             REQUEST_CHECKS,
             RequestFacts(
@@ -234,9 +237,9 @@ class Adjudicator:
                 run_checks(IDENTITY_CHECKS, IdentityFacts(provider_id, binding, description, outcome))
                 return await self._allow(request, case, outcome, description, authority)
 
-    async def _authority(self) -> Authority:
+    async def _authority(self, *, fresh: bool = False) -> Authority:
         try:
-            return await self._authority_source.authority()
+            return await self._authority_source.authority(fresh=fresh)
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 

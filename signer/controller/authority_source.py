@@ -5,6 +5,7 @@ Secrets are not watched: that right would show the controller every Secret of th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from signer.model.cluster import ClusterKey
 KEPT_SECONDS: Final = 60.0
 """How long a CA is used without looking whether its Secret has changed."""
 FAILURE_KEPT_SECONDS: Final = 5.0
+RENEWED_SECONDS: Final = 1.0
+"""How fresh an answer is that was asked to be fresh."""
 
 
 class AuthorityUnavailable(Exception):
@@ -44,6 +47,7 @@ class _Kept:
     read_at: float
     resource_version: str
     answer: Authority | AuthorityUnavailable
+    loaded_at: float = 0.0
 
 
 class AuthoritySource:
@@ -63,19 +67,30 @@ class AuthoritySource:
         self._now = now
         self._monotonic = monotonic
         self._kept: _Kept | None = None
+        self._reading = asyncio.Lock()
 
-    async def authority(self) -> Authority:
-        """The CA to sign with.
+    async def authority(self, *, fresh: bool = False) -> Authority:
+        """The CA to sign with; ``fresh`` for one whose Secret was looked at within the last second.
 
         Raises:
             AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept.
         """
         kept = self._kept
-        if kept is None or self._monotonic() - kept.read_at > _kept_seconds(kept):
-            kept = self._kept = await self._read(kept)
+        if self._is_stale(kept, fresh):
+            async with self._reading:  # of many that find it stale, one reads
+                kept = self._kept
+                if self._is_stale(kept, fresh):
+                    kept = self._kept = await self._read(kept)
+        if kept is None:
+            raise AuthorityUnavailable("CertificateAuthorityMissing", f"{self._name} was not read")
         if isinstance(kept.answer, AuthorityUnavailable):
             raise AuthorityUnavailable(kept.answer.reason, str(kept.answer))
         return kept.answer
+
+    def _is_stale(self, kept: _Kept | None, fresh: bool) -> bool:
+        if kept is None:
+            return True
+        return self._monotonic() - kept.read_at > (RENEWED_SECONDS if fresh else _kept_seconds(kept))
 
     async def _read(self, before: _Kept | None) -> _Kept:
         read_at = self._monotonic()
@@ -86,12 +101,17 @@ class AuthoritySource:
             return _Kept(read_at, "", missing)
         except ApiError as error:
             if before is not None and isinstance(before.answer, Authority):
-                return _Kept(read_at, before.resource_version, before.answer)
+                return _Kept(read_at, before.resource_version, before.answer, before.loaded_at)
             return _Kept(read_at, "", AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}"))
         version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
-        if before is not None and version == before.resource_version and isinstance(before.answer, Authority):
-            return _Kept(read_at, version, before.answer)
-        return _Kept(read_at, version, self._load(secret))
+        if before is not None and version and version == before.resource_version and not self._may_change(before):
+            return _Kept(read_at, version, before.answer, before.loaded_at)
+        # In a thread: what stands there is the tenant's, and even an honest RSA key takes up to a third of a second.
+        return _Kept(read_at, version, await asyncio.to_thread(self._load, secret), read_at)
+
+    def _may_change(self, kept: _Kept) -> bool:
+        """Whether the same Secret may give another answer by now: a CA that was not yet valid."""
+        return isinstance(kept.answer, AuthorityUnavailable) and self._monotonic() - kept.loaded_at > KEPT_SECONDS
 
     def _load(self, secret: JsonObject) -> Authority | AuthorityUnavailable:
         try:

@@ -23,6 +23,10 @@ from signer.model.record import format_time
 _LOG = logging.getLogger(__name__)
 _QUEUE: Final = 256
 _REMEMBERED: Final = 4096
+BURST: Final = 25
+"""Events about one object at once, whatever they say: their text is partly the requester's to choose."""
+REFILL_SECONDS: Final = 300.0
+"""After a burst, one more Event about that object each so many seconds (as client-go's EventSourceObjectSpamFilter)."""
 REPEAT_SECONDS: Final = 300.0
 """The same Event about the same object is written again at most this often, with its count."""
 COMPONENT: Final = "node-attestation-controller"
@@ -65,6 +69,14 @@ class _Remembered:
     count: int
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """How many Events about one object may still be written; a token bucket."""
+
+    left: float
+    at: float
+
+
 class Recorder:
     """Takes Events and writes them when there is time."""
 
@@ -77,14 +89,31 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
+        self._allowances: OrderedDict[Subject, _Allowance] = OrderedDict()
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
         """Remember that it happened; never waits and never raises."""
+        if not self._allow(occurrence.subject):
+            self.dropped += 1
+            return
         try:
             self._queue.put_nowait(occurrence)
         except asyncio.QueueFull:
             self.dropped += 1
+
+    def _allow(self, subject: Subject) -> bool:
+        now = self._monotonic()
+        allowance = self._allowances.pop(subject, None) or _Allowance(float(BURST), now)
+        allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL_SECONDS)
+        allowance.at = now
+        self._allowances[subject] = allowance
+        if len(self._allowances) > _REMEMBERED:
+            self._allowances.popitem(last=False)
+        if allowance.left < 1:
+            return False
+        allowance.left -= 1
+        return True
 
     async def run(self) -> None:
         """Write Events until cancelled."""

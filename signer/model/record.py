@@ -105,8 +105,8 @@ class AttestedNode:
         return record_name(self.machine.cluster, self.node_name)
 
     def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
-        """The journal entry of exactly that CSR with exactly that content."""
-        for entry in self.journal:
+        """The journal entry of exactly that CSR with exactly that content; the newest, if the CA changed meanwhile."""
+        for entry in reversed(self.journal):
             if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest:
                 return entry
         return Unjournaled()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
 
-from attestors.contract import IPAddress, VerifiedIdentity
+from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import Purpose
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
@@ -136,6 +136,8 @@ def node_name_is_free(facts: MachineFacts) -> None:
         return
     if isinstance(facts.recorded_machine, MachineView) and MachineKey.of(facts.recorded_machine) == record.machine:
         if record.machine == MachineKey.of(facts.machine):
+            if facts.identity.security is Security.INSECURE and record.identity.security is Security.SECURE:
+                raise Refused(Reason.IDENTITY_CONFLICT, f"{record.machine} was attested: not without proof")
             return  # the same Machine under another identity: the reservations decide that
         if facts.recorded_machine.deleting:
             raise Deferred(

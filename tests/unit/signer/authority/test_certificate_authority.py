@@ -17,6 +17,7 @@ from signer.authority import (
     Authority,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
+    der,
     load_certificate_authority,
 )
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
@@ -273,6 +274,34 @@ class TestRefusals:
         secret = {"tls.crt": certificate.read_bytes(), "tls.key": key.read_bytes()}
         now = x509.load_pem_x509_certificate(secret["tls.crt"]).not_valid_before_utc
         unavailable(secret, Reason.KEY_UNSUPPORTED, now=now)
+
+    @pytest.mark.parametrize("pkcs8", [False, True])
+    def test_large_primes_are_refused_before_they_are_checked(
+        self, monkeypatch: pytest.MonkeyPatch, pkcs8: bool
+    ) -> None:
+        """The key's length does not show them: everything else in it may be one octet long. It took 3 seconds."""
+
+        def load(*_: object, **__: object) -> None:
+            raise AssertionError("handed to the library")
+
+        monkeypatch.setattr("signer.authority.private_key.load_der_private_key", load)
+        prime = der.encode(der.Tag.INTEGER, b"\x00" + b"\xff" * 512)
+        numbers = [
+            der.integer(0),
+            der.integer(1),
+            der.integer(65537),
+            der.integer(1),
+            prime,
+            prime,
+            *[der.integer(1)] * 3,
+        ]
+        key = der.sequence(*numbers)
+        if pkcs8:
+            algorithm = der.sequence(der.object_identifier("1.2.840.113549.1.1.1"), der.encode(0x05, b""))
+            key = der.sequence(der.integer(0), algorithm, der.octet_string(key))
+        label = b"PRIVATE KEY" if pkcs8 else b"RSA PRIVATE KEY"
+        text = b"-----BEGIN " + label + b"-----\n" + base64.encodebytes(key) + b"-----END " + label + b"-----\n"
+        unavailable(capi_secret() | {"tls.key": text}, Reason.KEY_UNSUPPORTED)
 
     def test_an_enormous_key_is_refused_before_its_primes_are_checked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def load(*_: object, **__: object) -> None:

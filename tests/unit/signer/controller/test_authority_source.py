@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from functools import cache
 from typing import Any
 
 import pytest
 
+from signer.authority import load_certificate_authority
 from signer.controller.authority_source import (
     FAILURE_KEPT_SECONDS,
     KEPT_SECONDS,
+    RENEWED_SECONDS,
     AuthoritySource,
     AuthorityUnavailable,
     UnreadableSecret,
@@ -95,6 +98,52 @@ async def test_rotation(world: World) -> None:
     assert await world.signing_certificate() == before
     world.clock.pass_by(KEPT_SECONDS + 1)
     assert await world.signing_certificate() != before
+
+
+async def test_a_fresh_answer_shows_a_rotation_at_once_but_not_twice_a_second(world: World) -> None:
+    before = await world.signing_certificate()
+    world.put(2)
+    world.clock.pass_by(RENEWED_SECONDS + 0.1)
+    after = (await world.source.authority(fresh=True)).signing.certificate.der
+    assert after != before
+    assert await world.signing_certificate() == after
+    await world.source.authority(fresh=True)
+    assert world.reads == 2
+
+
+async def test_of_many_that_need_it_one_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = 0
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return load_certificate_authority(*arguments, **options)
+
+    monkeypatch.setattr("signer.controller.authority_source.load_certificate_authority", count)
+    answers = await asyncio.gather(*(world.source.authority() for _ in range(20)))
+    assert (len(set(map(id, answers))), world.reads, loads) == (1, 1, 1)
+
+
+async def test_what_cannot_be_used_is_not_loaded_again_while_it_stays_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's key may take long to refuse."""
+    world.put(1, tls_key=b"garbage")
+    loads = 0
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return load_certificate_authority(*arguments, **options)
+
+    monkeypatch.setattr("signer.controller.authority_source.load_certificate_authority", count)
+    for _ in range(3):
+        await world.unavailable()
+        world.clock.pass_by(FAILURE_KEPT_SECONDS + 1)
+    assert (world.reads, loads) == (3, 1)
+    world.put(2)
+    await world.signing_certificate()
+    assert loads == 2
 
 
 async def test_missing(world: World) -> None:

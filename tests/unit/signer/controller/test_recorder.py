@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from signer.controller.recorder import REPEAT_SECONDS, Occurrence, Recorder, Subject
+from signer.controller.recorder import BURST, REFILL_SECONDS, REPEAT_SECONDS, Occurrence, Recorder, Subject
 from signer.kube.errors import ApiError, Forbidden, ServerError
 from tests.unit.signer.controller.support import Clock
 
 MACHINE = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m1", "uid-1")
+
+
+def machine(number: int) -> Subject:
+    return Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", f"m{number}", f"uid-{number}")
 
 
 def occurrence(message: str = "it is so", subject: Subject = MACHINE) -> Occurrence:
@@ -75,7 +79,7 @@ async def test_other_message_or_object_is_no_repeat() -> None:
 async def test_queue_is_bounded_and_recording_never_waits() -> None:
     world = World()
     for number in range(1000):
-        world.recorder.record(occurrence(str(number)))
+        world.recorder.record(occurrence(subject=machine(number)))
     assert world.recorder.dropped == 1000 - 256
     await world.recorder.flush()
     assert len(world.events) == 256
@@ -85,9 +89,22 @@ async def test_what_is_remembered_is_bounded() -> None:
     """The first one is forgotten after 4096 others, and so written again."""
     world = World()
     for number in range(4097):
-        await world.record(occurrence(str(number)))
-    await world.record(occurrence("0"))
+        await world.record(occurrence(subject=machine(number)))
+    await world.record(occurrence(subject=machine(0)))
     assert len(world.events) == 4098
+
+
+async def test_a_requester_who_chooses_the_text_cannot_flood_the_management_cluster() -> None:
+    world = World()
+    for number in range(1000):
+        await world.record(occurrence(f"the request asks for node x{number}"))
+    assert len(world.events) == BURST
+    assert world.recorder.dropped == 1000 - BURST
+    await world.record(occurrence(subject=machine(2)))
+    assert len(world.events) == BURST + 1
+    world.clock.pass_by(REFILL_SECONDS + 1)
+    await world.record(occurrence("one more"), occurrence("and another"))
+    assert len(world.events) == BURST + 2
 
 
 async def test_long_names_fit() -> None:

@@ -152,6 +152,9 @@ class TestJournal:
         made = record(journal=(journal_entry(1), journal_entry(2), journal_entry(2, spec_digest="other")))
         assert made.entry_for("uid-2", "cd" * 32) == journal_entry(2)
         assert made.entry_for("uid-2", "other") == journal_entry(2, spec_digest="other")
+        again = record(journal=(journal_entry(1), journal_entry(1, serial_number=9, ca_cert_hash="sha256:" + "e" * 64)))
+        newest = again.entry_for("uid-1", "cd" * 32)
+        assert newest == again.journal[1], "planned anew after the CA changed"
         for csr_uid, digest in (("uid-1", "other"), ("uid-3", "cd" * 32), ("", ""), ("csr-1", "cd" * 32)):
             assert made.entry_for(csr_uid, digest) == Unjournaled()
 

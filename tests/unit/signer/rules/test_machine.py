@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from attestors.contract import Security
 from attestors.wire.names import Purpose
 from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.reasons import Reason
+from signer.model.record import AttestedIdentity
 from signer.rules.checks import MACHINE_CHECKS
 from signer.rules.machine import MachineFacts, MachineGone, the_machine
 from tests.unit.signer.builders import (
@@ -119,6 +121,16 @@ class TestRecord:
 
     def test_of_this_machine_under_another_identity(self) -> None:
         judge(machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view()))
+
+    def test_of_this_machine_once_proven_and_now_only_claimed(self) -> None:
+        """Reservations may be missing, as after `clusterctl move`; what was attested is not had without proof."""
+        claimed = AttestedIdentity("insecure", "team-a/prod/x", Security.INSECURE)
+        facts = machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view(), identity=claimed)
+        assert refused(judge, facts).reason == Reason.IDENTITY_CONFLICT
+
+    def test_of_this_machine_only_claimed_before(self) -> None:
+        before = replace(record(), identity=AttestedIdentity("insecure", "team-a/prod/x", Security.INSECURE))
+        judge(machine_facts(record=before, recorded_machine=machine_view()))
 
     def test_of_another_machine(self) -> None:
         facts = machine_facts(record=record(OTHER, "ek:2"), recorded_machine=OTHER)
