@@ -8,13 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from random import SystemRandom
 from typing import Final
 
-from attestors.wire.names import SIGNER_DOMAIN
 from signer.authority import IssuanceRefused
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
@@ -26,6 +23,7 @@ from signer.controller.authority_source import (
     decode_secret,
 )
 from signer.controller.conditions import PolicyCondition
+from signer.controller.pending import PendingRequests, is_open, request_name
 from signer.controller.publisher import Publisher, StaleCertificateAuthority
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
@@ -41,10 +39,9 @@ from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Approve, Challenge, Decision, Defer, Deny, Fail, Ignore, Refused
 from signer.model.reasons import Reason
-from signer.model.signing_request import MAXIMUM_REQUEST_TEXT, SigningRequest
+from signer.model.signing_request import SigningRequest
 from signer.rules.request import claimed_provider_id
 from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
-from signer.store.mirror import object_key
 
 _LOG = logging.getLogger(__name__)
 SURVEY_SECONDS: Final = 60.0
@@ -55,35 +52,10 @@ PROVEN_SECONDS: Final = 30.0
 """A connection whose watch was well for this long proves that the next one need not wait."""
 FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
-_REMEMBERED_SETTLED: Final = 4096
 
 
 class _Reconnect(Exception):
     """The connection is to be made anew, from the Secret."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Which pending requests claim which provider ID, to wake exactly those that a change concerns."""
-
-    names_by_provider_id: dict[str, set[str]] = field(default_factory=dict)
-    provider_id_by_name: dict[str, str] = field(default_factory=dict)
-
-    def remember(self, name: str, provider_id: str) -> None:
-        self.forget(name)
-        self.provider_id_by_name[name] = provider_id
-        self.names_by_provider_id.setdefault(provider_id, set()).add(name)
-
-    def forget(self, name: str) -> None:
-        provider_id = self.provider_id_by_name.pop(name, None)
-        if provider_id is not None:
-            names = self.names_by_provider_id[provider_id]
-            names.discard(name)
-            if not names:
-                del self.names_by_provider_id[provider_id]
-
-    def claiming(self, provider_ids: Iterable[str]) -> set[str]:
-        return {name for provider_id in provider_ids for name in self.names_by_provider_id.get(provider_id, ())}
 
 
 class WorkloadCluster:
@@ -108,9 +80,7 @@ class WorkloadCluster:
         self._surveyor = Surveyor(key, surroundings, self._authority_source)
         self._announcer = Announcer(key, surroundings)
         self._queue: WorkQueue[str] = WorkQueue()
-        self._pending: dict[str, JsonObject] = {}
-        self._waiting = _Waiting()
-        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._pending = PendingRequests()
         self._reachable = PolicyCondition(
             condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
         )
@@ -157,8 +127,8 @@ class WorkloadCluster:
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
-        names = self._pending.keys() if provider_ids == ALL_PROVIDER_IDS else self._waiting.claiming(provider_ids)
-        for name in tuple(names):
+        names = self._pending if provider_ids == ALL_PROVIDER_IDS else self._pending.claiming(provider_ids)
+        for name in names:
             self._queue.add(name)
         if provider_ids == ALL_PROVIDER_IDS:
             self._survey_wanted.set()
@@ -176,7 +146,7 @@ class WorkloadCluster:
                 for number in range(self._around.configuration.workers_per_cluster)
             ]
             watch = asyncio.create_task(
-                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self, keep=_is_open),
+                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self, keep=is_open),
                 name=f"{self.key} watch",
             )
             reconnect = asyncio.create_task(self._reconnect.wait())
@@ -230,27 +200,28 @@ class WorkloadCluster:
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
-        names = {_name(manifest) for manifest in objects}
-        for name in [name for name in self._pending if name not in names]:
-            self._drop(name)
+        names = {request_name(manifest) for manifest in objects}
+        for name in self._pending:
+            if name not in names:
+                self._drop(name)
         for manifest in objects:
             self.applied(manifest)
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
         self._heard()
-        name = _name(item)
-        if not _is_open(item) or _uid(item) in self._settled:
+        name = request_name(item)
+        if not self._pending.concerns_us(item):
             self._drop(name)
             return
-        self._pending[name] = _bounded(item)
+        self._pending.put(item)
         self._queue.add(name)
         self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
         self._heard()
-        self._drop(_name(item))
+        self._drop(request_name(item))
 
     def _heard(self) -> None:
         """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
@@ -281,9 +252,9 @@ class WorkloadCluster:
             self._reconnect.set()
 
     def _drop(self, name: str) -> None:
-        if self._pending.pop(name, None) is not None:
+        if self._pending.get(name) is not None:
+            self._pending.drop(name)
             self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
-        self._waiting.forget(name)
         self._announcer.forget(name)
         self._queue.discard(name)
 
@@ -312,10 +283,10 @@ class WorkloadCluster:
         try:
             await self._carry_out(publisher, manifest, adjudication)
         except NotFound:
-            self._drop(name)
+            self._drop_this(name, manifest)
             return
         except Conflict:
-            await self._read_again(client, name)
+            await self._read_again(client, name, manifest)
             return
         except StaleCertificateAuthority:
             decision = Defer(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, "the certificate authority has changed")
@@ -344,12 +315,12 @@ class WorkloadCluster:
             case Defer() | Ignore():
                 pass
 
-    async def _read_again(self, client: Client, name: str) -> None:
+    async def _read_again(self, client: Client, name: str, manifest: JsonObject) -> None:
         """The CSR changed while it was judged: judge what it is now."""
         try:
             self.applied(await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
         except NotFound:
-            self._drop(name)
+            self._drop_this(name, manifest)
         except ApiError:
             self._queue.retry(name)
 
@@ -358,22 +329,19 @@ class WorkloadCluster:
             self._wait(name, adjudication, decision)
         else:
             if not isinstance(decision, Ignore):
-                self._settled[_uid(manifest)] = None
-                if len(self._settled) > _REMEMBERED_SETTLED:
-                    self._settled.popitem(last=False)
-            self._drop_settled(name, manifest)
+                self._pending.settled(manifest)
+            self._drop_this(name, manifest)
         self._announcer.announce(name, adjudication.parsed, decision)
 
-    def _drop_settled(self, name: str, manifest: JsonObject) -> None:
-        # A CSR that was re-created under the same name meanwhile is another one, and stays.
-        current = self._pending.get(name)
-        if current is not None and _uid(current) == _uid(manifest):
+    def _drop_this(self, name: str, manifest: JsonObject) -> None:
+        """A CSR that was re-created under the same name meanwhile is another one, and stays."""
+        if self._pending.is_still(name, manifest):
             self._drop(name)
 
     def _wait(self, name: str, adjudication: Adjudication, decision: Defer) -> None:
         if isinstance(adjudication.parsed, SigningRequest):
             with contextlib.suppress(Refused):
-                self._waiting.remember(name, claimed_provider_id(adjudication.parsed))
+                self._pending.claims(name, claimed_provider_id(adjudication.parsed))
         if decision.retry_after is not None:
             self._queue.add_after(name, decision.retry_after.total_seconds())
         else:
@@ -391,40 +359,6 @@ class WorkloadCluster:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
         available = await self._surveyor.survey(self._adjudicator, self._reachable)
         if available and not self._authority_was_available:
-            for name in tuple(self._pending):
+            for name in self._pending:
                 self._queue.add(name)
         self._authority_was_available = available
-
-
-def _name(manifest: JsonObject) -> str:
-    return object_key(manifest)[1]
-
-
-def _uid(manifest: JsonObject) -> str:
-    metadata = manifest.get("metadata")
-    return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
-
-
-def _bounded(manifest: JsonObject) -> JsonObject:
-    """The CSR as it is kept: of a request that is too large to be read, only enough to see that it is.
-
-    API servers take CSRs of a megabyte, and any bootstrap token may post them by the hundred.
-    """
-    request = manifest["spec"].get("request")
-    if not isinstance(request, str) or len(request) <= MAXIMUM_REQUEST_TEXT:
-        return manifest
-    # Still whole groups of base64, or the API server could not read the denial; it keeps its own spec in any case.
-    return {**manifest, "spec": {**manifest["spec"], "request": request[: MAXIMUM_REQUEST_TEXT + 4]}}
-
-
-def _is_open(manifest: JsonObject) -> bool:
-    """Whether it can be one of ours that still needs something; the parser decides for good."""
-    spec, status = manifest.get("spec"), manifest.get("status") or {}
-    if not isinstance(spec, dict) or not str(spec.get("signerName", "")).startswith(f"{SIGNER_DOMAIN}/"):
-        return False
-    if not isinstance(status, dict) or status.get("certificate"):
-        return False
-    return not any(
-        isinstance(condition, dict) and condition.get("type") in ("Denied", "Failed")
-        for condition in status.get("conditions") or []
-    )

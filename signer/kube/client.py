@@ -22,6 +22,7 @@ from aiohttp import hdrs
 
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
+from signer.kube.shallow import shallow
 from signer.kube.tls import client_context
 from signer.kube.transport import (
     check_is_json,
@@ -320,7 +321,10 @@ class Client:
 
     def _decoded(self, raw: bytes, message: str) -> JsonObject:
         try:
-            return self._decode(raw)
+            try:
+                return self._decode(raw)
+            except RecursionError:
+                return self._decode(shallow(raw))
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise UnexpectedAnswer(message, status=200) from None
 
