@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration, read_attestors
-from signer.controller.diagnostics import diagnostics_server
+from signer.controller.diagnostics import Readiness, diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
 from signer.controller.run import ControllerOptions, run_controller
 from signer.crds import custom_resource_definitions
@@ -134,7 +134,7 @@ def _configuration(options: argparse.Namespace) -> Configuration:
 
 async def _run_until_signal(options: argparse.Namespace, configuration: Configuration) -> None:
     stop = asyncio.Event()
-    ready = asyncio.Event()
+    readiness = Readiness()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +144,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
     async with AsyncExitStack() as stack:
         if options.diagnostics_address:
             host, port = _address(options.diagnostics_address)
-            server = diagnostics_server(host, port, controller.metrics, ready.is_set)
+            server = diagnostics_server(host, port, controller.metrics, readiness.state)
             try:
                 address = await stack.enter_async_context(server)
             except OSError as error:
@@ -156,7 +156,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             stop=stop,
             token_source=access.token_source,
             options=controller,
-            started=ready.set,
+            started=readiness.started,
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-from signer.authority.der import DerError, Tag, encode, object_identifier, read_elements, read_single, sequence
+from signer.authority.der import DerError, Element, Tag, encode, object_identifier, read_elements, read_single, sequence
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.pem import PemError, PemHeadersError, read_blocks
 
@@ -31,15 +33,21 @@ _KEY_LABELS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "PRIVATE KEY")
 """PKCS#1 and SEC1 (what Cluster API writes), PKCS#8."""
 _MAXIMUM_TEXT_BYTES = 8192
 _MAXIMUM_KEY_BYTES = 2600
-"""An RSA-4096 key takes 2,375 bytes as PKCS#8. Checking the primes of an RSA-8192 key takes seconds, so the length is
-bounded before the library sees it: the Secret is the tenant's."""
-_PRIMES = slice(4, 6)
-"""Where RSAPrivateKey (RFC 8017 A.1.2) has its two primes."""
-_MAXIMUM_PRIME_BYTES = 257
-"""Half of 4096 bits, and a sign octet."""
+"""An RSA-4096 key takes 2,375 bytes as PKCS#8. The Secret is the tenant's, so its length is bounded before anything is
+decoded."""
+_RSA_ENCRYPTION = object_identifier("1.2.840.113549.1.1.1")
+_EC_PUBLIC_KEY = object_identifier("1.2.840.10045.2.1")
+_RSA_NUMBERS = 8
+"""RSAPrivateKey (RFC 8017 A.1.2) after its version: n, e, d, p, q, dP, dQ, qInv."""
 _MINIMUM_RSA_BITS = 2048
 _MAXIMUM_RSA_BITS = 4096
+_MAXIMUM_PRIME_BITS = _MAXIMUM_RSA_BITS // 2
+_MINIMUM_EXPONENT = 3
+_MAXIMUM_EXPONENT = 2**31 - 1
+"""What Go's crypto/rsa verifies with; every kubelet and API server is a Go program."""
 _SLOW_RSA_BITS = 3072
+_SIGN_BIT = 0x80
+_PROBE = b"the CA's own check of its private key"
 _RSA_SHA256 = sequence(object_identifier("1.2.840.113549.1.1.11"), encode(0x05, b""))
 _ECDSA: dict[str, tuple[hashes.HashAlgorithm, bytes]] = {
     "secp256r1": (hashes.SHA256(), sequence(object_identifier("1.2.840.10045.4.3.2"))),
@@ -52,7 +60,8 @@ _ECDSA: dict[str, tuple[hashes.HashAlgorithm, bytes]] = {
 def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
     """The private key in ``tls.key``: PKCS#1, PKCS#8 or SEC1, one unencrypted PEM block (None: the key is absent).
 
-    Checking an RSA key's primes takes long: about 35 ms for 2048 bits, 200 ms for 4096. Read once and keep.
+    The key is shown to sign what its public key verifies: 1 ms for RSA-2048, 2 ms for RSA-4096. Nothing proves that the
+    factors of an RSA modulus are prime, which would take 100 times that: composite ones weaken their owner's CA alone.
 
     Raises:
         CertificateAuthorityUnavailable: ``KeyMissing``, ``KeyEncrypted``, ``KeyInvalid``, ``KeyUnsupported`` or
@@ -85,40 +94,117 @@ def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
     if not isinstance(key, AuthorityPrivateKey):
         raise _unsupported("tls.key")
     require_supported_public_key(key.public_key(), "tls.key")
+    _require_signing(key)
     return key
 
 
 def _load(content: bytes) -> object:
     # "from None" throughout: the library's own text might one day quote what it read.
     try:
-        _refuse_slow_primes(content)
-        return load_der_private_key(content, password=None)
+        _require_plausible(content)
+    except DerError:
+        raise _invalid() from None
+    try:
+        # The library proves the primes otherwise and holds the GIL meanwhile: seconds of every tenant's time for the
+        # key of one.
+        return load_der_private_key(content, password=None, unsafe_skip_rsa_key_validation=True)
     except UnsupportedAlgorithm:
         raise _unsupported("tls.key") from None
     except TypeError:
         raise _encrypted() from None
-    except (DerError, ValueError, UserWarning):
-        raise CertificateAuthorityUnavailable(
-            _Reason.KEY_INVALID, f"tls.key is damaged or not a private key; {_one_block()}"
-        ) from None
+    except Exception:  # ValueError and UserWarning are documented, InternalError has been seen: fail closed on any
+        raise _invalid() from None
 
 
-def _refuse_slow_primes(content: bytes) -> None:
-    """The library proves both primes before anything else, whatever the modulus: seconds of CPU for large ones.
+def _require_signing(key: AuthorityPrivateKey) -> None:
+    """Sign once and verify, which finds what the numbers alone do not show (RSA with factors that are not prime)."""
+    try:
+        verify(key.public_key(), sign(key, _PROBE), _PROBE)
+    except Exception:  # InvalidSignature, or however the library fails on numbers that are no key: fail closed
+        raise _invalid() from None
+
+
+def _require_plausible(content: bytes) -> None:
+    """Refuse, before the library sees it, what it takes long over or does not check.
 
     Raises:
-        DerError: not DER of a key.
-        CertificateAuthorityUnavailable: ``KeyUnsupported``.
+        DerError: not DER of a private key, or RSA numbers that are no key.
+        CertificateAuthorityUnavailable: ``KeyEncrypted``, ``KeyUnsupported`` or ``KeyWeak``.
     """
     fields = read_elements(read_single(content, Tag.SEQUENCE).content)
-    if len(fields) > 2 and fields[1].tag == Tag.SEQUENCE and fields[2].tag == Tag.OCTET_STRING:
-        inner = read_elements(fields[2].content)  # PKCS#8 around it
-        fields = read_elements(inner[0].content) if inner and inner[0].tag == Tag.SEQUENCE else ()
-    numbers = fields[: _PRIMES.stop]
-    if len(numbers) < _PRIMES.stop or any(number.tag != Tag.INTEGER for number in numbers):
-        return  # no RSA key
-    if any(len(prime.content) > _MAXIMUM_PRIME_BYTES for prime in numbers[_PRIMES]):
+    match tuple(element.tag for element in fields[:3]):
+        case (Tag.INTEGER, Tag.INTEGER, *_):  # PKCS#1
+            _require_sound_rsa(fields)
+        case (Tag.INTEGER, Tag.OCTET_STRING, *_):  # SEC1 (RFC 5915 3)
+            return
+        case (Tag.INTEGER, Tag.SEQUENCE, Tag.OCTET_STRING):  # PKCS#8 (RFC 5958 2)
+            identifier = read_elements(fields[1].content)[:1]
+            if not identifier or identifier[0].tag != Tag.OBJECT_IDENTIFIER:
+                raise DerError("no algorithm identifier")
+            if identifier[0].encoded == _RSA_ENCRYPTION:
+                _require_sound_rsa(read_elements(read_single(fields[2].content, Tag.SEQUENCE).content))
+            elif identifier[0].encoded != _EC_PUBLIC_KEY:
+                raise _unsupported("tls.key")
+        case (Tag.SEQUENCE, Tag.OCTET_STRING):  # EncryptedPrivateKeyInfo under the wrong label
+            raise _encrypted()
+        case _:
+            raise DerError("not a private key")
+
+
+@dataclass(frozen=True, slots=True)
+class _RSANumbers:
+    """RSAPrivateKey without its version, in its order."""
+
+    n: int
+    e: int
+    d: int = field(repr=False)
+    p: int = field(repr=False)
+    q: int = field(repr=False)
+    d_p: int = field(repr=False)
+    d_q: int = field(repr=False)
+    q_inverse: int = field(repr=False)
+
+
+def _require_sound_rsa(fields: tuple[Element, ...]) -> None:
+    """All of a key's numbers fit each other (RFC 8017 3.2), short of proving p and q prime. Takes microseconds.
+
+    Odd factors and reduced exponents also keep the library to numbers it computes with in bounded time.
+
+    Raises:
+        DerError: not RSAPrivateKey, or numbers that do not fit.
+        CertificateAuthorityUnavailable: ``KeyUnsupported`` (multi-prime, too large) or ``KeyWeak``.
+    """
+    version, *values = (_natural(element) for element in fields)
+    if version == 1:  # multi-prime
         raise _unsupported("tls.key")
+    if version != 0 or len(values) != _RSA_NUMBERS:
+        raise DerError("not an RSAPrivateKey of two primes")
+    key = _RSANumbers(*values)
+    if max(key.p.bit_length(), key.q.bit_length()) > _MAXIMUM_PRIME_BITS:
+        raise _unsupported("tls.key")
+    _require_supported_rsa(key.n.bit_length(), key.e, "tls.key")
+    if key.p % 2 == 0 or key.q % 2 == 0 or min(key.p, key.q) == 1 or key.p == key.q or key.n != key.p * key.q:
+        raise DerError("the modulus is not the product of two odd primes")
+    if key.d >= key.n or key.d * key.e % (key.p - 1) != 1 or key.d * key.e % (key.q - 1) != 1:
+        raise DerError("the exponents do not belong together")
+    if key.d_p != key.d % (key.p - 1) or key.d_q != key.d % (key.q - 1):
+        raise DerError("the CRT exponents do not belong to the private one")
+    if key.q_inverse >= key.p or key.q_inverse * key.q % key.p != 1:
+        raise DerError("the CRT coefficient does not belong to the primes")
+
+
+def _natural(element: Element) -> int:
+    """An INTEGER of at least 0 in its shortest form (X.690 8.3.2). The key's length bounds it.
+
+    Raises:
+        DerError: anything else.
+    """
+    content = element.content
+    if element.tag != Tag.INTEGER or not content or content[0] >= _SIGN_BIT:
+        raise DerError("not an INTEGER of at least 0")
+    if len(content) > 1 and content[0] == 0 and content[1] < _SIGN_BIT:
+        raise DerError("an INTEGER with leading zeros")
+    return int.from_bytes(content, "big")
 
 
 def require_supported_public_key(public_key: object, secret_key: str) -> AuthorityPublicKey:
@@ -128,15 +214,20 @@ def require_supported_public_key(public_key: object, secret_key: str) -> Authori
         CertificateAuthorityUnavailable: ``CertificateAuthorityKeyUnsupported`` or ``CertificateAuthorityKeyWeak``.
     """
     if isinstance(public_key, rsa.RSAPublicKey):
-        if public_key.key_size < _MINIMUM_RSA_BITS:
-            raise CertificateAuthorityUnavailable(
-                _Reason.KEY_WEAK, f"{secret_key} holds an RSA key of {public_key.key_size} bits; {_SUPPORTED}"
-            )
-        if public_key.key_size <= _MAXIMUM_RSA_BITS:
-            return public_key
-    elif isinstance(public_key, ec.EllipticCurvePublicKey) and public_key.curve.name in _ECDSA:
+        _require_supported_rsa(public_key.key_size, public_key.public_numbers().e, secret_key)
+        return public_key
+    if isinstance(public_key, ec.EllipticCurvePublicKey) and public_key.curve.name in _ECDSA:
         return public_key
     raise _unsupported(secret_key)
+
+
+def _require_supported_rsa(bits: int, exponent: int, secret_key: str) -> None:
+    if bits < _MINIMUM_RSA_BITS:
+        raise CertificateAuthorityUnavailable(
+            _Reason.KEY_WEAK, f"{secret_key} holds an RSA key of {bits} bits; {_SUPPORTED}"
+        )
+    if bits > _MAXIMUM_RSA_BITS or not _MINIMUM_EXPONENT <= exponent <= _MAXIMUM_EXPONENT or exponent % 2 == 0:
+        raise _unsupported(secret_key)
 
 
 def signature_algorithm(key: AuthorityPrivateKey) -> bytes:
@@ -176,6 +267,12 @@ def signs_slowly(key: AuthorityPrivateKey) -> bool:
 
 def _one_block() -> str:
     return "put exactly one unencrypted PEM block there (RSA PRIVATE KEY, EC PRIVATE KEY or PRIVATE KEY)"
+
+
+def _invalid() -> CertificateAuthorityUnavailable:
+    return CertificateAuthorityUnavailable(
+        _Reason.KEY_INVALID, f"tls.key is damaged or not a private key; {_one_block()}"
+    )
 
 
 def _encrypted() -> CertificateAuthorityUnavailable:

@@ -9,6 +9,7 @@ of all checks stands in ``signer.rules.checks``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from attestors.contract import (
     Denied,
     NotProvableYet,
     Outcome,
-    Security,
     VerifiedIdentity,
 )
 from attestors.registry import Registry
@@ -31,17 +31,26 @@ from attestors.wire import binding as binding_format
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from signer.authority import Authority, IssuanceRefused, certificate_validity, new_serial_number
-from signer.authority.errors import CertificateAuthorityUnavailable
+from signer.authority import Authority
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.configuration import Configuration
+from signer.controller.planning import approval, fits, plan
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.decision import Approve, Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, Unjournaled, new_record
+from signer.model.record import (
+    JOURNAL_ENTRIES,
+    AttestedIdentity,
+    AttestedNode,
+    JournalEntry,
+    MachineKey,
+    Unjournaled,
+    new_record,
+    record_name,
+)
 from signer.model.reservation import Pair
 from signer.model.signing_request import (
     Condition,
@@ -70,6 +79,10 @@ from signer.store.reservations import Reservations
 _LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
 _RECORD_ATTEMPTS: Final = 5
+_BROKEN_SECONDS: Final = 60.0
+"""What kept an attestor from being prepared, such as a file that was not there yet, may have passed after this long."""
+_JOURNAL_SPAN: Final = timedelta(minutes=1)
+"""A journal that was filled faster than this still holds requests between approval and certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,7 @@ class Adjudicator:
         records: Records,
         authority_source: AuthoritySource,
         now: Callable[[], datetime],
+        monotonic: Callable[[], float],
     ) -> None:
         self._key = key
         self._configuration = configuration
@@ -113,7 +127,9 @@ class Adjudicator:
         self._records = records
         self._authority_source = authority_source
         self._now = now
+        self._monotonic = monotonic
         self._attestors: AttestorSet | None = None
+        self._attestors_made = 0.0
 
     async def adjudicate(self, manifest: Mapping[str, Any]) -> Adjudication:
         """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""
@@ -136,10 +152,15 @@ class Adjudicator:
         return Adjudication(parsed, decision)
 
     def attestors(self, policy: Policy) -> AttestorSet:
-        """The attestors under this policy; kept while the policy stays the same."""
-        if self._attestors is None or self._attestors.policy != policy:
-            self._attestors = AttestorSet(policy, self._configuration, self._registry)
-        return self._attestors
+        """The attestors under this policy; kept while the policy stays the same and none of them is broken."""
+        kept = self._attestors
+        if kept is None or kept.policy != policy or (kept.any_broken and self._is_old(self._attestors_made)):
+            kept = self._attestors = AttestorSet(policy, self._configuration, self._registry)
+            self._attestors_made = self._monotonic()
+        return kept
+
+    def _is_old(self, made: float) -> bool:
+        return self._monotonic() - made > _BROKEN_SECONDS
 
     async def _decide(self, parsed: Parsed) -> Decision:
         if isinstance(parsed, NotOurs | Settled):
@@ -156,12 +177,15 @@ class Adjudicator:
             raise Refused(parsed.reason, parsed.message)
         if Condition.APPROVED in envelope.conditions:
             journaled = self._journaled(parsed)
+            if isinstance(journaled, Unjournaled):
+                # Another replica may have approved it a moment ago, before our watch showed its journal.
+                journaled = await self._journaled_live(parsed)
             if not isinstance(journaled, Unjournaled):
                 record, entry = journaled
                 provider_id = record.machine.provider_id
                 require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
-                if entry.ca_cert_hash == _signing_hash(await self._authority()):
-                    return _approve(record, entry)
+                if fits(entry, await self._authority(), case.now):
+                    return approval(record, entry)
                 # Approved by us, and the CA has changed since: attested again below, and planned anew.
             elif case.policy.approval_by_others is ApprovalByOthers.REFUSE:
                 return Fail(
@@ -171,6 +195,7 @@ class Adjudicator:
         return await self._attest(parsed, case, description)
 
     def _case(self) -> _Case:
+        self._inventory.require_in_touch()
         cluster = self._inventory.clusters.get(self._key.namespace, self._key.name)
         policy = self._inventory.policies.get(self._key.namespace, self._key.name)
         if cluster is None or policy is None:
@@ -190,11 +215,16 @@ class Adjudicator:
         entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
         return entry if isinstance(entry, Unjournaled) else (record, entry)
 
+    async def _journaled_live(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
+        with contextlib.suppress(Refused):
+            await self._records.refresh(self._key, record_name(self._key, node_name_of(request)))
+        return self._journaled(request)
+
     async def _attest(self, request: SigningRequest, case: _Case, description: AttestorDescription) -> Decision:
         authority = await self._authority()
         if request.evidence.cluster.text not in authority.ca_certificate_hashes:
             # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
-            authority = await self._authority(fresh=True)
+            authority = await self._authority(not_before=self._monotonic())
         run_checks(
             REQUEST_CHECKS,
             RequestFacts(
@@ -237,9 +267,9 @@ class Adjudicator:
                 run_checks(IDENTITY_CHECKS, IdentityFacts(provider_id, binding, description, outcome))
                 return await self._allow(request, case, outcome, description, authority)
 
-    async def _authority(self, *, fresh: bool = False) -> Authority:
+    async def _authority(self, *, not_before: float = float("-inf")) -> Authority:
         try:
-            return await self._authority_source.authority(fresh=fresh)
+            return await self._authority_source.authority(not_before=not_before)
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
@@ -270,6 +300,7 @@ class Adjudicator:
         """Match, reserve and journal; again from the match when somebody else wrote the record first."""
         identity = AttestedIdentity(description.provider, outcome.identity, description.security)
         for _ in range(_RECORD_ATTEMPTS):
+            self._require_unchanged(case)
             machine = the_machine(outcome.provider_id, self._inventory.machines_with(self._key, outcome.provider_id))
             facts = self._machine_facts(request, case, outcome, identity, machine)
             run_checks(MACHINE_CHECKS, facts)
@@ -284,6 +315,16 @@ class Adjudicator:
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    def _require_unchanged(self, case: _Case) -> None:
+        """Attesting may take long, and a Cluster that is paused meanwhile is being moved to another controller."""
+        current = self._case()
+        if (current.cluster, current.policy) != (case.cluster, case.policy):
+            raise Deferred(
+                Reason.RESERVATION_PENDING,
+                "the Cluster or its policy changed while the request was judged",
+                timedelta(seconds=0.1),
+            )
 
     def _machine_facts(
         self,
@@ -330,66 +371,24 @@ class Adjudicator:
         if not isinstance(record, NoRecord):
             entry = record.entry_for(envelope.uid, envelope.spec_digest)
             # Written by us before a restart, or by another replica at this moment: issue that very certificate.
-            if isinstance(entry, JournalEntry) and entry.ca_cert_hash == _signing_hash(authority):
-                return _approve(record, entry)
-        entry = _plan(request, facts, authority)
+            if isinstance(entry, JournalEntry) and fits(entry, authority, facts.now):
+                return approval(record, entry)
+            if len(record.journal) == JOURNAL_ENTRIES and record.journal[0].decided > facts.now - _JOURNAL_SPAN:
+                raise Deferred(
+                    Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
+                )
+        entry = plan(request, facts, authority)
         if isinstance(record, NoRecord):
             wanted = new_record(facts.machine, facts.node_name, facts.identity, entry)
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
-        return _approve(await self._records.write(wanted, facts.cluster), entry)
+        return approval(await self._records.write(wanted, facts.cluster), entry)
 
 
 def deferral_of(reason: Reason, error: ApiError) -> Defer:
     """Wait for an API server: as long as it asks for (Retry-After), or with our own backoff where that says nothing."""
     pause = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerError) else None
     return Defer(reason, printable(str(error)), timedelta(seconds=pause) if pause else None)
-
-
-def _plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> JournalEntry:
-    """The certificate that this request may become: serial number, validity, CA."""
-    envelope, policy = request.envelope, facts.policy
-    if facts.identity.security is Security.INSECURE:
-        duration = policy.insecure_duration
-    elif facts.purpose is Purpose.SERVING:
-        duration = policy.serving_duration
-    else:
-        duration = policy.client_duration
-    try:
-        validity = certificate_validity(
-            facts.now, duration, envelope.expiration_seconds, authority.signing.certificate.not_after
-        )
-    except CertificateAuthorityUnavailable as error:
-        raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
-    except IssuanceRefused as error:
-        raise Refused(Reason.MALFORMED_REQUEST, str(error)) from error
-    return JournalEntry(
-        csr_name=envelope.name,
-        csr_uid=envelope.uid,
-        spec_digest=envelope.spec_digest,
-        signer_name=str(envelope.signer),
-        requester=envelope.username,
-        serial_number=new_serial_number(),
-        not_before=validity.not_before,
-        not_after=validity.not_after,
-        ca_cert_hash=_signing_hash(authority),
-        decided=facts.now.replace(microsecond=0),
-    )
-
-
-def _approve(record: AttestedNode, entry: JournalEntry) -> Approve:
-    secure = record.identity.security is Security.SECURE
-    return Approve(
-        node_name=record.node_name,
-        reason=Reason.ATTESTED if secure else Reason.ASSERTED,
-        message=f"{'Attested' if secure else 'Asserted without proof'} by {record.identity.provider}: "
-        f"{record.machine} is node {record.node_name}",
-        entry=entry,
-    )
-
-
-def _signing_hash(authority: Authority) -> str:
-    return authority.signing.certificate.public_key_hash
 
 
 def _is_approved(parsed: Parsed) -> bool:

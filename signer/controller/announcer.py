@@ -8,7 +8,7 @@ import logging
 from signer.controller.recorder import Occurrence, Subject
 from signer.controller.surroundings import Surroundings
 from signer.model.cluster import ClusterKey
-from signer.model.decision import Approve, Challenge, Decision, Defer, Ignore, Refused
+from signer.model.decision import Approve, Challenge, Decision, Defer, Ignore, Refused, printable
 from signer.model.reasons import Reason
 from signer.model.signing_request import NotOurs, Parsed, SigningRequest
 from signer.rules.request import claimed_provider_id
@@ -51,13 +51,13 @@ class Announcer:
             "decided",
             extra={
                 "cluster": str(self._key),
-                "csr": name,
+                "csr": printable(name),
                 "decision": kind,
                 "reason": reason,
                 "detail": message,
                 "provider": envelope.signer.provider,
                 "purpose": envelope.signer.purpose.value,
-                "requester": envelope.username,
+                "requester": printable(envelope.username),
                 "machine": subject.name if subject is not None and subject.kind == "Machine" else "",
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
@@ -85,5 +85,5 @@ class Announcer:
 def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, message: str) -> Occurrence:
     normal = isinstance(decision, Approve | Challenge) and reason != Reason.ASSERTED
     kind = "Normal" if normal else "Warning"
-    text = f"{message} (CSR {name})" if reason == Reason.ASSERTED else message or "challenge issued"
+    text = printable(f"{message} (CSR {name})") if reason == Reason.ASSERTED else message or "challenge issued"
     return Occurrence(subject, kind, reason, text)

@@ -40,6 +40,11 @@ class AttestorSet:
         self._registry = registry
         self._ready: dict[str, ReadyAttestor | BrokenAttestor] = {}
 
+    @property
+    def any_broken(self) -> bool:
+        """Whether one that was asked for could not be prepared."""
+        return any(isinstance(attestor, BrokenAttestor) for attestor in self._ready.values())
+
     def description(self, provider: str) -> AttestorDescription:
         """What the attestor says of itself.
 

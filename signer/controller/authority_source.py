@@ -9,21 +9,19 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from signer.authority import Authority, CertificateAuthorityUnavailable, load_certificate_authority
 from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import SECRETS
 from signer.model.cluster import ClusterKey
 
 KEPT_SECONDS: Final = 60.0
 """How long a CA is used without looking whether its Secret has changed."""
 FAILURE_KEPT_SECONDS: Final = 5.0
-RENEWED_SECONDS: Final = 1.0
-"""How fresh an answer is that was asked to be fresh."""
 
 
 class AuthorityUnavailable(Exception):
@@ -44,7 +42,10 @@ class SecretCalls(Protocol):
 
 @dataclass(slots=True)
 class _Kept:
+    looked_at: float
+    """When it was last tried to look."""
     read_at: float
+    """When the look began that showed ``answer``; never later than ``looked_at``."""
     resource_version: str
     answer: Authority | AuthorityUnavailable
     loaded_at: float = 0.0
@@ -69,28 +70,29 @@ class AuthoritySource:
         self._kept: _Kept | None = None
         self._reading = asyncio.Lock()
 
-    async def authority(self, *, fresh: bool = False) -> Authority:
-        """The CA to sign with; ``fresh`` for one whose Secret was looked at within the last second.
+    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
+        """The CA to sign with, as its Secret stood at ``not_before`` (of the monotonic clock) or later.
 
         Raises:
-            AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept.
+            AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept that
+                is new enough.
         """
         kept = self._kept
-        if self._is_stale(kept, fresh):
+        if self._is_stale(kept, not_before):
             async with self._reading:  # of many that find it stale, one reads
                 kept = self._kept
-                if self._is_stale(kept, fresh):
+                if self._is_stale(kept, not_before):
                     kept = self._kept = await self._read(kept)
-        if kept is None:
-            raise AuthorityUnavailable("CertificateAuthorityMissing", f"{self._name} was not read")
+        if kept is None or kept.read_at < not_before:
+            raise AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name} cannot be read now")
         if isinstance(kept.answer, AuthorityUnavailable):
             raise AuthorityUnavailable(kept.answer.reason, str(kept.answer))
         return kept.answer
 
-    def _is_stale(self, kept: _Kept | None, fresh: bool) -> bool:
-        if kept is None:
+    def _is_stale(self, kept: _Kept | None, not_before: float) -> bool:
+        if kept is None or kept.read_at < not_before:
             return True
-        return self._monotonic() - kept.read_at > (RENEWED_SECONDS if fresh else _kept_seconds(kept))
+        return self._monotonic() - kept.looked_at > _kept_seconds(kept)
 
     async def _read(self, before: _Kept | None) -> _Kept:
         read_at = self._monotonic()
@@ -98,16 +100,18 @@ class AuthoritySource:
             secret = await self._client.get(self._path)
         except NotFound:
             missing = AuthorityUnavailable("CertificateAuthorityMissing", f"{self._name} does not exist")
-            return _Kept(read_at, "", missing)
+            return _Kept(read_at, read_at, "", missing)
         except ApiError as error:
-            if before is not None and isinstance(before.answer, Authority):
-                return _Kept(read_at, before.resource_version, before.answer, before.loaded_at)
-            return _Kept(read_at, "", AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}"))
+            # A management cluster that is away for a while must not stop renewals; one that says no must.
+            if before is not None and isinstance(before.answer, Authority) and not isinstance(error, Forbidden):
+                return replace(before, looked_at=read_at)
+            unreachable = AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}")
+            return _Kept(read_at, read_at, "", unreachable)
         version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
         if before is not None and version and version == before.resource_version and not self._may_change(before):
-            return _Kept(read_at, version, before.answer, before.loaded_at)
+            return _Kept(read_at, read_at, version, before.answer, before.loaded_at)
         # In a thread: what stands there is the tenant's, and even an honest RSA key takes up to a third of a second.
-        return _Kept(read_at, version, await asyncio.to_thread(self._load, secret), read_at)
+        return _Kept(read_at, read_at, version, await asyncio.to_thread(self._load, secret), read_at)
 
     def _may_change(self, kept: _Kept) -> bool:
         """Whether the same Secret may give another answer by now: a CA that was not yet valid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -26,7 +27,8 @@ from signer.store.reservations import Reservations
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
-"""Below Cluster API's usual terminationGracePeriodSeconds of 10."""
+FLUSH_SECONDS: Final = 1.5
+"""Both together below Cluster API's usual terminationGracePeriodSeconds of 10."""
 _MANAGEMENT_CONNECTIONS: Final = 32
 
 
@@ -47,11 +49,12 @@ async def run_controller(
     stop: asyncio.Event,
     token_source: TokenSource | None = None,
     options: ControllerOptions | None = None,
-    started: Callable[[], None] = lambda: None,
+    started: Callable[[Inventory], None] = lambda inventory: None,
 ) -> None:
     """Run until ``stop`` is set, then finish what is under way.
 
-    ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made.
+    ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
+    what they will rest upon.
 
     Raises:
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
@@ -62,6 +65,7 @@ async def run_controller(
             await discover_cluster_api(client),
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
+            monotonic=options.monotonic,
         )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
         surroundings = Surroundings(
@@ -85,16 +89,23 @@ async def run_controller(
             try:
                 if await _filled_or_stopped(inventory, stop):
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
-                    started()
+                    started(inventory)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
                     await stop.wait()
                     _LOG.info("draining")
                     await fleet.drain(DRAIN_SECONDS)
-                    await recorder.flush()
+                    await _flush(recorder)
             finally:
                 for task in running:
                     task.cancel()
     _LOG.info("stopped")
+
+
+async def _flush(recorder: Recorder) -> None:
+    """Write the Events that are left; a management cluster that is slow or gone does not hold up the end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await recorder.flush()
 
 
 async def _filled_or_stopped(inventory: Inventory, stop: asyncio.Event) -> bool:

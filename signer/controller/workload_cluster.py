@@ -23,7 +23,7 @@ from signer.controller.authority_source import (
     decode_secret,
 )
 from signer.controller.conditions import PolicyCondition
-from signer.controller.pending import PendingRequests, is_open, request_name
+from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher, StaleCertificateAuthority
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
@@ -52,6 +52,7 @@ PROVEN_SECONDS: Final = 30.0
 """A connection whose watch was well for this long proves that the next one need not wait."""
 FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
+_REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
 class _Reconnect(Exception):
@@ -76,11 +77,12 @@ class WorkloadCluster:
             records=surroundings.records,
             authority_source=self._authority_source,
             now=surroundings.now,
+            monotonic=surroundings.monotonic,
         )
         self._surveyor = Surveyor(key, surroundings, self._authority_source)
         self._announcer = Announcer(key, surroundings)
         self._queue: WorkQueue[str] = WorkQueue()
-        self._pending = PendingRequests()
+        self._pending = PendingRequests(key)
         self._reachable = PolicyCondition(
             condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
         )
@@ -139,6 +141,7 @@ class WorkloadCluster:
             client = Client(connection)
         except TlsMaterialRefused as error:
             raise self._unreachable("KubeconfigRefused", str(error)) from error
+        self._pending.list_begins()
         async with client:
             publisher = Publisher(client, self._around.now)
             workers = [
@@ -146,7 +149,12 @@ class WorkloadCluster:
                 for number in range(self._around.configuration.workers_per_cluster)
             ]
             watch = asyncio.create_task(
-                list_and_watch(client, CERTIFICATE_SIGNING_REQUESTS.collection(), sink=self, keep=is_open),
+                list_and_watch(
+                    client,
+                    CERTIFICATE_SIGNING_REQUESTS.collection(),
+                    sink=self,
+                    keep=self._pending.holds_of_list,
+                ),
                 name=f"{self.key} watch",
             )
             reconnect = asyncio.create_task(self._reconnect.wait())
@@ -187,9 +195,14 @@ class WorkloadCluster:
 
     def _set_reachable(self, condition: PolicyCondition) -> None:
         if condition != self._reachable:
+            level, text = logging.WARNING, "workload cluster cannot be reached"
+            if condition.reason == _REQUESTS_LEFT_OUT:
+                text = "workload cluster has more requests than are kept"
+            elif condition.met:
+                level, text = logging.INFO, "workload cluster is reachable"
             _LOG.log(
-                logging.INFO if condition.met else logging.WARNING,
-                "workload cluster is reachable" if condition.met else "workload cluster cannot be reached",
+                level,
+                text,
                 extra={"cluster": str(self.key), "reason": condition.reason, "detail": condition.message},
             )
             self._reachable = condition
@@ -204,6 +217,7 @@ class WorkloadCluster:
         for name in self._pending:
             if name not in names:
                 self._drop(name)
+        self._pending.list_ends()
         for manifest in objects:
             self.applied(manifest)
 
@@ -211,10 +225,12 @@ class WorkloadCluster:
         """A CSR is new or has changed."""
         self._heard()
         name = request_name(item)
-        if not self._pending.concerns_us(item):
+        put = self._pending.put(item) if self._pending.concerns_us(item) else Put.UNUSABLE
+        if put is not Put.KEPT:
             self._drop(name)
+            if put is Put.LEFT_OUT:
+                self._set_reachable(self._watching())
             return
-        self._pending.put(item)
         self._queue.add(name)
         self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
 
@@ -236,14 +252,21 @@ class WorkloadCluster:
             self._well_since = now
         elif now - self._well_since >= PROVEN_SECONDS:
             self._attempts = 0
-        self._set_reachable(
-            PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, True, "Watching", "its requests are watched")
-        )
+        self._set_reachable(self._watching())
+
+    def _watching(self) -> PolicyCondition:
+        kind = condition_types.WORKLOAD_CLUSTER_REACHABLE
+        if self._pending.left_out:
+            return PolicyCondition(
+                kind, True, _REQUESTS_LEFT_OUT, "more requests wait than are kept; they are listed again later"
+            )
+        return PolicyCondition(kind, True, "Watching", "its requests are watched")
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """List or watch failed; the loop tries again by itself, but new credentials need a new connection."""
         self._failures += 1
         self._well_since = None
+        self._pending.list_begins()
         self._set_reachable(
             PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}")
         )
@@ -252,11 +275,12 @@ class WorkloadCluster:
             self._reconnect.set()
 
     def _drop(self, name: str) -> None:
-        if self._pending.get(name) is not None:
-            self._pending.drop(name)
-            self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
+        self._pending.drop(name)
+        self._around.metrics.pending.labels(str(self.key)).set(len(self._pending))
         self._announcer.forget(name)
         self._queue.discard(name)
+        if self._pending.has_room_again:
+            self._reconnect.set()  # a new connection begins with a list
 
     # The workers
 
@@ -269,7 +293,8 @@ class WorkloadCluster:
                 except Exception as error:  # noqa: BLE001 - one request's fault must not end the worker; it waits
                     _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self.key), "csr": name})
                     self._around.metrics.decided(str(self.key), "", Defer.__name__, Reason.INTERNAL_ERROR)
-                    self._queue.retry(name)
+                    if self._pending.get(name) is not None:
+                        self._queue.retry(name)
                 finally:
                     self._queue.done(name)
 
@@ -318,14 +343,21 @@ class WorkloadCluster:
     async def _read_again(self, client: Client, name: str, manifest: JsonObject) -> None:
         """The CSR changed while it was judged: judge what it is now."""
         try:
-            self.applied(await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
+            current = await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
         except NotFound:
             self._drop_this(name, manifest)
         except ApiError:
-            self._queue.retry(name)
+            if self._pending.is_still(name, manifest):
+                self._queue.retry(name)
+        else:
+            # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
+            if self._pending.is_still(name, manifest):
+                self.applied(current)
 
     def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
         if isinstance(decision, Defer):
+            if not self._pending.is_still(name, manifest):
+                return  # gone while it was judged; one that was re-created under its name is in the queue by itself
             self._wait(name, adjudication, decision)
         else:
             if not isinstance(decision, Ignore):

@@ -207,13 +207,15 @@ class Client:
         *,
         timeout_seconds: float,
         idle_seconds: float = WATCH_IDLE_SECONDS,
+        accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         """The raw events (``{"type": …, "object": …}``) of one watch, until the server ends it cleanly.
 
         ``timeout_seconds`` is what the server is asked to end the watch after. ``idle_seconds`` of silence, and
         30 seconds more than asked for, raise Unreachable (timeout); so does a broken stream. An event that is too large
         or no JSON object raises UnexpectedAnswer. In-stream ERROR events are handed on. Use ``contextlib.aclosing``:
-        closing the iterator closes the connection.
+        closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
+        a quiet collection follows up with silence.
         """
         loop = asyncio.get_running_loop()
         query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
@@ -225,6 +227,7 @@ class Client:
                 if response.status != 200:
                     raise await self._error(response)
                 check_is_json(response)
+            accepted()
             async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at)) as lines:
                 async for line in lines:
                     yield self._decoded(line, "the watch holds an event that is no JSON object")

@@ -75,7 +75,12 @@ class Source(Protocol):
         """See Client."""
 
     def watch(
-        self, path: str, params: Parameters | None = None, *, timeout_seconds: float
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         """See Client."""
 
@@ -96,6 +101,7 @@ async def list_and_watch(
     page_limit: int = LIST_PAGE_OBJECTS,
     keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
+    standing: Callable[[], None] = lambda: None,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Random | None = None,
@@ -104,7 +110,8 @@ async def list_and_watch(
 
     ``params`` are selectors and stand in every list and watch. Of a list, only the objects that ``keep`` approves are
     held and handed on: strangers may fill a collection with objects that do not concern us. More than
-    ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``clock`` (seconds, monotonic),
+    ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is called when a watch
+    that the server has accepted has lived for ``STABLE_SECONDS``, even if it has said nothing. ``clock`` (seconds, monotonic),
     ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
@@ -119,6 +126,7 @@ async def list_and_watch(
         page_limit=page_limit,
         keep=keep,
         maximum_objects=maximum_objects,
+        standing=standing,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
     )
@@ -139,6 +147,7 @@ class _Loop:
     page_limit: int
     keep: Callable[[JsonObject], bool]
     maximum_objects: int
+    standing: Callable[[], None]
     clock: Callable[[], float]
     random: Random
     next: _Next = _Next.LIST
@@ -219,9 +228,19 @@ class _Loop:
     async def _watch(self) -> None:
         query = {**self.params, "resourceVersion": self.resource_version, "allowWatchBookmarks": True}
         seconds = self.timeout_seconds * self.random.uniform(0.9, 1.1)
-        async with contextlib.aclosing(self.client.watch(self.path, query, timeout_seconds=seconds)) as events:
-            async for event in events:
-                self._take(event)
+        stable: list[asyncio.TimerHandle] = []
+
+        def accepted() -> None:
+            stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.standing))
+
+        events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._take(event)
+        finally:
+            for timer in stable:
+                timer.cancel()
 
     def _take(self, event: JsonObject) -> None:
         kind, item = event.get("type"), event.get("object")

@@ -135,9 +135,11 @@ class Unjournaled:
 
 
 def record_name(cluster: ClusterKey, node_name: str) -> str:
-    """``<cluster>.<node>``, or with a digest in place of the node where that exceeds 253 characters."""
+    """``<cluster>.<node>``; with a digest for the node where that would be ambiguous (dots) or too long."""
     name = f"{cluster.name}.{node_name}"
-    return name if len(name) <= 253 else f"{cluster.name[:180]}.{_digest('node', cluster.name, node_name)}"
+    if len(name) <= 253 and "." not in cluster.name:
+        return name
+    return f"{cluster.name[:180].rstrip('-.')}.{_digest('node', cluster.name, node_name)}"
 
 
 def new_record(machine: MachineView, node_name: str, identity: AttestedIdentity, entry: JournalEntry) -> AttestedNode:

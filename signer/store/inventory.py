@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from signer.kube.client import Client
@@ -26,14 +28,21 @@ from signer.kube.resources import (
 )
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view, machine_view
+from signer.model.decision import Deferred
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, parse_record
 from signer.model.reservation import Reservation, parse_reservation
-from signer.store.mirror import Mirror, ObjectKey
+from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
 """In a wake-up: every request of the cluster may be affected."""
+
+OUT_OF_TOUCH_SECONDS: Final = 60.0
+"""For as long as this, list and watch may fail before what they last said is no ground for a decision."""
+OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
+"""Nobody is woken by a collection that is watched again and has not changed."""
 
 Wake: TypeAlias = Callable[[ClusterKey, ProviderIDs], None]
 
@@ -73,19 +82,35 @@ async def discover_cluster_api(client: Client) -> ClusterAPIVersion:
 class Inventory:
     """The mirrors, the index over Machines, and who is told of changes."""
 
-    def __init__(self, version: ClusterAPIVersion, *, own_namespace: str, watch_namespace: str | None = None) -> None:
-        """``watch_namespace`` limits Clusters, Machines, policies and records to one namespace."""
+    def __init__(
+        self,
+        version: ClusterAPIVersion,
+        *,
+        own_namespace: str,
+        watch_namespace: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``watch_namespace`` limits Clusters, Machines, policies and records to one namespace.
+
+        ``monotonic`` is a clock, in seconds.
+        """
         self.version = version
         self.own_namespace = own_namespace
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._machines_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, MachineView]] = {}
         self._machines_by_cluster: dict[ClusterKey, dict[ObjectKey, MachineView]] = {}
-        self.clusters: Mirror[ClusterView] = Mirror("clusters", cluster_view, self._cluster_changed)
-        self.policies: Mirror[Policy | UnreadablePolicy] = Mirror("policies", _policy, self._policy_changed)
-        self.machines: Mirror[MachineView] = Mirror("machines", machine_view, self._machine_changed)
-        self.records: Mirror[AttestedNode] = Mirror("attestednodes", parse_record)
-        self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation)
+        self.clusters: Mirror[ClusterView] = Mirror(
+            "clusters", cluster_view, self._cluster_changed, monotonic=monotonic
+        )
+        self.policies: Mirror[Policy | UnreadablePolicy] = Mirror(
+            "policies", _policy, self._policy_changed, monotonic=monotonic
+        )
+        self.machines: Mirror[MachineView] = Mirror(
+            "machines", machine_view, self._machine_changed, monotonic=monotonic
+        )
+        self.records: Mirror[AttestedNode] = Mirror("attestednodes", parse_record, monotonic=monotonic)
+        self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, monotonic=monotonic)
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
@@ -110,12 +135,28 @@ class Inventory:
                 (self.records, ATTESTED_NODES.collection(namespace)),
                 (self.reservations, IDENTITY_RESERVATIONS.collection(self.own_namespace)),
             ):
-                tasks.create_task(list_and_watch(client, path, sink=mirror), name=f"watch {mirror.name}")
+                watching = list_and_watch(client, path, sink=mirror, standing=mirror.standing)
+                tasks.create_task(watching, name=f"watch {mirror.name}")
 
     async def filled(self) -> None:
         """Wait until every mirror has had its first list: nothing may be decided before."""
         for mirror in (self.clusters, self.machines, self.policies, self.records, self.reservations):
             await mirror.filled.wait()
+
+    def require_in_touch(self) -> None:
+        """To be called before anything is judged: a Machine, Cluster or policy may have gone unseen.
+
+        Raises:
+            Deferred: a collection has not been watched for longer than ``OUT_OF_TOUCH_SECONDS``.
+        """
+        for mirror in (self.clusters, self.machines, self.policies, self.records, self.reservations):
+            touch = mirror.touch()
+            if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
+                raise Deferred(
+                    Reason.MANAGEMENT_CLUSTER_UNREACHABLE,
+                    f"{mirror.name} of the management cluster cannot be watched: {touch.error}",
+                    timedelta(seconds=OUT_OF_TOUCH_RETRY_SECONDS),
+                )
 
     def _tell(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:

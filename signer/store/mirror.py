@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from signer.kube.client import JsonObject
@@ -28,14 +30,40 @@ class Changed(Protocol[Told]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class InTouch:
+    """List and watch work, or have not failed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfTouch:
+    """List and watch have failed ever since; what the mirror holds may be stale."""
+
+    seconds: float
+    """Since the first failure in a row."""
+    error: ApiError
+    """The last one."""
+
+
 class Mirror(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
     An object that ``parse`` refuses (ValueError) is left out, and logged once per change: somebody else wrote it.
     """
 
-    def __init__(self, name: str, parse: Callable[[JsonObject], Value], changed: Changed[Value] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[JsonObject], Value],
+        changed: Changed[Value] | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``monotonic``, in seconds, says for how long list and watch have failed."""
         self.name = name
+        self._monotonic = monotonic
+        self._failing_since: float | None = None
+        self._last_error: ApiError | None = None
         self._parse = parse
         self._changed = changed
         self._values: dict[ObjectKey, Value] = {}
@@ -54,12 +82,21 @@ class Mirror(Generic[Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def touch(self) -> InTouch | OutOfTouch:
+        """Whether what is held is what the server has, as far as list and watch can tell.
+
+        Silence is no failure: a quiet collection's watch says nothing for a minute at a time.
+        """
+        if self._failing_since is None or self._last_error is None:
+            return InTouch()
+        return OutOfTouch(self._monotonic() - self._failing_since, self._last_error)
+
     def written(self, manifest: JsonObject) -> Value | None:
         """We have just written or read this: later decisions must not wait for the watch to bring it back.
 
         Returns its value, or None where it cannot be read.
         """
-        self.applied(manifest)
+        self._take(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
 
     def forget(self, namespace: str, name: str) -> None:
@@ -72,11 +109,42 @@ class Mirror(Generic[Value]):
         for key in [key for key in self._versions if key not in keys]:
             self._set(key, None)
         for manifest in objects:
-            self.applied(manifest)
+            self._take(manifest)
+        self._in_touch()
         self.filled.set()
 
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+        self._take(item)
+
+    def removed(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+        self._set(object_key(item), None)
+
+    def synced(self) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+
+    def standing(self) -> None:
+        """See ``standing`` of :func:`~signer.kube.watch.list_and_watch`."""
+        self._in_touch()
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        if self._failing_since is None:
+            self._failing_since = self._monotonic()
+        self._last_error = error
+        _LOG.warning(
+            "cannot watch in the management cluster",
+            extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
+        )
+
+    def _in_touch(self) -> None:
+        self._failing_since = self._last_error = None
+
+    def _take(self, item: JsonObject) -> None:
         key, version = object_key(item), _version(item)
         if version and self._versions.get(key) == version:
             return  # our own write, come back through the watch
@@ -87,20 +155,6 @@ class Mirror(Generic[Value]):
             value = None
         self._set(key, value)
         self._versions[key] = version
-
-    def removed(self, item: JsonObject) -> None:
-        """See :class:`~signer.kube.watch.Sink`."""
-        self._set(object_key(item), None)
-
-    def synced(self) -> None:
-        """See :class:`~signer.kube.watch.Sink`."""
-
-    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
-        """See :class:`~signer.kube.watch.Sink`."""
-        _LOG.warning(
-            "cannot watch in the management cluster",
-            extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
-        )
 
     def _set(self, key: ObjectKey, value: Value | None) -> None:
         before = self._values.get(key)

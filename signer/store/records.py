@@ -61,22 +61,27 @@ class Records:
                     ATTESTED_NODES.collection(cluster.key.namespace), _manifest(record, cluster, self._inventory)
                 )
         except (AlreadyExists, Conflict, NotFound) as error:
-            await self._read_again(record)
+            await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
         return self._inventory.records.written(written) or parse_record(written)
 
-    async def _read_again(self, record: AttestedNode) -> None:
-        namespace = record.machine.cluster.namespace
+    async def refresh(self, cluster: ClusterKey, name: str) -> None:
+        """Look at a record in the API server itself, and show the mirror what is there.
+
+        Raises:
+            Deferred: it cannot be read.
+            ApiError: from the management cluster.
+        """
         try:
-            current = await self._client.get(_path(record))
+            current = await self._client.get(ATTESTED_NODES.object(name, cluster.namespace))
         except NotFound:
-            self._inventory.records.forget(namespace, record.name)
+            self._inventory.records.forget(cluster.namespace, name)
             return
         try:
             parse_record(current)
         except InvalidRecord as error:
             raise Deferred(
-                Reason.RESERVATION_PENDING, f"AttestedNode {namespace}/{record.name} cannot be read: {error}"
+                Reason.RESERVATION_PENDING, f"AttestedNode {cluster.namespace}/{name} cannot be read: {error}"
             ) from error
         self._inventory.records.written(current)
 

@@ -336,7 +336,11 @@ class RunningController:
         self._stop, started = asyncio.Event(), asyncio.Event()
         self._running = self._thread.start(
             run_controller(
-                self._connection, self._configuration, stop=self._stop, options=self.options, started=started.set
+                self._connection,
+                self._configuration,
+                stop=self._stop,
+                options=self.options,
+                started=lambda inventory: started.set(),
             )
         )
         self._thread.run(_first(started, asyncio.wrap_future, self._running))

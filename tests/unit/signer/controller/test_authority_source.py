@@ -13,7 +13,6 @@ from signer.authority import load_certificate_authority
 from signer.controller.authority_source import (
     FAILURE_KEPT_SECONDS,
     KEPT_SECONDS,
-    RENEWED_SECONDS,
     AuthoritySource,
     AuthorityUnavailable,
     UnreadableSecret,
@@ -100,15 +99,31 @@ async def test_rotation(world: World) -> None:
     assert await world.signing_certificate() != before
 
 
-async def test_a_fresh_answer_shows_a_rotation_at_once_but_not_twice_a_second(world: World) -> None:
+async def test_an_answer_that_must_be_new_shows_a_rotation_at_once(world: World) -> None:
     before = await world.signing_certificate()
     world.put(2)
-    world.clock.pass_by(RENEWED_SECONDS + 0.1)
-    after = (await world.source.authority(fresh=True)).signing.certificate.der
+    world.clock.pass_by(0.001)
+    after = (await world.source.authority(not_before=world.clock.monotonic())).signing.certificate.der
     assert after != before
     assert await world.signing_certificate() == after
-    await world.source.authority(fresh=True)
     assert world.reads == 2
+
+
+@pytest.mark.parametrize("failure", [Unreachable("gone", cause=Cause.NETWORK), Forbidden("no", status=403)])
+async def test_what_must_be_new_and_cannot_be_read_is_unavailable(world: World, failure: ApiError) -> None:
+    """Else a CA that was replaced would be held against honest nodes."""
+    await world.signing_certificate()
+    world.failure = failure
+    world.clock.pass_by(1)
+    with pytest.raises(AuthorityUnavailable):
+        await world.source.authority(not_before=world.clock.monotonic())
+
+
+async def test_a_management_cluster_that_says_no_ends_signing(world: World) -> None:
+    await world.signing_certificate()
+    world.failure = Forbidden("no", status=403)
+    world.clock.pass_by(KEPT_SECONDS + 1)
+    await world.unavailable()
 
 
 async def test_of_many_that_need_it_one_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

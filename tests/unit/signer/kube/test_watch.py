@@ -70,7 +70,12 @@ class Scripted:
         return self._play(self.lists, "list")
 
     def watch(
-        self, path: str, params: Parameters | None = None, *, timeout_seconds: float
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         assert params is not None
         assert params["allowWatchBookmarks"] is True

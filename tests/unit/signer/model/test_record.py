@@ -91,6 +91,12 @@ class TestDigestsAndNames:
         assert record().name == f"prod.{NODE}"
         assert record_name(CLUSTER, "n" * 248) == "prod." + "n" * 248
 
+    def test_a_dotted_cluster_name_is_not_ambiguous(self) -> None:
+        assert record_name(ClusterKey("n", "a"), "b.c") == "a.b.c"
+        dotted = record_name(ClusterKey("n", "a.b"), "c")
+        assert dotted.startswith("a.b.")
+        assert dotted != "a.b.c"
+
     @pytest.mark.parametrize("cluster", ["prod", "c" * 63, "c" * 253])
     def test_long_name(self, cluster: str) -> None:
         key = ClusterKey("team-a", cluster)
