@@ -14,7 +14,7 @@ def test_a_replica_whose_watch_lags_does_not_fail_what_the_other_approved(house:
     cluster = house.cluster()
     house.start(connection=house.api.connection("seeing", MASTERS), attestors=keyed_mac())
     house.join(cluster)  # it watches
-    started = []
+    started: list[bool] = []
 
     def is_blind(request: Request) -> bool:
         records = request.user.name == "blind" and request.path.endswith("/attestednodes")

@@ -1,0 +1,60 @@
+"""What changes while a request is judged, and what a node may ask for at once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from signer.controller import adjudicator as adjudicator_module
+from signer.controller.adjudicator import Adjudicator
+from signer.model.record import JOURNAL_ENTRIES
+from signer.testing.world import Verdict
+from tests.integration.house import House, node_of, provider_id
+
+
+def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificate(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`clusterctl move` pauses it, and the next management cluster may be signing already."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    ask = Adjudicator._ask
+    asked: list[bool] = []
+
+    async def paused_meanwhile(self: Adjudicator, *arguments: Any) -> Any:
+        outcome = await ask(self, *arguments)
+        if not asked:
+            asked.append(True)
+            await asyncio.to_thread(cluster.patch, {"spec": {"paused": True}})
+            while (view := self._inventory.clusters.get(cluster.namespace, cluster.name)) is None or not view.paused:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+        return outcome
+
+    monkeypatch.setattr(Adjudicator, "_ask", paused_meanwhile)
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
+    assert "is paused" in house.wait_for_event("ClusterPaused", "m")
+    assert cluster.verdict("join") == Verdict("", "", "", b"", {})
+    assert house.records(cluster) == []
+    cluster.patch({"spec": {"paused": False}})
+    assert cluster.wait_until_decided("join").condition == "Approved"
+
+
+def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adjudicator_module, "_JOURNAL_SPAN", timedelta(hours=1))
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster, "m")
+    names = [f"again-{number}" for number in range(JOURNAL_ENTRIES)]
+    for name in names:
+        cluster.submit_as_node(node_of(cluster, "m").client_request(name), "m")
+    assert "asks too often" in house.wait_for_event("ReservationPending", "m")
+    verdicts = [cluster.verdict(name) for name in names]
+    assert {verdict.condition for verdict in verdicts} == {"Approved", ""}
+    [record] = house.records(cluster)
+    assert "join-workload-m" in {entry["csrName"] for entry in record["spec"]["journal"]}
