@@ -9,7 +9,17 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-from signer.authority.der import DerError, Element, Tag, encode, object_identifier, read_elements, read_single, sequence
+from signer.authority.der import (
+    DerError,
+    Element,
+    Tag,
+    encode,
+    integer,
+    object_identifier,
+    read_elements,
+    read_single,
+    sequence,
+)
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.pem import PemError, PemHeadersError, read_blocks
 
@@ -37,8 +47,10 @@ _MAXIMUM_KEY_BYTES = 2600
 decoded."""
 _RSA_ENCRYPTION = object_identifier("1.2.840.113549.1.1.1")
 _EC_PUBLIC_KEY = object_identifier("1.2.840.10045.2.1")
+_TWO_PRIME, _MULTI_PRIME = integer(0), integer(1)
+"""The versions of RSAPrivateKey (RFC 8017 A.1.2)."""
 _RSA_NUMBERS = 8
-"""RSAPrivateKey (RFC 8017 A.1.2) after its version: n, e, d, p, q, dP, dQ, qInv."""
+"""Its numbers after the version: n, e, d, p, q, dP, dQ, qInv."""
 _MINIMUM_RSA_BITS = 2048
 _MAXIMUM_RSA_BITS = 4096
 _MAXIMUM_PRIME_BITS = _MAXIMUM_RSA_BITS // 2
@@ -90,37 +102,27 @@ def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
         raise CertificateAuthorityUnavailable(
             _Reason.KEY_UNSUPPORTED, f"tls.key holds a key of more than {_MAXIMUM_RSA_BITS} bits; {_SUPPORTED}"
         )
-    key = _load(content)
-    if not isinstance(key, AuthorityPrivateKey):
-        raise _unsupported("tls.key")
-    require_supported_public_key(key.public_key(), "tls.key")
-    _require_signing(key)
-    return key
+    return _load(content)
 
 
-def _load(content: bytes) -> object:
+def _load(content: bytes) -> AuthorityPrivateKey:
     # "from None" throughout: the library's own text might one day quote what it read.
     try:
         _require_plausible(content)
-    except DerError:
-        raise _invalid() from None
-    try:
-        # The library proves the primes otherwise and holds the GIL meanwhile: seconds of every tenant's time for the
-        # key of one.
-        return load_der_private_key(content, password=None, unsafe_skip_rsa_key_validation=True)
+        # Otherwise the library proves the primes and holds the GIL meanwhile: one tenant's key would cost all of them
+        # seconds.
+        key = load_der_private_key(content, password=None, unsafe_skip_rsa_key_validation=True)
+        if not isinstance(key, AuthorityPrivateKey):
+            raise _unsupported("tls.key")
+        require_supported_public_key(key.public_key(), "tls.key")
+        # The numbers alone do not show whether they make a key: RSA with factors that are not prime.
+        verify(key.public_key(), sign(key, _PROBE), _PROBE)
+        return key
+    except CertificateAuthorityUnavailable:
+        raise
     except UnsupportedAlgorithm:
         raise _unsupported("tls.key") from None
-    except TypeError:
-        raise _encrypted() from None
-    except Exception:  # ValueError and UserWarning are documented, InternalError has been seen: fail closed on any
-        raise _invalid() from None
-
-
-def _require_signing(key: AuthorityPrivateKey) -> None:
-    """Sign once and verify, which finds what the numbers alone do not show (RSA with factors that are not prime)."""
-    try:
-        verify(key.public_key(), sign(key, _PROBE), _PROBE)
-    except Exception:  # InvalidSignature, or however the library fails on numbers that are no key: fail closed
+    except Exception:  # noqa: BLE001 - DerError, InvalidSignature, and ValueError, InternalError, UserWarning by chance
         raise _invalid() from None
 
 
@@ -174,12 +176,12 @@ def _require_sound_rsa(fields: tuple[Element, ...]) -> None:
         DerError: not RSAPrivateKey, or numbers that do not fit.
         CertificateAuthorityUnavailable: ``KeyUnsupported`` (multi-prime, too large) or ``KeyWeak``.
     """
-    version, *values = (_natural(element) for element in fields)
-    if version == 1:  # multi-prime
+    version = fields[0].encoded if fields else b""
+    if version == _MULTI_PRIME:
         raise _unsupported("tls.key")
-    if version != 0 or len(values) != _RSA_NUMBERS:
-        raise DerError("not an RSAPrivateKey of two primes")
-    key = _RSANumbers(*values)
+    if version != _TWO_PRIME or len(fields) != 1 + _RSA_NUMBERS:
+        raise DerError("not an RSAPrivateKey")
+    key = _RSANumbers(*(_natural(element) for element in fields[1:]))
     if max(key.p.bit_length(), key.q.bit_length()) > _MAXIMUM_PRIME_BITS:
         raise _unsupported("tls.key")
     _require_supported_rsa(key.n.bit_length(), key.e, "tls.key")

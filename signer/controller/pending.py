@@ -153,10 +153,12 @@ class PendingRequests:
         manifest.update(kept)
         return True
 
-    def list_ends(self) -> None:
-        """It is complete, and says what waits; its objects are about to be put, and what is not in it dropped."""
-        self.left_out = self._left_out_of_list
+    def list_ends(self) -> bool:
+        """It is complete, and knows better than anything before; returns whether something was left out of it."""
+        left_out = self._left_out_of_list
+        self.left_out = False
         self.list_begins()
+        return left_out
 
     @property
     def has_room_again(self) -> bool:
@@ -240,10 +242,10 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
     Raises:
         UnusableRequest: it cannot be kept at all.
     """
-    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
-    name, uid = metadata.get("name"), metadata.get("uid")
-    if not isinstance(name, str):
-        raise UnusableRequest("its name is no text")
+    metadata, spec, status = manifest.get("metadata"), manifest["spec"], manifest.get("status") or {}
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise UnusableRequest("it has no name that is text")
+    name, uid = metadata["name"], metadata.get("uid")
     try:
         segment(name)
     except ValueError as error:

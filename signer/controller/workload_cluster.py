@@ -213,13 +213,14 @@ class WorkloadCluster:
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
+        left_out = self._pending.list_ends()
         names = {request_name(manifest) for manifest in objects}
         for name in self._pending:
             if name not in names:
                 self._drop(name)
-        self._pending.list_ends()
         for manifest in objects:
             self.applied(manifest)
+        self._pending.left_out |= left_out
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""

@@ -80,7 +80,9 @@ async def test_events_arrive_byte_by_byte(authority: Authority, tls: ssl.SSLCont
 
 async def test_a_clean_end_without_events(authority: Authority, tls: ssl.SSLContext) -> None:
     async with _watched(authority, tls, HEAD, b"0\r\n\r\n") as (client, _):
-        assert await _events(client) == []
+        accepted: list[str] = []
+        assert await _events(client, accepted=lambda: accepted.append("yes")) == []
+    assert accepted == ["yes"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ async def test_an_answer_that_is_no_stream(
 ) -> None:
     async with _watched(authority, tls, answer) as (client, _):
         with pytest.raises(expected):
-            await _events(client)
+            await _events(client, accepted=lambda: pytest.fail("nothing was accepted"))
 
 
 @pytest.mark.parametrize(

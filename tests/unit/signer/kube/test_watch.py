@@ -24,7 +24,7 @@ from signer.kube.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from signer.kube.watch import DEFAULT_BACKOFF, list_and_watch
+from signer.kube.watch import DEFAULT_BACKOFF, STABLE_SECONDS, list_and_watch
 from tests.unit.signer.kube.support import run_in_virtual_time
 from tests.unit.signer.kube.watching import LEAST_DELAY, Recorder, error_event, event, item, page
 
@@ -80,6 +80,8 @@ class Scripted:
         assert params is not None
         assert params["allowWatchBookmarks"] is True
         self.watch_seconds.append(timeout_seconds)
+        if self.watches and not (self.watches[0] and isinstance(self.watches[0][0], ApiError)):
+            accepted()
         return self._play(self.watches, f"watch {params['resourceVersion']}")
 
 
@@ -323,3 +325,26 @@ def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[
     run_in_virtual_time(main())
     assert all(seconds >= LEAST_DELAY * 0.999 for seconds in slept)
     assert len(source.log) <= 2 * (len(slept) + 1)
+
+
+@pytest.mark.parametrize(
+    ("watch", "times"),
+    [
+        ([290.0], 1),
+        ([STABLE_SECONDS + 1, Unreachable("broken", cause=Cause.NETWORK)], 1),
+        ([STABLE_SECONDS - 1, Unreachable("broken", cause=Cause.NETWORK)], 0),
+        ([STABLE_SECONDS - 1], 0),
+        ([Forbidden("watch", status=403)], 0),
+    ],
+    ids=["silence", "broken later", "broken soon", "ended soon", "refused"],
+)
+def test_a_watch_stands_when_it_was_accepted_and_has_lived(watch: list[Step], times: int) -> None:
+    """A quiet collection says nothing for a minute or more: no event is needed."""
+    stood: list[float] = []
+    source, sink = play(
+        [[page(1)]],
+        [watch, []],
+        standing=lambda: stood.append(asyncio.get_running_loop().time()),
+    )
+    assert [at - source.at[1] for at in stood] == pytest.approx([STABLE_SECONDS] * times)
+    assert sink.of("synced") == [("synced", None)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from signer.kube.client import Client
-from signer.kube.errors import ApiError, NotFound, ServerError
+from signer.kube.errors import ApiError, Forbidden, NotFound, ServerError
 from signer.kube.resources import (
     CLUSTERS_V1BETA1,
     CLUSTERS_V1BETA2,
@@ -16,9 +16,11 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
 )
 from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.store.inventory import (
     ALL_PROVIDER_IDS,
+    OUT_OF_TOUCH_SECONDS,
     ClusterAPIVersion,
     Inventory,
     ProviderIDs,
@@ -41,7 +43,8 @@ class World:
     """An inventory, and the wake-ups since they were last looked at."""
 
     def __init__(self) -> None:
-        self.inventory = Inventory(VERSION, own_namespace="own")
+        self.at = 0.0
+        self.inventory = Inventory(VERSION, own_namespace="own", monotonic=lambda: self.at)
         self.inventory.on_change(self._woken)
         self._wakes: list[tuple[ClusterKey, ProviderIDs]] = []
 
@@ -162,6 +165,34 @@ async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: Wo
         assert not filled.done()
     inventory.reservations.replaced([])
     await asyncio.wait_for(filled, 5)
+
+
+# How long list and watch may fail
+
+
+@pytest.mark.parametrize("name", ["clusters", "machines", "policies", "records", "reservations"])
+def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World, name: str) -> None:
+    mirror = getattr(world.inventory, name)
+    world.inventory.require_in_touch()
+    mirror.failed(Forbidden("403: may not watch", status=403), 1.0)
+    world.at = OUT_OF_TOUCH_SECONDS
+    world.inventory.require_in_touch()
+    world.at += 0.1
+    with pytest.raises(Deferred) as raised:
+        world.inventory.require_in_touch()
+    defer = raised.value.defer
+    assert defer.reason == "ManagementClusterUnreachable"
+    assert mirror.name in defer.message
+    assert "403: may not watch" in defer.message
+    assert defer.retry_after is not None
+    mirror.synced()
+    world.inventory.require_in_touch()
+
+
+def test_a_quiet_world_is_in_touch(world: World) -> None:
+    world.inventory.machines.replaced([])
+    world.at = 100 * OUT_OF_TOUCH_SECONDS
+    world.inventory.require_in_touch()
 
 
 # Which Cluster API version is read

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from signer.kube.errors import Cause, Unreachable
-from signer.store.mirror import Mirror, ObjectKey, object_key
+from signer.kube.errors import Cause, Forbidden, Unreachable
+from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch, object_key
 
 
 def manifest(name: str, value: Any = 0, version: str = "1") -> dict[str, Any]:
@@ -27,7 +28,8 @@ class Told:
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, int | None, int | None]] = []
-        self.mirror: Mirror[int] = Mirror("numbers", parse, self)
+        self.at = 100.0
+        self.mirror: Mirror[int] = Mirror("numbers", parse, self, monotonic=lambda: self.at)
 
     def __call__(self, key: ObjectKey, before: int | None, after: int | None) -> None:
         self.changes.append((key[1], before, after))
@@ -110,6 +112,59 @@ def test_failure_is_logged_and_keeps_the_values(caplog: pytest.LogCaptureFixture
         mirror.failed(Unreachable("no route", cause=Cause.NETWORK), 2.04)
     assert mirror.get("ns", "a") == 1
     assert vars(caplog.records[0])["retryInSeconds"] == 2.0
+
+
+def out_of_touch(told: Told) -> None:
+    """List and watch fail, twice, three seconds apart."""
+    told.mirror.failed(Unreachable("no route", cause=Cause.NETWORK), 1.0)
+    told.at += 3
+    told.mirror.failed(Forbidden("forbidden", status=403), 1.0)
+
+
+def test_it_is_out_of_touch_since_the_first_failure_in_a_row() -> None:
+    told = Told()
+    assert told.mirror.touch() == InTouch()
+    told.mirror.replaced([manifest("a", 1)])
+    told.at += 1000  # silence is no failure
+    assert told.mirror.touch() == InTouch()
+    out_of_touch(told)
+    told.at += 4
+    touch = told.mirror.touch()
+    assert isinstance(touch, OutOfTouch)
+    assert (touch.seconds, type(touch.error)) == (7.0, Forbidden)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda mirror: mirror.replaced([]),
+        lambda mirror: mirror.applied(manifest("a", 2, "2")),
+        lambda mirror: mirror.applied(manifest("a", 1)),
+        lambda mirror: mirror.removed(manifest("a", 1)),
+        lambda mirror: mirror.synced(),
+        lambda mirror: mirror.standing(),
+    ],
+    ids=["list", "event", "own write", "deletion", "bookmark", "a watch that stands"],
+)
+def test_what_puts_it_in_touch_again(happens: Callable[[Mirror[int]], None]) -> None:
+    told = Told()
+    told.mirror.replaced([manifest("a", 1)])
+    out_of_touch(told)
+    happens(told.mirror)
+    assert told.mirror.touch() == InTouch()
+    told.at += 50
+    out_of_touch(told)
+    touch = told.mirror.touch()
+    assert isinstance(touch, OutOfTouch)
+    assert touch.seconds == 3.0
+
+
+def test_calls_that_work_do_not_hide_a_watch_that_does_not() -> None:
+    told = Told()
+    out_of_touch(told)
+    told.mirror.written(manifest("a", 1))
+    told.mirror.forget("ns", "a")
+    assert isinstance(told.mirror.touch(), OutOfTouch)
 
 
 @pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": []}])

@@ -1,0 +1,56 @@
+"""While the management cluster cannot be watched nothing is decided: what was seen last may be long gone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from signer.kube.backoff import Backoff
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.kube.watch import list_and_watch
+from signer.store import inventory
+from signer.testing.api import Request
+from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.support.processes import wait_until
+
+
+def _reads_machines(request: Request) -> bool:
+    return (
+        request.user.name == CONTROLLER_USER
+        and request.method == "GET"
+        and request.path == MACHINES_V1BETA2.collection()
+    )
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = Backoff(base_seconds=0.02, maximum_seconds=0.2, jitter=0.5)
+    monkeypatch.setattr(inventory, "list_and_watch", partial(list_and_watch, backoff=soon))
+    monkeypatch.setattr(inventory, "OUT_OF_TOUCH_SECONDS", 0.0)
+    monkeypatch.setattr(inventory, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
+
+
+def test_machines_that_may_not_be_watched_any_more(house: House) -> None:
+    """A Machine that is deleted unseen gets no certificate; who has a Machine gets one when all is well again."""
+    cluster = house.cluster()
+    for machine in ("gone", "kept"):
+        cluster.add_machine(machine, provider_id=provider_id(machine))
+    house.run()
+    house.join(cluster)  # the controller has seen the Machines before
+    forbidden = house.api.faults.inject(_reads_machines, status=403, times=None)
+    house.api.close_watches()
+    # It asks a second time: it knows of the first refusal.
+    wait_until(lambda: forbidden.hits > 1, "the refused watch")
+    house.management.client.delete(MACHINES_V1BETA2.object("gone", cluster.namespace))
+    for machine in ("gone", "kept"):
+        cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    for machine in ("gone", "kept"):
+        message = house.wait_for_event("ManagementClusterUnreachable", machine)
+        assert_readable(message)
+        assert "machines" in message
+        pending(cluster, machine)
+    house.api.faults.clear()
+    assert cluster.wait_until_decided("kept").reason == "Attested"
+    house.wait_for_event("MachineNotFound", cluster.name, "Cluster")
+    pending(cluster, "gone")

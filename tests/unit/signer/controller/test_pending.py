@@ -1,0 +1,210 @@
+"""What is kept of the requests of a cluster whose API server may send anything, as much as it likes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from attestors.wire.names import Purpose, SignerName
+from signer.controller import pending as module
+from signer.controller.pending import PendingRequests, Put, UnusableRequest, bounded, is_open
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.cluster import ClusterKey
+from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
+
+SIGNER = str(SignerName(Purpose.CLIENT, "keyed-mac"))
+APPROVED = {"type": "Approved", "status": "True"}
+
+
+def csr(name: Any = "csr", uid: Any = "uid-1", *, spec: Any = None, status: Any = None, **metadata: Any) -> Any:
+    return {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": "1", **metadata},
+        "spec": {"signerName": SIGNER, "request": "cmVx", **(spec or {})},
+        "status": status or {},
+    }
+
+
+def requests() -> PendingRequests:
+    return PendingRequests(ClusterKey("team-a", "one"))
+
+
+def filled(count: int) -> PendingRequests:
+    pending = requests()
+    for number in range(count):
+        assert pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT
+    return pending
+
+
+def test_ordinary_csr_is_kept_whole_without_its_managed_fields() -> None:
+    pending = requests()
+    ordinary = csr(annotations={"a": "b"}, labels={"c": "d"}, status={"conditions": [APPROVED]})
+    ordinary["spec"]["username"] = "system:bootstrap:abcdef"
+    assert pending.put({**ordinary, "metadata": {**ordinary["metadata"], "managedFields": [{}]}}) is Put.KEPT
+    assert pending.get("csr") == ordinary
+
+
+@pytest.mark.parametrize("described", ["annotations", "labels"])
+def test_large_annotations_are_not_kept(described: str) -> None:
+    kept, size = bounded(
+        csr(**{described: {"a": "x" * module.MAXIMUM_ANNOTATION_BYTES}}, status={"conditions": [APPROVED], "more": 1})
+    )
+    assert kept == {**csr(), "status": {"conditions": [APPROVED]}}
+    assert size < 4096
+
+
+def test_of_a_large_object_only_what_is_needed_is_kept() -> None:
+    stranger = csr(finalizers=["x" * module.MAXIMUM_OBJECT_BYTES])
+    stranger["more"] = [{}] * 100_000
+    assert bounded(stranger)[0] == csr()
+
+
+def test_largest_request_fits_and_a_larger_one_is_cut() -> None:
+    assert (
+        bounded(csr(spec={"request": "A" * MAXIMUM_REQUEST_TEXT}))[0]["spec"]["request"] == "A" * MAXIMUM_REQUEST_TEXT
+    )
+    kept, size = bounded(csr(spec={"request": "A" * 4_000_000}))
+    assert len(kept["spec"]["request"]) == MAXIMUM_REQUEST_TEXT + 4
+    assert size < module.MAXIMUM_OBJECT_BYTES
+
+
+def test_what_small_values_take_counts_too() -> None:
+    with pytest.raises(UnusableRequest, match="more than"):
+        bounded(csr(spec={"extra": [{} for _ in range(5000)]}))
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        csr("back\\slash"),
+        csr("line\nfeed"),
+        csr("n" * 254),
+        csr(".."),
+        csr(""),
+        csr(5),
+        csr(uid=""),
+        csr(uid="u" * (module.MAXIMUM_UID_CHARACTERS + 1)),
+        csr(uid={"u": "1"}),
+        csr(spec={"username": "u" * module.MAXIMUM_OBJECT_BYTES}),
+        csr(status={"conditions": ["c" * module.MAXIMUM_OBJECT_BYTES]}),
+        {"spec": {"signerName": SIGNER}},
+        {"metadata": "text", "spec": {"signerName": SIGNER}},
+    ],
+    ids=lambda _: "",
+)
+def test_unusable_requests_are_ignored_and_logged_once(unusable: Any, caplog: pytest.LogCaptureFixture) -> None:
+    pending = requests()
+    assert is_open(unusable)
+    with caplog.at_level(logging.WARNING):
+        assert pending.put(unusable) is Put.UNUSABLE
+        assert pending.put(unusable) is Put.UNUSABLE
+        assert not pending.holds_of_list(unusable)
+    assert pending.unusable == 3
+    assert (len(pending), pending.left_out) == (0, False)
+    (record,) = caplog.records
+    assert len(record.__dict__["csr"]) <= 1024
+    assert record.__dict__["csr"].isprintable()
+
+
+def test_every_name_that_is_kept_has_a_path() -> None:
+    pending = requests()
+    for name in ("node-csr-x", "n" * 253, "a b", "system:node:x", "é"):
+        assert pending.put(csr(name, name[:9])) is Put.KEPT
+    for name in pending:
+        assert CERTIFICATE_SIGNING_REQUESTS.object(name)
+
+
+@pytest.mark.parametrize("conditions", [5, True, "Denied", {"type": "Denied"}, [None, "Denied"]])
+def test_senseless_conditions_close_nothing(conditions: Any) -> None:
+    assert is_open(csr(status={"conditions": conditions}))
+
+
+def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 4)
+    pending = filled(4)
+    assert not pending.left_out
+    assert pending.put(csr("one-more", "uid-more")) is Put.LEFT_OUT
+    assert pending.get("one-more") is None
+    assert (len(pending), pending.left_out) == (4, True)
+    # A newer state of one that is kept takes its own place.
+    assert pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"})) is Put.KEPT
+    for name in ("csr-0", "csr-1"):
+        pending.drop(name)
+        assert not pending.has_room_again
+    pending.drop("csr-2")
+    assert pending.has_room_again
+
+
+def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, size = bounded(csr("csr-0", "uid-0"))
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", 4 * size)
+    pending = filled(4)
+    assert pending.put(csr("csr-4", "uid-4")) is Put.LEFT_OUT
+    # A newer state that no longer fits is not kept, nor is the older one, which could not be written to.
+    assert pending.put(csr("csr-0", "uid-0", labels={"a": "x" * size})) is Put.LEFT_OUT
+    assert pending.get("csr-0") is None
+    for name in ("csr-1", "csr-2", "csr-3", "csr-3", "never-seen"):
+        pending.drop(name)
+    assert (len(pending), pending.has_room_again) == (0, True)
+    assert all(pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT for number in range(4))
+
+
+def test_room_is_no_news_when_nothing_was_left_out() -> None:
+    pending = filled(1)
+    pending.drop("csr-0")
+    assert not pending.has_room_again
+
+
+def test_a_list_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 2)
+    pending = requests()
+    fat = csr("csr-0", "uid-0", annotations={"a": "x" * module.MAXIMUM_ANNOTATION_BYTES})
+    assert pending.holds_of_list(fat)
+    assert fat == csr("csr-0", "uid-0")
+    assert pending.holds_of_list(csr("csr-1", "uid-1"))
+    assert not pending.holds_of_list({"spec": {"signerName": "kubernetes.io/kubelet-serving"}})
+    assert not pending.holds_of_list(csr("csr-2", "uid-2"))
+    assert pending.list_ends()
+    # The next one starts from nothing, also after one that was never complete.
+    for _ in range(2):
+        pending.list_begins()
+        assert pending.holds_of_list(csr("csr-2", "uid-2"))
+        assert pending.holds_of_list(csr("csr-3", "uid-3"))
+    assert not pending.list_ends()
+
+
+def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
+    pending = filled(1)
+    pending.put(csr("csr-1", "uid-1"))
+    assert pending.left_out
+    assert not pending.list_ends()
+    assert not pending.left_out
+
+
+def test_claims_wake_and_go_with_the_request() -> None:
+    pending = filled(2)
+    pending.claims("csr-0", "test:///m")
+    pending.claims("csr-1", "test:///m")
+    pending.claims("gone", "test:///m")
+    assert pending.claiming(["test:///m", "test:///other"]) == {"csr-0", "csr-1"}
+    pending.claims("csr-1", "test:///n")
+    pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"}))
+    assert pending.claiming(["test:///m"]) == {"csr-0"}
+    pending.drop("csr-0")
+    assert pending.claiming(["test:///m"]) == set()
+    assert pending.claiming(["test:///n"]) == {"csr-1"}
+
+
+def test_settled_and_recreated() -> None:
+    pending = filled(1)
+    first = csr("csr-0", "uid-0")
+    assert pending.is_still("csr-0", first)
+    pending.settled(first)
+    assert not pending.concerns_us(first)
+    second = csr("csr-0", "uid-9")
+    assert pending.concerns_us(second)
+    pending.put(second)
+    assert not pending.is_still("csr-0", first)
+    assert not pending.is_still("never-seen", first)

@@ -1,0 +1,56 @@
+"""The end of a controller: the Events that are left do not hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from signer.controller import run
+from signer.controller.recorder import Occurrence, Recorder, Subject
+from tests.unit.signer.controller.support import Clock
+
+SUBJECT = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m1", "uid-1")
+
+
+class Calls:
+    """A management cluster that answers, or never does."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.arrived = 0
+        self.answers = answers
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.arrived += 1
+        if not self.answers:
+            await asyncio.Event().wait()
+        return body
+
+
+def recorder(calls: Calls) -> Recorder:
+    clock = Clock()
+    recorder = Recorder(calls, now=clock.now, monotonic=clock.monotonic, identity="pod-1")
+    for number in range(3):
+        recorder.record(Occurrence(SUBJECT, "Normal", "Attested", f"it is so {number}"))
+    return recorder
+
+
+async def test_what_is_left_is_written() -> None:
+    calls = Calls(answers=True)
+    await run._flush(recorder(calls))
+    assert calls.arrived == 3
+
+
+async def test_a_management_cluster_that_never_answers_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "FLUSH_SECONDS", 0.01)
+    calls = Calls(answers=False)
+    async with asyncio.timeout(30):
+        await run._flush(recorder(calls))
+    assert calls.arrived == 1
+
+
+def test_drain_and_flush_end_within_the_usual_grace_period() -> None:
+    assert run.DRAIN_SECONDS + run.FLUSH_SECONDS < 10

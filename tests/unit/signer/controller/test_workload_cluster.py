@@ -1,0 +1,193 @@
+"""One cluster's task: what is left behind of requests that went while they were judged, and what does not fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from attestors.wire.names import Purpose, SignerName
+from signer.controller import pending as pending_module
+from signer.controller.adjudicator import Adjudication
+from signer.controller.workload_cluster import WorkloadCluster
+from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Decision, Defer, Deny
+from signer.model.reasons import Reason
+from signer.model.signing_request import Malformed, parse_signing_request
+
+SIGNER = str(SignerName(Purpose.CLIENT, "keyed-mac"))
+DENIAL = Deny("MalformedRequest", "no block")
+DEFERRAL = Defer(Reason.MACHINE_NOT_FOUND, "no Machine has it")
+
+
+def csr(name: str, uid: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": "1"},
+        "spec": {"signerName": SIGNER, "request": "cmVx"},
+        "status": {},
+    }
+
+
+class Served:
+    """A cluster whose adjudicator answers ``decision``, after ``meanwhile`` has happened."""
+
+    def __init__(self) -> None:
+        around = MagicMock()
+        around.monotonic = lambda: 1000.0
+        self.cluster: Any = WorkloadCluster(ClusterKey("team-a", "one"), around)
+        self.recorder = around.recorder
+        self.publisher = AsyncMock()
+        self.client = AsyncMock()
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.decision: Decision = DEFERRAL
+        self.cluster._adjudicator = self
+
+    async def adjudicate(self, manifest: dict[str, Any]) -> Adjudication:
+        self.meanwhile()
+        parsed = parse_signing_request(manifest, frozenset({"keyed-mac"}))
+        assert isinstance(parsed, Malformed)
+        return Adjudication(parsed, self.decision)
+
+    async def handle(self, name: str) -> None:
+        assert await self.cluster._queue.get() == name
+        await self.cluster._handle(self.client, self.publisher, name)
+        self.cluster._queue.done(name)
+
+    def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
+        queue = self.cluster._queue
+        return len(self.cluster._pending), queue.delayed, queue.failing, self.cluster._announcer._said
+
+
+NOTHING: tuple[int, int, int, dict[str, Any]] = (0, 0, 0, {})
+
+
+@pytest.fixture
+async def served() -> Served:
+    return Served()
+
+
+async def test_a_deferred_request_waits_and_is_told_of(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == (1, 1, 1, {"csr": ("Defer", "MachineNotFound")})
+    assert served.recorder.record.call_count == 1
+    served.cluster.removed(csr("csr", "uid-1"))
+    assert served.left_behind() == NOTHING
+
+
+async def test_nothing_is_left_of_a_request_that_went_while_it_was_judged(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == NOTHING
+    assert served.recorder.record.call_count == 0
+
+
+async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.publisher.deny.await_count == 1
+    assert served.left_behind() == NOTHING
+    assert served.recorder.record.call_count == 1
+
+
+@pytest.mark.parametrize("decision", [DEFERRAL, DENIAL])
+async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Served, decision: Decision) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = decision
+
+    def recreate() -> None:
+        served.cluster.removed(csr("csr", "uid-1"))
+        served.cluster.applied(csr("csr", "uid-2"))
+
+    served.meanwhile = recreate
+    await served.handle("csr")
+    assert served.left_behind() == (1, 0, 0, {})
+    assert served.cluster._pending.is_still("csr", csr("csr", "uid-2"))
+    assert len(served.cluster._queue) == 1
+
+
+@pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
+async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[str, Any] | ApiError) -> None:
+    """The write conflicts, and the watch says that it is gone before the answer to the second look arrives."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+
+    async def answer_late(path: str) -> Any:
+        served.cluster.removed(csr("csr", "uid-1"))
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    served.client.get = answer_late
+    await served.handle("csr")
+    assert served.left_behind() == NOTHING
+    assert len(served.cluster._queue) == 0
+
+
+async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("csr", "uid-1")
+    await served.handle("csr")
+    assert len(served.cluster._queue) == 1
+    served.client.get.side_effect = ServerError("etcd", status=500)
+    await served.handle("csr")
+    assert served.left_behind() == (1, 1, 1, {})
+
+
+async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = served.cluster
+    with caplog.at_level(logging.WARNING):
+        for number in range(10):
+            cluster.applied(csr(f"csr-{number}", f"uid-{number}"))
+        cluster.synced()
+    assert len(cluster._pending) == len(cluster._queue) == 4
+    assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsLeftOut"]
+    assert (cluster._reachable.met, cluster._reachable.reason) == (True, "RequestsLeftOut")
+    for number in range(3):
+        assert not cluster._reconnect.is_set()
+        cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
+    assert cluster._reconnect.is_set()
+    # The list that follows knows all.
+    cluster._reconnect.clear()
+    rest = [csr(f"csr-{number}", f"uid-{number}") for number in range(6, 10)]
+    cluster._pending.list_begins()
+    cluster.replaced([manifest for manifest in rest if cluster._pending.holds_of_list(manifest)])
+    cluster.synced()
+    assert list(cluster._pending) == ["csr-6", "csr-7", "csr-8", "csr-9"]
+    assert cluster._reachable.reason == "Watching"
+    assert not cluster._reconnect.is_set()
+
+
+async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = served.cluster
+    for names in ("abcde", "fghijk"):
+        cluster._pending.list_begins()
+        listed = [csr(name, f"uid-{name}") for name in names]
+        cluster.replaced([manifest for manifest in listed if cluster._pending.holds_of_list(manifest)])
+        cluster.synced()
+        assert list(cluster._pending) == list(names[:4])
+        assert cluster._reachable.reason == "RequestsLeftOut"
+        assert not cluster._reconnect.is_set()
+
+
+async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
+            served.cluster.applied(csr(name, "uid-1"))
+    assert served.left_behind() == NOTHING
+    assert len(served.cluster._queue) == 0
+    assert len(caplog.records) == 1
