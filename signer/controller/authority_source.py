@@ -110,7 +110,7 @@ class AuthoritySource:
         version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
         if before is not None and version and version == before.resource_version and not self._may_change(before):
             return _Kept(read_at, read_at, version, before.answer, before.loaded_at)
-        # In a thread: what stands there is the tenant's, and even an honest RSA key takes up to a third of a second.
+        # In a thread: what stands there is the tenant's, and reading it takes CPU.
         return _Kept(read_at, read_at, version, await asyncio.to_thread(self._load, secret), read_at)
 
     def _may_change(self, kept: _Kept) -> bool:

@@ -243,8 +243,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "The message and the policy's condition CertificateAuthorityAvailable say which.",
         ),
         Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Explanation(
-            "A call to the management cluster failed, or what decisions rest upon could not be watched for a minute; 403 "
-            "in the message means that a grant is missing.",
+            "A call to the management cluster failed, or what decisions rest upon could not be watched for a minute; "
+            "403 in the message means that a grant is missing.",
             "Check the management API server, or the controller's [grants](#grants).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: Explanation(

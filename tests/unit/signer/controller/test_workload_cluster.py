@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
@@ -38,7 +38,7 @@ class Served:
     def __init__(self) -> None:
         around = MagicMock()
         around.monotonic = lambda: 1000.0
-        self.cluster: Any = WorkloadCluster(ClusterKey("team-a", "one"), around)
+        self.cluster = cast("Any", WorkloadCluster(ClusterKey("team-a", "one"), around))  # its parts are looked at
         self.recorder = around.recorder
         self.publisher = AsyncMock()
         self.client = AsyncMock()

@@ -1,0 +1,62 @@
+"""A workload API that holds more requests than are kept of one cluster, or ones that nothing can be written to."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from signer.controller import pending as pending_module
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.testing.fixtures import embedded_api
+from tests.integration.house import House, node_of, pending, provider_id, writes
+from tests.integration.requests import manifest_of, plant
+
+
+def _says_that_requests_are_left_out(policy: dict[str, Any]) -> bool:
+    conditions = (policy.get("status") or {}).get("conditions") or []
+    return ("WorkloadClusterReachable", "True", "RequestsLeftOut") in [
+        (condition["type"], condition["status"], condition["reason"]) for condition in conditions
+    ]
+
+
+def test_names_that_no_path_can_carry_are_ignored(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = house.cluster()
+    names = ("back\\slash", "line\nfeed", "n" * 300)
+    with caplog.at_level(logging.INFO):
+        plant(cluster, manifest_of(names[0], b"listed"))
+        house.run()
+        house.join(cluster)
+        for name in names[1:]:
+            plant(cluster, manifest_of(name, b"watched"))
+        house.join(cluster)
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("signer.controller")]
+    assert [message for message in messages if message.startswith("ignored a request")] == [
+        "ignored a request that cannot be kept; further ones are ignored silently"
+    ]
+    assert not [message for message in messages if "unexpected fault" in message]
+    assert len(writes(embedded_api(cluster))) == 4  # approval and certificate of the two honest ones
+
+
+def test_requests_that_do_not_fit_are_served_when_others_are_done(
+    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are kept wait for their Machines; those that are left out are found again by listing."""
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster)
+    machines = [f"m{number}" for number in range(10)]
+    for machine in machines:
+        cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    house.management.client.wait_for(
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+    )
+    for machine in machines:
+        pending(cluster, machine)
+    for machine in machines:
+        cluster.add_machine(machine, provider_id=provider_id(machine))
+    for machine in machines:
+        assert cluster.wait_until_decided(machine).reason == "Attested"
+    house.join(cluster)
