@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from signer.controller import authority_source, workload_cluster
+from signer.controller import authority_source, recorder, workload_cluster
 from signer.kube.backoff import Backoff
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
@@ -36,10 +36,13 @@ def house(
 def shared_house() -> Iterator[House]:
     """One house for all tests of a module that only add to it; its controller runs."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         open_management_cluster() as management,
         open_workload_clusters(management) as make_cluster,
         open_controllers(management) as start,
     ):
+        # Its tests deny more about one Machine and one Cluster than anybody is shown in earnest.
+        patch.setattr(recorder, "BURST", 10_000)
         yield House(management, make_cluster, start)
 
 
