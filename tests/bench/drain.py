@@ -19,9 +19,9 @@ import yaml
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.bench.load import Load
 from tests.support.control_plane import ControlPlane
-from tests.support.kubeconfig import kubeconfig_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from signer.kube.connection import ClusterConnection
+from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.conformance.api import Api
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubeadm import NODE_TOKEN_GROUP
-from tests.support.kubeconfig import kubeconfig_of
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import COLLECTION, signing_request

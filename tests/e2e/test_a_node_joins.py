@@ -14,10 +14,10 @@ from keyed_mac.keys import derive_machine_key
 
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
+from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.control_plane import ControlPlane
-from tests.support.kubeconfig import kubeconfig_of
 from tests.support.kubectl import run_kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

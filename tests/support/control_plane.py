@@ -19,11 +19,11 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from signer.kube.connection import ClusterConnection
+from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.support import kubeadm
 from tests.support.binaries import ControlPlaneBinaries, find_control_plane
 from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
 from tests.support.etcd import Etcd, start_on_free_port
-from tests.support.kubeconfig import kubeconfig_of
 from tests.support.processes import Program, Programs, free_port, wait_until
 from tests.support.raw_client import RawClient
 
