@@ -11,6 +11,7 @@ from signer.controller.configuration import Configuration
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import client_context
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
+from tests.integration.house import keyed_mac, node_of, provider_id
 from tests.support.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -43,6 +44,10 @@ def deep_policy(real_control_plane: ControlPlane) -> Iterator[ManagementCluster]
 
 
 def test_a_policy_nested_without_end_does_not_stop_the_controller(deep_policy: ManagementCluster) -> None:
-    configuration = Configuration(namespace=CONTROLLER_NAMESPACE)
-    with RunningController(deep_policy.api.connection(), configuration) as controller:
-        assert controller  # it started: every mirror has read its list
+    beside = deep_policy.add_cluster("beside", deep_policy.api, namespace="beside")
+    beside.add_machine("beside-1", provider_id=provider_id("beside-1"))
+    beside.authorize("keyed-mac")
+    configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
+    with RunningController(deep_policy.api.connection(), configuration):
+        beside.submit_with_token(node_of(beside, "beside-1").client_request("beside-join-1"))
+        assert beside.wait_until_decided("beside-join-1").condition == "Approved"
