@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from attestors.wire.names import NODE_USER_PREFIX
 from signer.controller.recorder import Occurrence, Subject
 from signer.controller.surroundings import Surroundings
 from signer.model.cluster import ClusterKey
@@ -62,7 +63,7 @@ class Announcer:
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
         )
-        if subject is not None:
+        if subject is not None and not _is_routine(decision, envelope.username):
             self._around.recorder.record(_occurrence(subject, name, decision, reason, message))
 
     def _subject(self, parsed: Parsed) -> Subject | None:
@@ -87,3 +88,8 @@ def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, me
     kind = "Normal" if normal else "Warning"
     text = printable(f"{message} (CSR {name})") if reason == Reason.ASSERTED else message or "challenge issued"
     return Occurrence(subject, kind, reason, text)
+
+
+def _is_routine(decision: Decision, requester: str) -> bool:
+    """A node that renews, every few days for each node: nobody reads an Event about it, and it would cost a write."""
+    return isinstance(decision, Approve) and requester.startswith(NODE_USER_PREFIX)

@@ -7,10 +7,12 @@ import json
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster
@@ -18,6 +20,7 @@ from tests.bench.drain import Drained, drain_with_controller, drain_with_control
 from tests.bench.load import Load, for_stock_signer
 from tests.support.binaries import MissingPart
 from tests.support.control_plane import ControlPlane
+from tests.support.raw_client import RawClient
 
 console = Console(highlight=False)
 
@@ -50,8 +53,8 @@ def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
         console.print(f"Creating {count} Machines …")
         load.add_machines()
         cluster.authorize("keyed-mac")
-        for what in ("first join", "renewal"):
-            names = _submit(load, load.requests(what.replace(" ", "-")))
+        for what, submit in (("first join", _submit), ("renewal", _submit_as_nodes)):
+            names = submit(load, load.requests(what.replace(" ", "-")))
             console.print(f"Draining {count} requests: {what} …")
             drained.append(drain_with_controller(what, load, names))
         names = _submit(load, for_stock_signer(load.requests("stock"), "kcm"))
@@ -60,10 +63,21 @@ def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
     return drained
 
 
-def _submit(load: Load, manifests: list[dict[str, object]]) -> set[str]:
+def _submit(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
     with BlockingClient(load.cluster.api.token_connection(load.cluster.api.bootstrap_token())) as client:
         created = client.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), manifests)
     return {manifest["metadata"]["name"] for manifest in created}
+
+
+def _submit_as_nodes(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
+    """Post each request as its node, as a renewal is."""
+    names = set()
+    with RawClient(load.cluster.api.connection()) as client:
+        for node_name, manifest in zip(load.names(), manifests, strict=True):
+            headers = {"Impersonate-User": NODE_USER_PREFIX + node_name, "Impersonate-Group": NODES_GROUP}
+            path = CERTIFICATE_SIGNING_REQUESTS.collection()
+            names.add(client.request("POST", path, manifest, headers=headers).expect(201)["metadata"]["name"])
+    return names
 
 
 def _print(drained: list[Drained], versions: dict[str, str]) -> None:
