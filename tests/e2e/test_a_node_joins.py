@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -32,7 +34,8 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
     configuration = Configuration(
         namespace=CONTROLLER_NAMESPACE, attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": master_key})}
     )
-    with ManagementCluster(real_control_plane) as management:
+    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
+    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
         cluster = management.add_cluster("e2e", real_control_plane, namespace="e2e")
         for machine in ("e2e-1", "e2e-2"):
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=[("Hostname", machine)])

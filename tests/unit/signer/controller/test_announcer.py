@@ -144,3 +144,12 @@ def test_what_does_not_concern_us_is_not_told() -> None:
     announcing.announce("csr", NotOurs(), Deny("MalformedRequest", "no block"))
     announcing.announce("csr", request(), Ignore())
     assert around.recorded == []
+
+
+def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = announcer()
+    with caplog.at_level(logging.INFO):
+        announcing.announce("csr-1", request("system:node:n1"), approval(Reason.ATTESTED))
+        announcing.announce("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
+    assert [event.reason for event in around.recorded] == ["NodeNameMismatch"]
+    assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
