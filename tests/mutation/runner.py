@@ -25,6 +25,8 @@ from tests.mutation.mutants import Mutant
 TESTS: Final = ("tests/unit/signer/rules", "tests/unit/signer/model")
 _PROPERTIES: Final = "tests/unit/signer/model/test_signing_request_properties.py"
 _OPTIONS: Final = (
+    # Our own pytest plugin makes pytest import all of signer through its rewriting hook, past the mutant.
+    "--assert=plain",
     *("-s", "-x", "-o", "addopts=", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:hypothesispytest"),
     # Random: what only they notice would come and go.

@@ -128,6 +128,12 @@ class TestRecord:
         facts = machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view(), identity=claimed)
         assert refused(judge, facts).reason == Reason.IDENTITY_CONFLICT
 
+    def test_of_this_machine_claimed_in_two_ways(self) -> None:
+        """Neither is proven: the reservations decide, first come."""
+        before = replace(record(), identity=AttestedIdentity("insecure", "one", Security.INSECURE))
+        now = AttestedIdentity("insecure", "other", Security.INSECURE)
+        judge(machine_facts(record=before, recorded_machine=machine_view(), identity=now))
+
     def test_of_this_machine_only_claimed_before(self) -> None:
         before = replace(record(), identity=AttestedIdentity("insecure", "team-a/prod/x", Security.INSECURE))
         judge(machine_facts(record=before, recorded_machine=machine_view()))
