@@ -146,10 +146,17 @@ class Adjudicator:
         except Exception as error:  # noqa: BLE001 - fail closed: an unexpected fault never approves and never denies
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
-        if isinstance(decision, Deny | Challenge) and _is_approved(parsed):
-            # Approved and Denied exclude each other: what somebody else approved can only fail.
-            decision = Fail(Reason.APPROVED_BY_OTHERS, "approved by somebody else; it would have been denied")
-        return Adjudication(parsed, decision)
+        return Adjudication(parsed, self._failed_if_approved(parsed, decision))
+
+    def _failed_if_approved(self, parsed: Parsed, decision: Decision) -> Decision:
+        """Approved and Denied exclude each other: what is approved already, by whomever, can only fail; it says why."""
+        if not isinstance(decision, Deny | Challenge) or not _is_approved(parsed):
+            return decision
+        if isinstance(decision, Challenge):
+            return Fail(Reason.APPROVED_BY_OTHERS, "approved by somebody else before its challenge was answered")
+        if isinstance(parsed, SigningRequest) and not isinstance(self._journaled(parsed), Unjournaled):
+            return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
+        return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy; kept while the policy stays the same and none of them is broken."""

@@ -49,9 +49,12 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Approved by somebody else, and we will not sign it; Approved and Denied exclude each other."""
+    """Approved already, and we will not sign it; Approved and Denied exclude each other.
 
-    reason: Reason
+    ``reason`` is a :class:`Reason`, or an attestor's own CamelCase word.
+    """
+
+    reason: str
     message: str
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
@@ -79,10 +79,30 @@ def test_what_would_be_denied_fails_when_somebody_approved_it(house: House, poli
     for name in ("csr", "malformed"):
         approve_as_somebody_else(cluster, name)
     house.run()
-    for name in ("csr", "malformed"):
+    for name, why in (("csr", "NodeNameMismatch"), ("malformed", "MalformedRequest")):
         verdict = cluster.wait_until_decided(name)
         assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
+        if policy == "Honor" or name == "malformed":
+            assert f"approved by somebody else. {why}: " in verdict.message
+        assert_readable(verdict.message)
     assert house.records(cluster) == []
+
+
+def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the_certificate(
+    house: House, cluster: WorldCluster
+) -> None:
+    unpublished = embedded_api(cluster).faults.inject("PUT */status", status=503, times=None)
+    cluster.patch_machine("m", {"metadata": {"finalizers": ["test.example/hold"]}})
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
+    cluster.client().wait_for(
+        CERTIFICATE_SIGNING_REQUESTS.collection(), "csr", lambda csr: bool((csr.get("status") or {}).get("conditions"))
+    )
+    cluster.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
+    unpublished.times = 0
+    verdict = cluster.wait_until_decided("csr")
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "MachineDeleting", b"")
+    assert "approved by us before this changed: Machine default/m is being deleted" in verdict.message
 
 
 # Between judgement and write
