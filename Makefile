@@ -20,7 +20,7 @@ test: $(STAMP) lint provision ## Everything: lint, types, layers, all tests, wit
 	$(PYTEST)
 
 fast: $(STAMP) ## The tests that take under a minute in all
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow' --numprocesses auto --dist loadfile
 
 lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .
@@ -39,6 +39,7 @@ bench: $(STAMP) provision ## Measure against a real kube-apiserver
 
 generate: $(STAMP) ## Write generated files again
 	cp signer/crds/*.yaml deploy/crds/
+	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
 	$(BIN)/python -m tests.documents
 
 constraints: $(STAMP) ## Resolve the tested versions again

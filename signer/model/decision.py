@@ -26,6 +26,17 @@ class Approve:
     reason: Reason
     message: str
     entry: JournalEntry
+    certificate: bytes = field(repr=False)
+    """PEM, signed already; published after the approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveOnly:
+    """A stock serving request of an attested node, journaled: approve it; kube-controller-manager signs."""
+
+    node_name: str
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,11 @@ class Defer:
     message: str
     retry_after: timedelta | None = None
     """None: the work queue's own backoff."""
+    waits_for: tuple[str, ...] = ()
+    """Provider IDs beside the claimed one: a change of their Machines wakes it too.
+
+    ``system:node:<name>`` stands for the record of that node.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +89,14 @@ class Ignore:
     """Not ours, or settled already."""
 
 
-Decision: TypeAlias = Approve | Deny | Challenge | Fail | Defer | Ignore
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """The policy leaves such requests alone; this would have been decided. It is judged again if the policy changes."""
+
+    instead_of: ApproveOnly | Deny | Defer
+
+
+Decision: TypeAlias = Approve | ApproveOnly | Deny | Challenge | Fail | Defer | Ignore | LeftAlone
 
 
 class Refused(Exception):
@@ -87,9 +110,16 @@ class Refused(Exception):
 class Deferred(Exception):
     """Raised by a check: the request cannot be judged yet."""
 
-    def __init__(self, reason: str, message: str, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        retry_after: timedelta | None = None,
+        *,
+        waits_for: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(printable(f"{reason}: {message}"))
-        self.defer = Defer(reason, printable(message), retry_after)
+        self.defer = Defer(reason, printable(message), retry_after, waits_for)
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, mapping_of
 
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
 DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
@@ -41,6 +41,8 @@ class NodeNameSource(enum.Enum):
     MACHINE_ADDRESS = "MachineAddress"
     MACHINE_NAME = "MachineName"
     INFRASTRUCTURE_MACHINE_NAME = "InfrastructureMachineName"
+    PROVIDER_ID = "ProviderID"
+    """Its last segment: what instances of MachinePools are called by some providers."""
 
 
 class ApprovalByOthers(enum.Enum):
@@ -55,6 +57,31 @@ class NodeNameReuse(enum.Enum):
 
     AFTER_EXPIRY = "AfterExpiry"
     IMMEDIATE = "Immediate"
+
+
+class StockServingRequests(enum.Enum):
+    """What to do with requests to ``kubernetes.io/kubelet-serving``, which nobody approves in a stock cluster."""
+
+    FOLLOW_MODE = "FollowMode"
+    """Approve under Enforce, leave alone under Observe."""
+    APPROVE = "Approve"
+    IGNORE = "Ignore"
+
+
+class UntraceableTokens(enum.Enum):
+    """Whether a bootstrap token that no KubeadmConfig of the Cluster holds may be used."""
+
+    ALLOW = "Allow"
+    REFUSE = "Refuse"
+
+
+class MachinePoolTokens(enum.Enum):
+    """What becomes of the bootstrap tokens of MachinePools."""
+
+    ROTATE = "Rotate"
+    """Cluster API's bootstrap provider rotates them, as always."""
+    EXTEND = "Extend"
+    """While Enforce holds, they live as long as their pool (proposal, user story 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +107,18 @@ class Policy:
     client_duration: timedelta
     serving_duration: timedelta
     insecure_duration: timedelta
+    stock_serving_requests: StockServingRequests = StockServingRequests.FOLLOW_MODE
+    untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
+    machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
+    deleting_for_move: bool = False
+    """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
+
+    @property
+    def approves_stock_serving(self) -> bool:
+        """Whether requests to the stock serving signer are approved, rather than left alone."""
+        if self.stock_serving_requests is StockServingRequests.FOLLOW_MODE:
+            return self.mode is Mode.ENFORCE
+        return self.stock_serving_requests is StockServingRequests.APPROVE
 
     def authorized(self, provider: str) -> AuthorizedAttestor:
         """The attestor of that name.
@@ -101,6 +140,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
     """
     metadata, spec = _object(manifest, "metadata", "metadata"), _object(manifest, "spec", "spec")
     certificates = _object(spec, "certificates", "spec.certificates")
+    tokens = _object(spec, "bootstrapTokens", "spec.bootstrapTokens")
     return Policy(
         cluster=ClusterKey(_metadata(metadata, "namespace", ""), _metadata(metadata, "name", "")),
         uid=_metadata(metadata, "uid", ""),
@@ -119,6 +159,22 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         client_duration=_duration(certificates, "clientDuration", DEFAULT_CERTIFICATE_DURATION),
         serving_duration=_duration(certificates, "servingDuration", DEFAULT_CERTIFICATE_DURATION),
         insecure_duration=_duration(certificates, "insecureDuration", DEFAULT_INSECURE_CERTIFICATE_DURATION),
+        stock_serving_requests=_choice(
+            StockServingRequests,
+            spec.get("stockServingRequests", StockServingRequests.FOLLOW_MODE.value),
+            "spec.stockServingRequests",
+        ),
+        untraceable_tokens=_choice(
+            UntraceableTokens,
+            tokens.get("untraceable", UntraceableTokens.ALLOW.value),
+            "spec.bootstrapTokens.untraceable",
+        ),
+        machine_pool_tokens=_choice(
+            MachinePoolTokens,
+            tokens.get("machinePools", MachinePoolTokens.ROTATE.value),
+            "spec.bootstrapTokens.machinePools",
+        ),
+        deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
     )
 
 

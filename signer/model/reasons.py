@@ -33,12 +33,14 @@ class Reason(enum.StrEnum):
     INVALID_SIGNATURE = "InvalidSignature"
     UNSUPPORTED_VERSION = "UnsupportedVersion"
     PROVIDER_MISMATCH = "ProviderMismatch"
+    SUPERSEDED = "Superseded"
 
     # Deny: who asks, and by which attestor
     REQUESTER_NOT_ALLOWED = "RequesterNotAllowed"
     ATTESTOR_NOT_AUTHORIZED = "AttestorNotAuthorized"
     RENEWAL_NOT_SUPPORTED = "RenewalNotSupported"
     SERVING_NOT_SUPPORTED = "ServingNotSupported"
+    FOREIGN_CREDENTIAL = "ForeignCredential"
 
     # Deny: what the evidence proves
     MALFORMED_EVIDENCE = "MalformedEvidence"
@@ -50,6 +52,8 @@ class Reason(enum.StrEnum):
     NODE_NAME_MISMATCH = "NodeNameMismatch"
     IDENTITY_CONFLICT = "IdentityConflict"
     MACHINE_DELETING = "MachineDeleting"
+    CLUSTER_DELETING = "ClusterDeleting"
+    BOOTSTRAP_TOKEN_MISMATCH = "BootstrapTokenMismatch"  # noqa: S105 - a reason, no secret
 
     # Fail
     APPROVED_BY_OTHERS = "ApprovedByOthers"
@@ -63,10 +67,13 @@ class Reason(enum.StrEnum):
     CLUSTER_PAUSED = "ClusterPaused"
     NODE_REF_DISAGREES = "NodeRefDisagrees"
     NODE_NAME_BLOCKED = "NodeNameBlocked"
+    NODE_NOT_ATTESTED = "NodeNotAttested"
+    BOOTSTRAP_TOKEN_UNTRACEABLE = "BootstrapTokenUntraceable"  # noqa: S105 - a reason, no secret
     RESERVATION_PENDING = "ReservationPending"
     POLICY_INVALID = "PolicyInvalid"
     ATTESTOR_UNAVAILABLE = "AttestorUnavailable"
     CERTIFICATE_AUTHORITY_UNAVAILABLE = "CertificateAuthorityUnavailable"
+    CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
     INTERNAL_ERROR = "InternalError"
@@ -141,6 +148,11 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.PROVIDER_MISMATCH: Explanation(
             "The provider block and the signer name disagree.", "Mend the program that made the request."
         ),
+        Reason.SUPERSEDED: Explanation(
+            "A newer request of the same identity to the same signer was approved already.",
+            "Nothing to do: the node no longer waits for this one. Where it does, its clock or the API server's was "
+            "set back.",
+        ),
         Reason.REQUESTER_NOT_ALLOWED: Explanation(
             "The requester is neither a bootstrap token of `system:bootstrappers` nor the node itself; serving "
             "certificates are for the node itself only.",
@@ -158,6 +170,10 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.SERVING_NOT_SUPPORTED: Explanation(
             "The attestor signs no serving certificates.", "Let the kubelet use the stock serving signer."
+        ),
+        Reason.FOREIGN_CREDENTIAL: Explanation(
+            "A node asks for a serving certificate with a client certificate that this controller did not issue to it.",
+            "Let the node get its client certificate by attestation first; then it asks again by itself.",
         ),
         Reason.MALFORMED_EVIDENCE: Explanation(
             "The evidence block is not the JSON envelope, or its fields are not what the attestor expects.",
@@ -185,10 +201,18 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "The identity belongs to another Machine, the Machine to another identity, or the node name to another "
             "Machine.",
             "Delete the Machine that no longer uses the hardware. Where a Machine keeps its name and provider ID but "
-            "has new hardware, delete its two IdentityReservations; see [reservations](#reservations).",
+            "has new hardware, delete its AttestedNode and its two IdentityReservations; see "
+            "[reservations](#reservations).",
         ),
         Reason.MACHINE_DELETING: Explanation(
             "The Machine is being deleted.", "Nothing to do: its node gets no further certificate."
+        ),
+        Reason.CLUSTER_DELETING: Explanation(
+            "The Cluster is being deleted.", "Nothing to do: its nodes get no further certificates."
+        ),
+        Reason.BOOTSTRAP_TOKEN_MISMATCH: Explanation(
+            "The bootstrap token was made for another Machine or MachinePool than the one that the evidence proves.",
+            "Find out how this machine came by the other one's bootstrap data; treat that token as stolen.",
         ),
         Reason.APPROVED_BY_OTHERS: Explanation(
             "Somebody else approved a request to one of our signers, and the policy's `approvalByOthers` refuses that, "
@@ -200,7 +224,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "Wait for the infrastructure provider to set `Machine.spec.providerID`, or compare it with the node's.",
         ),
         Reason.MACHINE_AMBIGUOUS: Explanation(
-            "Several Machines of this Cluster have the same provider ID.",
+            "Several Machines of this Cluster have the same provider ID, or share a name or address that a serving "
+            "certificate is asked for.",
             "Delete or correct the wrong one; the message names them.",
         ),
         Reason.MACHINE_ADDRESSES_UNKNOWN: Explanation(
@@ -225,6 +250,16 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "deleted, or an AttestedNode of another node has the same object name.",
             "Wait until the time in the message, or set the policy's `nodeNameReuse: Immediate`.",
         ),
+        Reason.NODE_NOT_ATTESTED: Explanation(
+            "The node asks the stock signer for a serving certificate, and has no valid attestation: no AttestedNode "
+            "of a secure attestor, or its certificates have run out.",
+            "Let the node get its client certificate by attestation; the waiting request is then approved.",
+        ),
+        Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: Explanation(
+            "No KubeadmConfig of the Cluster holds the bootstrap token, and the policy's "
+            "`bootstrapTokens.untraceable` refuses that.",
+            "Join with the token that Cluster API made for the Machine, or set `bootstrapTokens.untraceable: Allow`.",
+        ),
         Reason.RESERVATION_PENDING: Explanation(
             "Several requests contend for the same record or reservation, or one of these objects cannot be read.",
             "Contention ends by itself. Where the message names an object that cannot be read: look at it, then "
@@ -241,6 +276,12 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: Explanation(
             "Secret `<cluster>-ca` is missing, cannot be read, has no key, or its CA has run out or just changed.",
             "The message and the policy's condition CertificateAuthorityAvailable say which.",
+        ),
+        Reason.CONTROLLER_KEY_UNAVAILABLE: Explanation(
+            "Secret `node-attestation-controller-key` cannot be read or is malformed, or a record was sealed with a "
+            "key that is not read yet: our records cannot be told from forgeries.",
+            "Nothing to do where it ends within seconds. Else mend the Secret, or restore it from its copy; see "
+            "[the controller key](#the-controller-key).",
         ),
         Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Explanation(
             "A call to the management cluster failed, or what decisions rest upon could not be watched for a minute; "

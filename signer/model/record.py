@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from attestors.contract import Security
-from signer.model.cluster import ClusterKey, MachineView
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
 
 JOURNAL_ENTRIES: Final = 16
 """Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
+STOCK_APPROVALS: Final = 8
+"""Approvals of stock serving requests kept per record."""
 
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
@@ -45,7 +47,11 @@ class AttestedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class MachineKey:
-    """Which Machine, or instance of a pool, in a form that outlives ``clusterctl move`` (which changes UIDs)."""
+    """Which Machine, or instance of a pool, in a form that outlives ``clusterctl move`` (which changes UIDs).
+
+    A Machine of a MachinePool has the key of the instance that it stands for. So one piece of hardware has one key,
+    whether its Machine is there, is not there yet, or never comes, and no second identity gets it under another.
+    """
 
     cluster: ClusterKey
     kind: str
@@ -54,7 +60,9 @@ class MachineKey:
 
     @classmethod
     def of(cls, machine: MachineView) -> MachineKey:
-        """The key of a Machine whose provider ID is known."""
+        """The key of an instance, or of a Machine whose provider ID is known."""
+        if machine.owner_pool:
+            return cls(machine.cluster, MACHINE_POOL_KIND, machine.owner_pool, machine.provider_id)
         return cls(machine.cluster, machine.kind, machine.name, machine.provider_id)
 
     @property
@@ -63,7 +71,7 @@ class MachineKey:
         return _digest("machine", self.cluster.namespace, self.cluster.name, self.kind, self.name, self.provider_id)
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.cluster.namespace}/{self.name}"
+        return machine_text(self.cluster, self.kind, self.name, self.provider_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,22 @@ class JournalEntry:
     not_after: datetime
     ca_cert_hash: str
     """The CA that signs it, in kubeadm's hash form: what tells when a CA is no longer needed."""
+    certificate_digest: str
+    """SHA-256 of the certificate's DER, hexadecimal: what API servers name a client's credential by."""
+    public_key_digest: str
+    """SHA-256 of the requested key's SubjectPublicKeyInfo, hexadecimal: copies of a request share it."""
+    created: datetime
+    """The CSR's creation time, as the workload cluster says; it only ever tells older from newer."""
+    decided: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StockApproval:
+    """One request to the stock serving signer that was approved; kube-controller-manager chose the certificate."""
+
+    csr_name: str
+    csr_uid: str
+    spec_digest: str
     decided: datetime
 
 
@@ -96,6 +120,9 @@ class AttestedNode:
     last_not_after: datetime
     """When the last certificate ever allowed by this record runs out."""
     journal: tuple[JournalEntry, ...]
+    stock_approvals: tuple[StockApproval, ...] = ()
+    seal: str = field(default="", compare=False)
+    """As it stands in the object; :mod:`signer.model.seal` says whether it is ours."""
     resource_version: str = ""
     uid: str = ""
 
@@ -110,6 +137,22 @@ class AttestedNode:
             if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest:
                 return entry
         return Unjournaled()
+
+    def entries_for_key(self, public_key_digest: str, signer_name: str) -> tuple[JournalEntry, ...]:
+        """What was allowed for that key at that signer, the newest first."""
+        return tuple(
+            entry
+            for entry in reversed(self.journal)
+            if entry.public_key_digest == public_key_digest and entry.signer_name == signer_name
+        )
+
+    def has_stock_approval(self, csr_uid: str, spec_digest: str) -> bool:
+        """Whether exactly that stock serving request with exactly that content was journaled."""
+        return any(one.csr_uid == csr_uid and one.spec_digest == spec_digest for one in self.stock_approvals)
+
+    def with_stock_approval(self, approval: StockApproval) -> AttestedNode:
+        """The record after one more stock serving request was allowed; the oldest go when there are too many."""
+        return replace(self, stock_approvals=(*self.stock_approvals, approval)[-STOCK_APPROVALS:])
 
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
         """The record after one more attestation; the oldest entries go when the journal is full.
@@ -126,6 +169,7 @@ class AttestedNode:
             last_attestation=entry.decided,
             last_not_after=max(self.last_not_after, entry.not_after),
             journal=(*self.journal, entry)[-JOURNAL_ENTRIES:],
+            stock_approvals=self.stock_approvals if same else (),
         )
 
 
@@ -157,7 +201,7 @@ def new_record(machine: MachineView, node_name: str, identity: AttestedIdentity,
 
 
 def record_spec(record: AttestedNode) -> dict[str, Any]:
-    """The object's ``spec``; everything is in it, because ``clusterctl move`` drops status."""
+    """The object's ``spec`` but for its seal; everything is in it, because ``clusterctl move`` drops status."""
     machine = record.machine
     return {
         "clusterName": machine.cluster.name,
@@ -181,9 +225,21 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
                 "notBefore": format_time(entry.not_before),
                 "notAfter": format_time(entry.not_after),
                 "caCertHash": entry.ca_cert_hash,
+                "certificateDigest": entry.certificate_digest,
+                "publicKeyDigest": entry.public_key_digest,
+                "createdTime": format_time(entry.created),
                 "decidedTime": format_time(entry.decided),
             }
             for entry in record.journal
+        ],
+        "stockApprovals": [
+            {
+                "csrName": approval.csr_name,
+                "csrUID": approval.csr_uid,
+                "specDigest": approval.spec_digest,
+                "decidedTime": format_time(approval.decided),
+            }
+            for approval in record.stock_approvals
         ],
     }
 
@@ -197,8 +253,9 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
         reference, journal = spec["machineRef"], spec["journal"]
-        if not isinstance(journal, list):
-            raise TypeError("journal is not a list")
+        stock_approvals = spec["stockApprovals"]
+        if not isinstance(journal, list) or not isinstance(stock_approvals, list):
+            raise TypeError("journal and stockApprovals are lists")
         cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
         record = AttestedNode(
             machine=MachineKey(
@@ -216,6 +273,8 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
             last_attestation=_required_time(spec, "lastAttestationTime"),
             last_not_after=_required_time(spec, "lastNotAfter"),
             journal=tuple(_parse_entry(entry) for entry in journal),
+            stock_approvals=tuple(_parse_stock_approval(approval) for approval in stock_approvals),
+            seal=required_text(spec, "seal"),
             resource_version=required_text(metadata, "resourceVersion"),
             uid=required_text(metadata, "uid"),
         )
@@ -261,7 +320,19 @@ def _parse_entry(entry: Mapping[str, Any]) -> JournalEntry:
         not_before=_required_time(entry, "notBefore"),
         not_after=_required_time(entry, "notAfter"),
         ca_cert_hash=required_text(entry, "caCertHash"),
+        certificate_digest=required_text(entry, "certificateDigest"),
+        public_key_digest=required_text(entry, "publicKeyDigest"),
+        created=_required_time(entry, "createdTime"),
         decided=_required_time(entry, "decidedTime"),
+    )
+
+
+def _parse_stock_approval(approval: Mapping[str, Any]) -> StockApproval:
+    return StockApproval(
+        csr_name=required_text(approval, "csrName"),
+        csr_uid=required_text(approval, "csrUID"),
+        spec_digest=required_text(approval, "specDigest"),
+        decided=_required_time(approval, "decidedTime"),
     )
 
 

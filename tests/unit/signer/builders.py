@@ -31,7 +31,7 @@ from attestors.wire.names import (
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
 from signer.model.policy import Policy, parse_policy
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
-from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.model.signing_request import NoCredentialNamed, SigningRequest, StockServingRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
 
@@ -42,6 +42,7 @@ PROVIDER_ID: Final = "aws:///eu-west-1a/i-0123456789abcdef0"
 CA_CERT_HASH: Final = "sha256:" + "ab" * 32
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
 SERVING_SIGNER: Final = "cluster.x-k8s.io/kubelet-serving-tpm"
+STOCK_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 CLIENT_USAGES: Final = ("digital signature", "client auth")
 SERVING_USAGES: Final = ("digital signature", "server auth")
 BOOTSTRAP: Final = ("system:bootstrap:abc123", ("system:bootstrappers", "system:authenticated"))
@@ -265,6 +266,19 @@ def serving_manifest(*names: bytes, extensions: Sequence[bytes] | None = None, *
     return manifest(blocks(pkcs10(extensions=extensions)), **given | changes)
 
 
+def stock_serving_manifest(der: bytes | None = None, **changes: Any) -> dict[str, Any]:
+    """A kubelet's own request to the stock serving signer; by default for its node name and address."""
+    der = der or pkcs10(extensions=[alternative_names(dns(NODE), ip(bytes((10, 0, 0, 1))))])
+    given: dict[str, Any] = {"signer_name": STOCK_SERVING_SIGNER, "requester": AS_NODE, "usages": SERVING_USAGES}
+    return manifest(pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der)), **given | changes)
+
+
+def stock_serving_request(csr: dict[str, Any] | None = None) -> StockServingRequest:
+    parsed = parse_signing_request(stock_serving_manifest() if csr is None else csr, PROVIDERS)
+    assert isinstance(parsed, StockServingRequest), parsed
+    return parsed
+
+
 def signing_request(csr: dict[str, Any] | None = None) -> SigningRequest:
     parsed = parse_signing_request(manifest() if csr is None else csr, PROVIDERS)
     assert isinstance(parsed, SigningRequest), parsed
@@ -352,6 +366,9 @@ def journal_entry(number: int = 1, **changes: Any) -> JournalEntry:
         not_before=NOW - timedelta(minutes=5),
         not_after=NOW + timedelta(days=7),
         ca_cert_hash=CA_CERT_HASH,
+        certificate_digest="ef" * 32,
+        public_key_digest=f"{number:064x}",
+        created=NOW - timedelta(seconds=1),
         decided=NOW,
     )
     return replace(entry, **changes)
@@ -365,6 +382,9 @@ def record(machine: MachineView | None = None, identity: str = "ek:1", **changes
 def machine_facts(**changes: Any) -> MachineFacts:
     facts = MachineFacts(
         node_name=NODE,
+        signer_name=CLIENT_SIGNER,
+        created=NOW - timedelta(seconds=1),
+        public_key_digest="0" * 64,
         purpose=Purpose.CLIENT,
         dns_names=(),
         ip_addresses=(),
@@ -375,7 +395,8 @@ def machine_facts(**changes: Any) -> MachineFacts:
         machine=machine_view(),
         record=NoRecord(),
         recorded_machine=MachineGone(),
-        addresses_of_others=frozenset(),
+        held_by_others=frozenset(),
+        credential=NoCredentialNamed(),
         now=NOW,
     )
     return replace(facts, **changes)

@@ -49,3 +49,5 @@ def test_deferred() -> None:
         timedelta(seconds=3),
     )
     assert Deferred(Reason.MACHINE_PAUSED, "m").defer.retry_after is None
+    assert Deferred(Reason.MACHINE_PAUSED, "m").defer.waits_for == ()
+    assert Deferred(Reason.NODE_NAME_BLOCKED, "m", waits_for=("x:///1",)).defer.waits_for == ("x:///1",)

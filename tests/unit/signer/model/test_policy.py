@@ -13,10 +13,13 @@ from signer.model.policy import (
     ApprovalByOthers,
     AuthorizedAttestor,
     InvalidPolicy,
+    MachinePoolTokens,
     Mode,
     NodeNameReuse,
     NodeNameSource,
     Policy,
+    StockServingRequests,
+    UntraceableTokens,
     parse_duration,
     parse_policy,
 )
@@ -87,7 +90,8 @@ def test_everything() -> None:
     ("field", "choices"),
     [
         ("mode", ["Observe", "Enforce"]),
-        ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName"]),
+        ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]),
+        ("stockServingRequests", ["FollowMode", "Approve", "Ignore"]),
         ("approvalByOthers", ["Refuse", "Honor"]),
         ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
     ],
@@ -183,6 +187,39 @@ SPEC = st.dictionaries(
     st.sampled_from(["mode", "authorizedAttestors", "nodeNameSource", "certificates", "nodeNameReuse"]),
     JSON | st.lists(st.dictionaries(st.sampled_from(["name", "settings"]), JSON)),
 )
+
+
+@pytest.mark.parametrize(
+    ("field", "choices"), [("untraceable", ["Allow", "Refuse"]), ("machinePools", ["Rotate", "Extend"])]
+)
+def test_choices_about_bootstrap_tokens(field: str, choices: list[str]) -> None:
+    for choice in choices:
+        parse(bootstrapTokens={field: choice})
+    values: list[Any] = ["", choices[0].lower(), None, 5, []]
+    for value in values:
+        expected = f"spec.bootstrapTokens.{field} must be one of {', '.join(choices)}"
+        assert invalid(bootstrapTokens={field: value}) == expected
+    assert invalid(bootstrapTokens=[]) == "spec.bootstrapTokens must be an object"
+
+
+def test_defaults_of_what_is_new() -> None:
+    policy = parse()
+    assert policy.stock_serving_requests is StockServingRequests.FOLLOW_MODE
+    assert policy.untraceable_tokens is UntraceableTokens.ALLOW
+    assert policy.machine_pool_tokens is MachinePoolTokens.ROTATE
+
+
+@pytest.mark.parametrize(
+    ("mode", "requests", "approves"),
+    [
+        ("Observe", "FollowMode", False),
+        ("Enforce", "FollowMode", True),
+        ("Observe", "Approve", True),
+        ("Enforce", "Ignore", False),
+    ],
+)
+def test_whether_stock_serving_requests_are_approved(mode: str, requests: str, approves: bool) -> None:
+    assert parse(mode=mode, stockServingRequests=requests).approves_stock_serving is approves
 
 
 @given(st.fixed_dictionaries({}, optional={"metadata": JSON, "spec": JSON | SPEC}))

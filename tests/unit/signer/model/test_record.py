@@ -16,11 +16,13 @@ from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.record import (
     JOURNAL_ENTRIES,
+    STOCK_APPROVALS,
     AttestedIdentity,
     AttestedNode,
     InvalidRecord,
     JournalEntry,
     MachineKey,
+    StockApproval,
     Unjournaled,
     format_time,
     new_record,
@@ -41,7 +43,7 @@ def manifest(made: AttestedNode) -> dict[str, Any]:
             "uid": made.uid or "r-1",
             "resourceVersion": made.resource_version or "7",
         },
-        "spec": record_spec(made),
+        "spec": {**record_spec(made), "seal": made.seal or "v1.0.0"},
     }
 
 
@@ -169,7 +171,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12
 TIMES = st.datetimes(datetime(1000, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)).map(
     lambda moment: moment.replace(microsecond=0)
 )
-ENTRIES = st.builds(JournalEntry, TEXT, TEXT, TEXT, TEXT, TEXT, st.integers(1, 2**159), TIMES, TIMES, TEXT, TIMES)
+ENTRIES = st.builds(
+    JournalEntry, TEXT, TEXT, TEXT, TEXT, TEXT, st.integers(1, 2**159), TIMES, TIMES, TEXT, TEXT, TEXT, TIMES, TIMES
+)
+STOCK_APPROVALS_MADE = st.builds(StockApproval, TEXT, TEXT, TEXT, TIMES)
 MACHINE_KEYS = st.builds(MachineKey, st.builds(ClusterKey, TEXT, TEXT), TEXT, TEXT, TEXT)
 IDENTITIES = st.builds(AttestedIdentity, TEXT, TEXT, st.sampled_from(Security))
 RECORDS = st.builds(
@@ -182,6 +187,8 @@ RECORDS = st.builds(
     last_attestation=TIMES,
     last_not_after=TIMES,
     journal=st.lists(ENTRIES, max_size=3).map(tuple),
+    stock_approvals=st.lists(STOCK_APPROVALS_MADE, max_size=3).map(tuple),
+    seal=TEXT,
     resource_version=TEXT,
     uid=TEXT,
 )
@@ -194,15 +201,17 @@ PATHS = [
     ("metadata",),
     ("spec",),
     *(("metadata", key) for key in ("namespace", "name", "uid", "resourceVersion")),
-    *(("spec", key) for key in record_spec(record())),
+    *(("spec", key) for key in (*record_spec(record()), "seal")),
     *(("spec", "machineRef", key) for key in ("kind", "name", "uid")),
     *(("spec", "journal", 0, key) for key in record_spec(record())["journal"][0]),
+    *(("spec", "stockApprovals", 0, key) for key in ("csrName", "csrUID", "specDigest", "decidedTime")),
+    ("spec", "stockApprovals", 0),
     ("spec", "journal", 0),
 ]
 
 
 def changed(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> dict[str, Any]:
-    made = copy.deepcopy(manifest(record()))
+    made = copy.deepcopy(manifest(record().with_stock_approval(StockApproval("csr-s", "uid-s", "cd" * 32, NOW))))
     parent: Any = made
     for key in path[:-1]:
         parent = parent[key]
@@ -227,7 +236,7 @@ class TestParse:
     @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(str(key) for key in path))
     @pytest.mark.parametrize("value", [None, "", 5, True, 1.5, [], {}, ["x"] * 20, {"a": "b"}, "\ud800"])
     def test_ill_typed(self, path: tuple[Any, ...], value: Any) -> None:
-        if path == ("spec", "journal") and value == []:
+        if path in (("spec", "journal"), ("spec", "stockApprovals")) and value == []:
             return
         with pytest.raises(InvalidRecord):
             parse_record(changed(path, lambda parent, key: parent.__setitem__(key, value)))
@@ -277,6 +286,29 @@ class TestParse:
         made = changed(path, lambda parent, key: parent.__setitem__(key, value))
         with suppress(InvalidRecord):
             assert manifest(parse_record(made)) == made
+
+
+class TestStockApprovals:
+    APPROVAL = StockApproval("csr-s", "uid-s", "cd" * 32, NOW)
+
+    def test_found_by_uid_and_content(self) -> None:
+        made = record().with_stock_approval(self.APPROVAL)
+        assert made.has_stock_approval("uid-s", "cd" * 32)
+        assert not made.has_stock_approval("uid-s", "00" * 32)
+        assert not made.has_stock_approval("uid-t", "cd" * 32)
+        assert not record().has_stock_approval("uid-s", "cd" * 32)
+
+    def test_the_oldest_go(self) -> None:
+        made = record()
+        for number in range(STOCK_APPROVALS + 1):
+            made = made.with_stock_approval(replace(self.APPROVAL, csr_uid=f"uid-{number}"))
+        assert [one.csr_uid for one in made.stock_approvals] == [f"uid-{n}" for n in range(1, STOCK_APPROVALS + 1)]
+
+    @pytest.mark.parametrize(("identity", "kept"), [("ek:1", 1), ("ek:2", 0)])
+    def test_another_identity_starts_its_own(self, identity: str, kept: int) -> None:
+        made = record().with_stock_approval(self.APPROVAL)
+        after = made.with_entry(journal_entry(2), machine=machine_view(), identity=attested_identity(identity))
+        assert len(after.stock_approvals) == kept
 
 
 class TestTime:

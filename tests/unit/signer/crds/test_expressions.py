@@ -1,0 +1,90 @@
+"""The definition with CEL rules is the plain one and its rules; the rules speak of fields that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signer.crds import custom_resource_definitions
+from signer.crds.expressions import (
+    POLICY_FILE,
+    POLICY_RULES,
+    ValidationRule,
+    policy_definition_text,
+    policy_definition_with_rules,
+)
+from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION, MINIMUM_CERTIFICATE_DURATION, parse_duration
+from signer.testing.api import EmbeddedAPI
+
+RULES_KEY = "x-kubernetes-validations"
+OVERLAY = Path(__file__).parents[4] / "deploy" / "crds-cel" / POLICY_FILE
+rules = pytest.mark.parametrize("rule", POLICY_RULES, ids=lambda rule: ".".join(rule.path) or "spec")
+
+
+def without_rules(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_rules(item) for key, item in value.items() if key != RULES_KEY}
+    return [without_rules(item) for item in value] if isinstance(value, list) else value
+
+
+def spec_schema() -> dict[str, Any]:
+    (version,) = policy_definition_with_rules()["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def test_it_is_the_plain_definition_and_the_rules() -> None:
+    plain = yaml.safe_load(custom_resource_definitions()[0])
+    assert RULES_KEY not in custom_resource_definitions()[0]
+    assert without_rules(policy_definition_with_rules()) == plain
+    assert yaml.safe_load(policy_definition_text()) == policy_definition_with_rules()
+
+
+def test_the_copy_for_operators_is_the_one_that_is_made() -> None:
+    assert OVERLAY.read_text(encoding="utf-8") == policy_definition_text(), "run make generate"
+    assert [path.name for path in OVERLAY.parent.glob("*.yaml")] == [POLICY_FILE]
+
+
+@rules
+def test_each_rule_stands_where_it_belongs(rule: ValidationRule) -> None:
+    schema = spec_schema()
+    for name in rule.path:
+        schema = schema["properties"][name]
+    assert {"rule": rule.rule, "message": rule.message} in schema[RULES_KEY]
+
+
+@rules
+def test_each_rule_speaks_of_fields_that_exist(rule: ValidationRule) -> None:
+    """No CEL evaluator is at hand in every test run; a renamed field must not go unnoticed all the same."""
+    for path in re.findall(r"self((?:\.[a-zA-Z]+)*)\b", rule.rule):
+        schema = spec_schema()
+        for name in (*rule.path, *filter(None, path.split("."))):
+            if name == "exists":
+                break
+            schema = schema["properties"][name]
+    assert rule.rule.count("(") == rule.rule.count(")")
+    assert rule.rule.count("'") % 2 == 0
+
+
+@rules
+def test_each_message_fits_on_a_terminal(rule: ValidationRule) -> None:
+    assert 0 < len(rule.message) <= 200
+    assert rule.message.isprintable()
+    assert not rule.message.endswith(".")
+
+
+def test_the_range_of_durations_is_the_controllers_own() -> None:
+    ranges = {tuple(re.findall(r"duration\('(\w+)'\)", rule.rule)) for rule in POLICY_RULES if "duration" in rule.rule}
+    (bounds,) = ranges
+    assert tuple(map(parse_duration, bounds)) == (MINIMUM_CERTIFICATE_DURATION, MAXIMUM_CERTIFICATE_DURATION)
+    durations = {rule.path for rule in POLICY_RULES if "duration(" in rule.rule}
+    assert durations == {("certificates", name) for name in spec_schema()["properties"]["certificates"]["properties"]}
+
+
+def test_an_api_server_installs_it() -> None:
+    with EmbeddedAPI() as api:
+        api.install_crds([OVERLAY])
