@@ -1,11 +1,14 @@
 """Small views of Cluster API objects: Clusters and Machines, in v1beta1 and v1beta2 alike.
 
+MachinePools are in :mod:`signer.model.machine_pool`.
+
 They hold what decisions need and nothing else, so that the rest of the controller knows neither version. Source of the
 fields: Cluster API v1.14 ``api/core/v1beta1`` and ``api/core/v1beta2``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -14,9 +17,25 @@ from typing import Any, Final
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
 PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
+DELETE_FOR_MOVE_ANNOTATION: Final = "clusterctl.cluster.x-k8s.io/delete-for-move"
+"""On what ``clusterctl move`` deletes at the source, after it was created at the target."""
 
-# v1beta2's condition, then v1beta1's.
+MACHINE_KIND: Final = "Machine"
+MACHINE_POOL_KIND: Final = "MachinePool"
+
+DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
+DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
+"""Both are kubeadm's, for a Cluster that states none (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
+
+_CLUSTER_API_GROUP_PREFIX: Final = "cluster.x-k8s.io/"
+
+# v1beta2's condition, then v1beta1's, where either version keeps its own conditions.
 _BOOTSTRAP_CONDITIONS: Final = ("BootstrapConfigReady", "BootstrapReady")
+# Where each version keeps those of the other: v1beta1, then v1beta2.
+_OTHER_VERSIONS_CONDITIONS: Final = (("v1beta2",), ("deprecated", "v1beta1"))
+
+_DNS_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
+_KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,22 @@ class ClusterKey:
 
 
 @dataclass(frozen=True, slots=True)
+class InfrastructureReference:
+    """``Cluster.spec.infrastructureRef``: the InfraCluster, which is in the Cluster's own namespace."""
+
+    api_group: str
+    version: str
+    """Empty in v1beta2, whose references name none."""
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoInfrastructure:
+    """The Cluster names no InfraCluster, or not in the form of an object's name."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """What decisions need of a Cluster."""
 
@@ -41,6 +76,13 @@ class ClusterView:
     control_plane_host: str
     """Host of ``spec.controlPlaneEndpoint``; empty while unknown."""
     service_networks: tuple[IPv4Network | IPv6Network, ...]
+    """Of ``spec.clusterNetwork.services``; kubeadm's default where the Cluster states none."""
+    service_domain: str = DEFAULT_SERVICE_DOMAIN
+    """Domain of the cluster's Services, lower case, without a root dot."""
+    deleting_for_move: bool = False
+    """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
+    infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
+    """Where the signer names are published for its provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +95,11 @@ class MachineAddress:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """What decisions need of a Machine."""
+    """What decisions need of a Machine, or of an instance of a MachinePool.
+
+    An *instance* is one entry of a MachinePool's ``spec.providerIDList``: its kind is ``MachinePool``, its name the
+    pool's. It has no addresses, no infrastructure machine and no nodeRef of its own.
+    """
 
     cluster: ClusterKey
     kind: str
@@ -68,66 +114,117 @@ class MachineView:
     bootstrap_ready: bool
     paused: bool
     deleting: bool
+    owner_pool: str = ""
+    """The MachinePool that owns this Machine; empty for a Machine of no pool, and for an instance."""
+    control_plane: bool = False
+    readiness_gates: frozenset[str] = frozenset()
+    """Condition types that the Machine waits for before it counts as ready."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.cluster.namespace}/{self.name}"
+        return machine_text(self.cluster, self.kind, self.name, self.provider_id)
+
+
+def machine_text(cluster: ClusterKey, kind: str, name: str, provider_id: str) -> str:
+    """What a Machine, or an instance of a MachinePool, is called in messages."""
+    whole = f"{kind} {cluster.namespace}/{name}"
+    return f"instance {provider_id} of {whole}" if kind == MACHINE_POOL_KIND else whole
 
 
 def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
     """Read a Cluster of either version."""
-    metadata, spec = _mapping(manifest, "metadata"), _mapping(manifest, "spec")
-    endpoint = _mapping(spec, "controlPlaneEndpoint")
-    services = _items(_mapping(_mapping(spec, "clusterNetwork"), "services"), "cidrBlocks")
+    metadata, spec = mapping_of(manifest, "metadata"), mapping_of(manifest, "spec")
+    endpoint = mapping_of(spec, "controlPlaneEndpoint")
+    network = mapping_of(spec, "clusterNetwork")
+    services = items_of(mapping_of(network, "services"), "cidrBlocks")
     return ClusterView(
-        key=ClusterKey(_text(metadata, "namespace"), _text(metadata, "name")),
-        uid=_text(metadata, "uid"),
-        paused=_is_paused(manifest),
+        key=ClusterKey(text_of(metadata, "namespace"), text_of(metadata, "name")),
+        uid=text_of(metadata, "uid"),
+        paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
-        control_plane_host=_text(endpoint, "host"),
-        service_networks=tuple(_networks(services)),
+        control_plane_host=text_of(endpoint, "host"),
+        service_networks=tuple(_networks(services)) or DEFAULT_SERVICE_NETWORKS,
+        service_domain=text_of(network, "serviceDomain").lower().removesuffix(".") or DEFAULT_SERVICE_DOMAIN,
+        deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
+        infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),
     )
 
 
 def machine_view(manifest: Mapping[str, Any]) -> MachineView:
     """Read a Machine of either version."""
-    metadata, spec, status = (_mapping(manifest, key) for key in ("metadata", "spec", "status"))
+    metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
     return MachineView(
-        cluster=ClusterKey(_text(metadata, "namespace"), _text(spec, "clusterName")),
-        kind="Machine",
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
-        provider_id=_text(spec, "providerID"),
+        cluster=ClusterKey(text_of(metadata, "namespace"), text_of(spec, "clusterName")),
+        kind=MACHINE_KIND,
+        name=text_of(metadata, "name"),
+        uid=text_of(metadata, "uid"),
+        provider_id=text_of(spec, "providerID"),
         addresses=tuple(
-            MachineAddress(_text(address, "type"), _text(address, "address"))
-            for address in _items(status, "addresses")
+            MachineAddress(text_of(address, "type"), text_of(address, "address"))
+            for address in items_of(status, "addresses")
             if isinstance(address, Mapping)
         ),
-        infrastructure_name=_text(_mapping(spec, "infrastructureRef"), "name"),
-        node_ref=_text(_mapping(status, "nodeRef"), "name"),
-        bootstrap_ready=_bootstrap_is_ready(status),
-        paused=_is_paused(manifest),
+        infrastructure_name=text_of(mapping_of(spec, "infrastructureRef"), "name"),
+        node_ref=text_of(mapping_of(status, "nodeRef"), "name"),
+        bootstrap_ready=bootstrap_is_ready(status),
+        paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
+        owner_pool=_owner_pool(metadata),
+        control_plane=CONTROL_PLANE_LABEL in mapping_of(metadata, "labels"),
+        readiness_gates=frozenset(
+            text_of(gate, "conditionType")
+            for gate in items_of(spec, "readinessGates")
+            if isinstance(gate, Mapping) and text_of(gate, "conditionType")
+        ),
     )
 
 
-def _bootstrap_is_ready(status: Mapping[str, Any]) -> bool:
-    conditions = {
-        _text(condition, "type"): _text(condition, "status")
-        for condition in _items(status, "conditions")
-        if isinstance(condition, Mapping)
+def _owner_pool(metadata: Mapping[str, Any]) -> str:
+    """The one MachinePool among the owners; with several, it is nobody's."""
+    pools = {
+        text_of(owner, "name")
+        for owner in items_of(metadata, "ownerReferences")
+        if isinstance(owner, Mapping)
+        and text_of(owner, "kind") == MACHINE_POOL_KIND
+        and text_of(owner, "apiVersion").startswith(_CLUSTER_API_GROUP_PREFIX)
     }
-    for name in _BOOTSTRAP_CONDITIONS:
-        if name in conditions:
-            return conditions[name] == "True"
-    # Neither condition yet, or lost in `clusterctl move`: the boolean that each version keeps beside it.
-    initialization = _mapping(status, "initialization")
+    return pools.pop() if len(pools) == 1 else ""
+
+
+def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | NoInfrastructure:
+    """v1beta2 has ``{apiGroup, kind, name}``, v1beta1 an ObjectReference; both mean the Cluster's own namespace."""
+    group, version = text_of(reference, "apiGroup"), ""
+    if not group:
+        group, _, version = text_of(reference, "apiVersion").rpartition("/")
+    kind, name = text_of(reference, "kind"), text_of(reference, "name")
+    if not (_DNS_NAME.fullmatch(group) and _KIND.fullmatch(kind) and _DNS_NAME.fullmatch(name)):
+        return NoInfrastructure()
+    if version and not _KIND.fullmatch(version):
+        return NoInfrastructure()
+    return InfrastructureReference(group, version, kind, name)
+
+
+def bootstrap_is_ready(status: Mapping[str, Any]) -> bool:
+    """Whether a Machine or MachinePool of either version has its bootstrap data; no without any status.
+
+    A condition counts before the boolean beside it, which is never taken back.
+    """
+    for holder in (status, *(_nested(status, path) for path in _OTHER_VERSIONS_CONDITIONS)):
+        conditions = {
+            text_of(condition, "type"): text_of(condition, "status")
+            for condition in items_of(holder, "conditions")
+            if isinstance(condition, Mapping)
+        }
+        for name in _BOOTSTRAP_CONDITIONS:
+            if name in conditions:
+                return conditions[name] == "True"
+    initialization = mapping_of(status, "initialization")
     return initialization.get("bootstrapDataSecretCreated") is True or status.get("bootstrapReady") is True
 
 
-def _is_paused(manifest: Mapping[str, Any]) -> bool:
+def is_paused(manifest: Mapping[str, Any]) -> bool:
     """``spec.paused``, or the annotation with any value (``util/annotations/helpers.go``)."""
-    annotations = _mapping(_mapping(manifest, "metadata"), "annotations")
-    return _mapping(manifest, "spec").get("paused") is True or PAUSED_ANNOTATION in annotations
+    annotations = mapping_of(mapping_of(manifest, "metadata"), "annotations")
+    return mapping_of(manifest, "spec").get("paused") is True or PAUSED_ANNOTATION in annotations
 
 
 def _networks(blocks: list[Any]) -> list[IPv4Network | IPv6Network]:
@@ -140,16 +237,25 @@ def _networks(blocks: list[Any]) -> list[IPv4Network | IPv6Network]:
     return networks
 
 
-def _items(parent: Mapping[str, Any], key: str) -> list[Any]:
+def _nested(parent: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    for key in path:
+        parent = mapping_of(parent, key)
+    return parent
+
+
+def items_of(parent: Mapping[str, Any], key: str) -> list[Any]:
+    """The list at ``key``; empty where there is none."""
     value = parent.get(key)
     return value if isinstance(value, list) else []
 
 
-def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def mapping_of(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object at ``key``; empty where there is none."""
     value = parent.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _text(parent: Mapping[str, Any], key: str) -> str:
+def text_of(parent: Mapping[str, Any], key: str) -> str:
+    """The text at ``key``; empty where there is none."""
     value = parent.get(key)
     return value if isinstance(value, str) else ""

@@ -1,39 +1,56 @@
 """Everything that decisions read from the management cluster, mirrored and indexed.
 
-Machines are indexed by provider ID, so that a match is one look-up, and a change of a Machine, Cluster or policy wakes
-exactly the requests that may wait for it.
+Machines and instances of MachinePools are indexed by provider ID, so that a match is one look-up, and a change of a
+Machine, MachinePool, Cluster or policy wakes exactly the requests that may wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from signer.kube.client import Client
+from signer.kube.client import Client, JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import (
     ATTESTED_NODES,
     CLUSTERS_V1BETA1,
     CLUSTERS_V1BETA2,
     IDENTITY_RESERVATIONS,
+    MACHINE_POOLS_V1BETA1,
+    MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA1,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     Resource,
 )
 from signer.kube.watch import list_and_watch
-from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view, machine_view
+from signer.model.cluster import (
+    DELETE_FOR_MOVE_ANNOTATION,
+    ClusterKey,
+    ClusterView,
+    MachineView,
+    cluster_view,
+    items_of,
+    machine_view,
+    mapping_of,
+)
 from signer.model.decision import Deferred
+from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, parse_record
+from signer.model.record import MachineKey
 from signer.model.reservation import Reservation, parse_reservation
+from signer.rules.machine import MachineGone
+from signer.rules.stock_serving import record_of
+from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
+from signer.store.controller_key import ControllerKey
+from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
+from signer.store.name_index import NameIndex
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -55,6 +72,13 @@ class UnreadablePolicy:
     uid: str
     generation: int
     message: str
+    deleting_for_move: bool = False
+    """See :class:`~signer.model.policy.Policy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """The management cluster does not have that resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +87,33 @@ class ClusterAPIVersion:
 
     clusters: Resource
     machines: Resource
+    machine_pools: Resource | NotServed = NotServed()
 
 
 async def discover_cluster_api(client: Client) -> ClusterAPIVersion:
-    """Ask the API server once which version it serves (v1beta1 only in Cluster API up to v1.10).
+    """Ask the API server once which version it serves, and whether it has MachinePools.
+
+    It is v1beta1 only in Cluster API up to v1.10.
 
     Raises:
         ApiError: it cannot be asked, or serves neither (NotFound).
     """
     try:
-        await client.get(f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}")
+        served = await client.get(f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}")
     except NotFound:
-        await client.get(f"/apis/{CLUSTERS_V1BETA1.group}/{CLUSTERS_V1BETA1.version}")
-        return ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1)
-    return ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+        served = await client.get(f"/apis/{CLUSTERS_V1BETA1.group}/{CLUSTERS_V1BETA1.version}")
+        return ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, _if_served(MACHINE_POOLS_V1BETA1, served))
+    return ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, _if_served(MACHINE_POOLS_V1BETA2, served))
+
+
+def _if_served(resource: Resource, served: JsonObject) -> Resource | NotServed:
+    """``served`` is the ``APIResourceList`` of the resource's group and version."""
+    names = {entry.get("name") for entry in items_of(served, "resources") if isinstance(entry, Mapping)}
+    return resource if resource.plural in names else NotServed()
 
 
 class Inventory:
-    """The mirrors, the index over Machines, and who is told of changes."""
+    """The mirrors, the index over Machines and MachinePools, and who is told of changes."""
 
     def __init__(
         self,
@@ -90,7 +123,7 @@ class Inventory:
         watch_namespace: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``watch_namespace`` limits Clusters, Machines, policies and records to one namespace.
+        """``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
         ``monotonic`` is a clock, in seconds.
         """
@@ -98,8 +131,8 @@ class Inventory:
         self.own_namespace = own_namespace
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
-        self._machines_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, MachineView]] = {}
-        self._machines_by_cluster: dict[ClusterKey, dict[ObjectKey, MachineView]] = {}
+        self._index = MachineIndex()
+        self.names = NameIndex()
         self.clusters: Mirror[ClusterView] = Mirror(
             "clusters", cluster_view, self._cluster_changed, monotonic=monotonic
         )
@@ -109,7 +142,16 @@ class Inventory:
         self.machines: Mirror[MachineView] = Mirror(
             "machines", machine_view, self._machine_changed, monotonic=monotonic
         )
-        self.records: Mirror[AttestedNode] = Mirror("attestednodes", parse_record, monotonic=monotonic)
+        self.machine_pools: Mirror[MachinePoolView] = Mirror(
+            "machinepools", machine_pool_view, self._machine_pool_changed, monotonic=monotonic
+        )
+        """Stays empty where the management cluster has none."""
+        self.authentic = AuthenticRecords()
+        """Of the mirrored records those that are ours; nothing else of ``records`` is ever used."""
+        self.controller_key = ControllerKey(own_namespace, self.authentic)
+        self.records: Mirror[StoredRecord] = Mirror(
+            "attestednodes", stored_record, self._record_changed, monotonic=monotonic
+        )
         self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, monotonic=monotonic)
 
     def on_change(self, wake: Wake) -> None:
@@ -117,39 +159,59 @@ class Inventory:
         self._wakes.append(wake)
 
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
-        """The cluster's Machines with that provider ID."""
-        return tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
+        """The cluster's Machines with that provider ID, and instances of MachinePools that no Machine stands for."""
+        return self._index.machines_with(cluster, provider_id)
+
+    def machine(self, key: MachineKey) -> MachineView | MachineGone:
+        """The Machine or instance of that key, as it is now."""
+        return self._index.machine(key)
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All Machines of the cluster."""
-        return iter(self._machines_by_cluster.get(cluster, {}).values())
+        """All Machines of the cluster, those of MachinePools included; instances, which have no addresses, are not."""
+        return self._index.machines_of(cluster)
+
+    def instances_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
+        """All instances of the cluster's MachinePools that no Machine stands for."""
+        return self._index.instances_of(cluster)
+
+    def watches(self, namespace: str) -> bool:
+        """Whether Clusters, Machines and records of that namespace are mirrored."""
+        return self._watch_namespace in (None, namespace)
+
+    def _watched(self) -> Iterator[tuple[Mirror[Any], str]]:
+        """Every mirror that is kept, and the collection that it mirrors."""
+        namespace, version = self._watch_namespace, self.version
+        yield self.clusters, version.clusters.collection(namespace)
+        yield self.machines, version.machines.collection(namespace)
+        if isinstance(version.machine_pools, Resource):
+            yield self.machine_pools, version.machine_pools.collection(namespace)
+        yield self.policies, NODE_ATTESTATION_POLICIES.collection(namespace)
+        yield self.records, ATTESTED_NODES.collection(namespace)
+        yield self.reservations, IDENTITY_RESERVATIONS.collection(self.own_namespace)
 
     async def run(self, client: Client) -> None:
-        """Keep the mirrors up to date until cancelled."""
-        namespace = self._watch_namespace
+        """Keep the mirrors, and the key that tells our records from others, up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for mirror, path in (
-                (self.clusters, self.version.clusters.collection(namespace)),
-                (self.machines, self.version.machines.collection(namespace)),
-                (self.policies, NODE_ATTESTATION_POLICIES.collection(namespace)),
-                (self.records, ATTESTED_NODES.collection(namespace)),
-                (self.reservations, IDENTITY_RESERVATIONS.collection(self.own_namespace)),
-            ):
+            tasks.create_task(self.controller_key.run(client), name="controller key")
+            for mirror, path in self._watched():
                 watching = list_and_watch(client, path, sink=mirror, standing=mirror.standing)
                 tasks.create_task(watching, name=f"watch {mirror.name}")
 
     async def filled(self) -> None:
-        """Wait until every mirror has had its first list: nothing may be decided before."""
-        for mirror in (self.clusters, self.machines, self.policies, self.records, self.reservations):
+        """Wait until every mirror has had its first list, and the key was looked at: nothing may be decided before."""
+        await self.controller_key.settled.wait()
+        for mirror, _ in self._watched():
             await mirror.filled.wait()
 
     def require_in_touch(self) -> None:
         """To be called before anything is judged: a Machine, Cluster or policy may have gone unseen.
 
         Raises:
-            Deferred: a collection has not been watched for longer than ``OUT_OF_TOUCH_SECONDS``.
+            Deferred: a collection has not been watched for longer than ``OUT_OF_TOUCH_SECONDS``, or the controller key
+                is not available.
         """
-        for mirror in (self.clusters, self.machines, self.policies, self.records, self.reservations):
+        self.authentic.require_keys()
+        for mirror, _ in self._watched():
             touch = mirror.touch()
             if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
                 raise Deferred(
@@ -173,21 +235,22 @@ class Inventory:
             self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
-        if before == after:
-            return
-        if before is not None:
-            _drop(self._machines_by_provider_id, (before.cluster, before.provider_id), key)
-            _drop(self._machines_by_cluster, before.cluster, key)
-        if after is not None:
-            self._machines_by_cluster.setdefault(after.cluster, {})[key] = after
-            if after.provider_id:
-                self._machines_by_provider_id.setdefault((after.cluster, after.provider_id), {})[key] = after
-        changed: dict[ClusterKey, set[str]] = {}
-        for machine in (before, after):
-            if machine is not None and machine.provider_id:
-                changed.setdefault(machine.cluster, set()).add(machine.provider_id)
-        for cluster, provider_ids in changed.items():
-            self._tell(cluster, frozenset(provider_ids))
+        self.names.changed(key, before, after)
+        self._tell_concerned(self._index.machine_changed(key, before, after))
+
+    def _record_changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
+        self.authentic.changed(key, before, after)
+        if isinstance(after, UnverifiedRecord):
+            self._tell(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
+
+    def _machine_pool_changed(
+        self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
+    ) -> None:
+        self._tell_concerned(self._index.pool_changed(key, before, after))
+
+    def _tell_concerned(self, concerned: Concerned) -> None:
+        for cluster, provider_ids in concerned.items():
+            self._tell(cluster, provider_ids)
 
 
 def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
@@ -200,14 +263,5 @@ def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
             str(metadata.get("uid", "")),
             int(metadata.get("generation") or 0),
             str(error),
+            DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         )
-
-
-_Index: TypeAlias = dict[Any, dict[ObjectKey, MachineView]]
-
-
-def _drop(index: _Index, index_key: Any, key: ObjectKey) -> None:
-    with contextlib.suppress(KeyError):
-        del index[index_key][key]
-        if not index[index_key]:
-            del index[index_key]

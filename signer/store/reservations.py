@@ -6,7 +6,8 @@ first, the identity's second, and what they say is never changed. For every obje
 - a Machine's side whose identity's side is missing is *completed*, by whoever finds it: the identity was attested and
   matched before the first side was written, so the pair is right, and its author may be dead;
 - a side whose partner names somebody else, or an identity's side without a partner, is dead, and removed;
-- a pair whose Machine is gone from the management cluster is released, and removed;
+- a pair whose Machine is gone from the management cluster is released, and removed; an instance of a MachinePool is
+  gone when its pool is gone or no longer lists it, and no Machine of that pool stands for it;
 - a pair of an insecure attestor gives way to a secure one, never the reverse;
 - a whole pair of somebody else is a conflict, which is denied.
 
@@ -24,14 +25,16 @@ No step rests on time or on who holds a Lease; ``tests/unit/signer/store`` explo
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS
-from signer.model.cluster import machine_view
+from signer.model.cluster import MACHINE_POOL_KIND, machine_view
 from signer.model.decision import Deferred, Refused
+from signer.model.machine_pool import machine_pool_view
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import (
@@ -44,7 +47,7 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from signer.rules.machine import NoRecord
-from signer.store.inventory import Inventory
+from signer.store.inventory import Inventory, NotServed
 
 _ATTEMPTS: Final = 8
 
@@ -92,7 +95,7 @@ class Reservations:
             Deferred: others keep changing the same objects, or one of them cannot be read.
             ApiError: from the management cluster.
         """
-        if _names(record, pair) and self._mirrored(pair):
+        if _names(record, pair) and self.mirrored(pair):
             return
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed):
@@ -113,7 +116,21 @@ class Reservations:
                 return
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
 
-    def _mirrored(self, pair: Pair) -> bool:
+    async def release(self, pair: Pair) -> None:
+        """Remove what stands of ``pair``, if its Machine is gone; it stays where somebody relies on it meanwhile.
+
+        Raises:
+            Deferred: one of its objects cannot be read.
+            ApiError: from the management cluster.
+        """
+        if not await self.is_gone(pair.machine):
+            return
+        found = [await self._read(side, pair) for side in ReservationSide]
+        with contextlib.suppress(_Changed):
+            await self._release([side for side in found if side is not None and side.pair == pair])
+
+    def mirrored(self, pair: Pair) -> bool:
+        """Whether both sides said ``pair`` when the mirror last heard of them: a hint, and no ground for approval."""
         sides = (self._inventory.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
@@ -164,8 +181,8 @@ class Reservations:
         partner = await self._read(ReservationSide.MACHINE, found.pair)
         if partner is None or not partner.is_partner_of(found):
             await self._remove_dead(found)
-        elif await self._is_gone(found.pair.machine):
-            await self._release(partner, found)
+        elif await self.is_gone(found.pair.machine):
+            await self._release((partner, found))
         else:
             await self._unchanged(found)
             raise Refused(
@@ -181,21 +198,50 @@ class Reservations:
         if partner is None or not partner.is_partner_of(found):
             await self._delete(contested)
 
-    async def _release(self, machine_side: Reservation, identity_side: Reservation) -> None:
-        """Remove a whole pair whose Machine is gone, unless the Machine, or its owner, is back."""
-        contested = [await self._mark(side, contested=True) for side in (machine_side, identity_side)]
-        if await self._is_gone(machine_side.pair.machine):
+    async def _release(self, sides: Sequence[Reservation]) -> None:
+        """Remove what stands of a pair whose Machine is gone, unless the Machine, or its owner, is back."""
+        contested = [await self._mark(side, contested=True) for side in sides]
+        if contested and await self.is_gone(contested[0].pair.machine):
             for side in contested:
                 await self._delete(side)
 
-    async def _is_gone(self, machine: MachineKey) -> bool:
-        """Whether that Machine no longer exists, asked of the API server itself."""
+    async def is_gone(self, machine: MachineKey) -> bool:
+        """Whether that Machine, or instance of a MachinePool, no longer exists, asked of the API server itself.
+
+        Raises:
+            ApiError: from the management cluster.
+        """
+        if machine.kind != MACHINE_POOL_KIND:
+            return not await self._machine_is(machine.name, machine)
+        if await self._is_listed(machine):
+            return False
+        # Its Machine may outlive its entry in the pool's list, and the mirror says which Machine that is. One that the
+        # mirror does not have yet is not looked for: the identity has just been proven to be another Machine now.
+        for candidate in self._inventory.machines_with(machine.cluster, machine.provider_id):
+            if await self._machine_is(candidate.name, machine):
+                return False
+        return True
+
+    async def _machine_is(self, name: str, machine: MachineKey) -> bool:
+        """Whether there is a Machine of that name, and it has that key."""
         try:
-            path = self._inventory.version.machines.object(machine.name, machine.cluster.namespace)
+            path = self._inventory.version.machines.object(name, machine.cluster.namespace)
             current = machine_view(await self._client.get(path))
         except NotFound:
-            return True
-        return MachineKey.of(current) != machine
+            return False
+        return MachineKey.of(current) == machine
+
+    async def _is_listed(self, instance: MachineKey) -> bool:
+        """Whether its MachinePool is there, and lists it."""
+        machine_pools = self._inventory.version.machine_pools
+        if isinstance(machine_pools, NotServed):
+            return False
+        try:
+            path = machine_pools.object(instance.name, instance.cluster.namespace)
+            pool = machine_pool_view(await self._client.get(path))
+        except NotFound:
+            return False
+        return pool.cluster == instance.cluster and instance.provider_id in pool.provider_ids
 
     async def _take(self, side: ReservationSide, pair: Pair) -> Reservation:
         """Create that side, or read what stands in its place."""

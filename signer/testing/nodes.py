@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from attestors.contract import GatherRequest
 from attestors.registry import Registry
@@ -22,6 +22,7 @@ from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import EVIDENCE_VERSION, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
+from signer.kube.connection import ClusterConnection
 
 CLIENT_USAGES = ("digital signature", "client auth")
 SERVING_USAGES = ("digital signature", "server auth")
@@ -75,6 +76,11 @@ class SimulatedNode:
             dns_names=dns_names,
             ip_addresses=ip_addresses,
         )
+
+    def connection(self, api: ClusterConnection, certificate: bytes) -> ClusterConnection:
+        """The node's own connection to the API server of ``api``, with the certificate (PEM) that it was issued."""
+        key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return replace(api, client_certificate=certificate, client_key=key, bearer_token=None)
 
     def client_request(self, name: str, *, evidence_of: Evidence | None = None) -> dict[str, Any]:
         """A CertificateSigningRequest manifest for a client certificate; ``evidence_of`` replaces the own evidence."""

@@ -5,11 +5,8 @@ It works the same on the embedded API and on a real kube-apiserver: everything g
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -21,8 +18,6 @@ import yaml
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.authority.certificate_authority import load_certificate_authority
-from signer.controller.configuration import Configuration
-from signer.controller.run import ControllerOptions, run_controller
 from signer.crds import custom_resource_definitions
 from signer.kube.client import JsonObject
 from signer.kube.connection import ClusterConnection
@@ -31,13 +26,17 @@ from signer.kube.resources import (
     CERTIFICATE_SIGNING_REQUESTS,
     CLUSTERS_V1BETA2,
     CUSTOM_RESOURCE_DEFINITIONS,
+    KUBEADM_CONFIGS_V1BETA2,
+    MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     SECRETS,
 )
-from signer.testing.clients import DEFAULT_WAIT_SECONDS, BlockingClient, LoopThread
+from signer.testing.clients import DEFAULT_WAIT_SECONDS, BlockingClient
+from signer.testing.kubeadm_config import kubeadm_config
+from signer.testing.running_controller import CONTROLLER_NAMESPACE as CONTROLLER_NAMESPACE
+from signer.testing.running_controller import RunningController as RunningController
 
-CONTROLLER_NAMESPACE: Final = "node-attestation-system"
 _NAMESPACES: Final = "/api/v1/namespaces"
 
 
@@ -199,8 +198,12 @@ class WorldCluster:
         provider_id: str = "",
         addresses: Iterable[tuple[str, str]] = (),
         bootstrap_ready: bool = True,
+        owner: JsonObject | None = None,
     ) -> JsonObject:
-        """Create a Machine and its status; without addresses its node has the Machine's own name."""
+        """Create a Machine and its status; without addresses its node has the Machine's own name.
+
+        ``owner`` is the MachinePool that it is a Machine of, as it was read from the API.
+        """
         spec: dict[str, Any] = {
             "clusterName": self.name,
             "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
@@ -222,6 +225,7 @@ class WorldCluster:
                     "name": name,
                     "namespace": self.namespace,
                     "labels": {"cluster.x-k8s.io/cluster-name": self.name},
+                    "ownerReferences": [] if owner is None else [_controller_reference(owner)],
                 },
                 "spec": spec,
             },
@@ -244,6 +248,48 @@ class WorldCluster:
     def patch_machine(self, name: str, patch: JsonObject) -> JsonObject:
         """Change a Machine with a merge patch."""
         return self.management.client.patch(MACHINES_V1BETA2.object(name, self.namespace), patch)
+
+    def add_machine_pool(self, name: str, *provider_ids: str, bootstrap_ready: bool = True) -> JsonObject:
+        """Create a MachinePool and its status; its instances have no Machines."""
+        client = self.management.client
+        template = {
+            "spec": {
+                "clusterName": self.name,
+                "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
+                "infrastructureRef": _infrastructure(name),
+            }
+        }
+        spec: dict[str, Any] = {"clusterName": self.name, "template": template}
+        if provider_ids:
+            spec["providerIDList"] = list(provider_ids)
+        client.create(
+            MACHINE_POOLS_V1BETA2.collection(self.namespace),
+            {
+                "apiVersion": MACHINE_POOLS_V1BETA2.api_version,
+                "kind": "MachinePool",
+                "metadata": {
+                    "name": name,
+                    "namespace": self.namespace,
+                    "labels": {"cluster.x-k8s.io/cluster-name": self.name},
+                },
+                "spec": spec,
+            },
+        )
+        status = {"initialization": {"bootstrapDataSecretCreated": bootstrap_ready}}
+        path = MACHINE_POOLS_V1BETA2.object(name, self.namespace, subresource="status")
+        return client.patch(path, {"status": status})
+
+    def patch_machine_pool(self, name: str, patch: JsonObject) -> JsonObject:
+        """Change a MachinePool with a merge patch."""
+        return self.management.client.patch(MACHINE_POOLS_V1BETA2.object(name, self.namespace), patch)
+
+    def add_kubeadm_config(self, name: str, token: str, owner: JsonObject) -> JsonObject:
+        """Create a KubeadmConfig with its bootstrap token, as Cluster API's kubeadm provider leaves it.
+
+        ``owner`` is the Machine or MachinePool that controls it, as it was read from the API.
+        """
+        body = kubeadm_config(self.name, self.namespace, name, token, owner)
+        return self.management.client.create(KUBEADM_CONFIGS_V1BETA2.collection(self.namespace), body)
 
     def patch(self, patch: JsonObject) -> JsonObject:
         """Change the Cluster with a merge patch."""
@@ -270,7 +316,7 @@ class WorldCluster:
         return self.submit(manifest, self.api.token_connection(token or self.api.bootstrap_token()))
 
     def submit_as_node(self, manifest: JsonObject, node_name: str) -> JsonObject:
-        """Post a CSR as the node of that name."""
+        """Post a CSR as the node of that name, with a client certificate that somebody else issued."""
         return self.submit(manifest, self.api.connection(NODE_USER_PREFIX + node_name, [NODES_GROUP]))
 
     def submit(self, manifest: JsonObject, connection: ClusterConnection) -> JsonObject:
@@ -316,63 +362,17 @@ class Verdict:
         )
 
 
-class RunningController:
-    """A controller in a thread, as a context manager."""
-
-    def __init__(
-        self,
-        connection: ClusterConnection,
-        configuration: Configuration | None = None,
-        options: ControllerOptions | None = None,
-    ) -> None:
-        self._connection = connection
-        self._configuration = configuration or Configuration(namespace=CONTROLLER_NAMESPACE)
-        self.options = options or ControllerOptions()
-        self._thread = LoopThread("controller")
-        self._stop: asyncio.Event | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.__enter__()
-        self._stop, started = asyncio.Event(), asyncio.Event()
-        self._running = self._thread.start(
-            run_controller(
-                self._connection,
-                self._configuration,
-                stop=self._stop,
-                options=self.options,
-                started=lambda inventory: started.set(),
-            )
-        )
-        self._thread.run(_first(started, asyncio.wrap_future, self._running))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._stop is not None:
-            self._thread.call(self._stop.set)
-        try:
-            with contextlib.suppress(CancelledError):  # it was killed
-                self._running.result(timeout=DEFAULT_WAIT_SECONDS)
-        finally:
-            self._thread.__exit__(kind, error, trace)
-
-    def kill(self) -> None:
-        """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""
-        self._running.cancel()
-
-
-async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:
-    """Return once the controller has started; raise what it raised if it ended before."""
-    ended = asyncio.ensure_future(asyncio.shield(wrap(running)))
-    waiting = asyncio.ensure_future(started.wait())
-    async with asyncio.timeout(DEFAULT_WAIT_SECONDS):
-        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if ended.done():
-        ended.result()
-    else:
-        ended.cancel()
+def _controller_reference(owner: JsonObject) -> dict[str, Any]:
+    """An owner reference to the object's controller."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def _infrastructure(name: str) -> dict[str, str]:
@@ -384,7 +384,8 @@ def _capi_crds(folder: Path | None) -> list[str]:
     if folder is None:
         here = files("signer.testing").joinpath("crds")
         return [entry.read_text(encoding="utf-8") for entry in here.iterdir() if entry.name.endswith(".yaml")]
-    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("cluster.x-k8s.io_*.yaml"))]
+    names = ("cluster.x-k8s.io_*.yaml", "bootstrap.cluster.x-k8s.io_kubeadmconfigs.yaml")
+    return [path.read_text(encoding="utf-8") for name in names for path in sorted(folder.glob(name))]
 
 
 def _is_established(definition: JsonObject) -> bool:

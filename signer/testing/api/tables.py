@@ -164,15 +164,15 @@ _BUILTIN: dict[str, list[Column]] = {
 }
 
 
-def columns(served: Served) -> list[Column]:
+def columns(served: Served) -> list[tuple[Column, int]]:
+    """The columns with their priorities; kubectl shows those above 0 with ``-o wide``."""
     if not served.type.custom:
-        return _BUILTIN.get(served.type.plural, [_NAME, _AGE])
-    found = [_NAME]
+        return [(column, 0) for column in _BUILTIN.get(served.type.plural, [_NAME, _AGE])]
+    found: list[tuple[Column, int]] = [(_NAME, 0)]
     for column in served.type.columns.get(served.version) or []:
-        if not column.get("priority"):
-            kind = column.get("type", "string")
-            found.append((column["name"], kind, _cell(column["jsonPath"], kind)))
-    return found if len(found) > 1 else [_NAME, _AGE]
+        kind = column.get("type", "string")
+        found.append(((column["name"], kind, _cell(column["jsonPath"], kind)), column.get("priority", 0)))
+    return found if len(found) > 1 else [(_NAME, 0), (_AGE, 0)]
 
 
 def table(
@@ -184,10 +184,16 @@ def table(
     for stored in objects:
         value = served.converted(stored)
         partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"]}
-        rows.append({"cells": [cell(value) for _, _, cell in chosen], "object": partial})
+        rows.append({"cells": [cell(value) for (_, _, cell), _ in chosen], "object": partial})
     definitions = [
-        {"name": name, "type": kind, "format": "name" if name == "Name" else "", "description": name, "priority": 0}
-        for name, kind, _ in chosen
+        {
+            "name": name,
+            "type": kind,
+            "format": "name" if name == "Name" else "",
+            "description": name,
+            "priority": priority,
+        }
+        for (name, kind, _), priority in chosen
     ]
     return {
         "kind": "Table",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
+    DEFAULT_SERVICE_NETWORKS,
     PAUSED_ANNOTATION,
     ClusterKey,
     ClusterView,
@@ -84,17 +86,21 @@ class TestCluster:
         )
 
     def test_nothing(self) -> None:
-        assert cluster_view({}) == ClusterView(ClusterKey("", ""), "", False, False, "", ())
+        expected = ClusterView(ClusterKey("", ""), "", False, False, "", DEFAULT_SERVICE_NETWORKS)
+        assert cluster_view({}) == expected
+        assert (expected.service_domain, expected.deleting_for_move) == ("cluster.local", False)
 
     @pytest.mark.parametrize(
         ("blocks", "networks"),
         [
-            (["10.96.0.1/12"], ["10.96.0.0/12"]),
+            (["10.128.0.1/12"], ["10.128.0.0/12"]),
             (["nonsense", 5, None, "10.0.0.0/8"], ["0.0.0.5/32", "10.0.0.0/8"]),
-            ("10.0.0.0/8", []),
-            (None, []),
-            ({"a": "b"}, []),
-            (5, []),
+            ("10.0.0.0/8", ["10.96.0.0/12"]),
+            (None, ["10.96.0.0/12"]),
+            ([], ["10.96.0.0/12"]),
+            (["nonsense"], ["10.96.0.0/12"]),
+            ({"a": "b"}, ["10.96.0.0/12"]),
+            (5, ["10.96.0.0/12"]),
         ],
     )
     def test_service_networks(self, blocks: Any, networks: list[str]) -> None:
@@ -102,6 +108,25 @@ class TestCluster:
         assert [str(network) for network in view.service_networks if str(network) != "0.0.0.5/32"] == [
             text for text in networks if text != "0.0.0.5/32"
         ]
+
+    @pytest.mark.parametrize(
+        ("stated", "domain"),
+        [
+            ("corp.example", "corp.example"),
+            ("Corp.Example.", "corp.example"),
+            (None, "cluster.local"),
+            ("", "cluster.local"),
+            (".", "cluster.local"),
+            (["x"], "cluster.local"),
+        ],
+    )
+    def test_service_domain(self, stated: Any, domain: str) -> None:
+        assert cluster_view({"spec": {"clusterNetwork": {"serviceDomain": stated}}}).service_domain == domain
+
+    @pytest.mark.parametrize("value", ["", "true", "false"])
+    def test_deleting_for_move(self, value: str) -> None:
+        annotations = {"clusterctl.cluster.x-k8s.io/delete-for-move": value}
+        assert cluster_view({"metadata": {"annotations": annotations}}).deleting_for_move
 
     def test_key_as_text(self) -> None:
         assert str(ClusterKey("team-a", "prod")) == "team-a/prod"
@@ -128,6 +153,10 @@ class TestPausedAndDeleting:
         assert view({"metadata": {"deletionTimestamp": ""}}).deleting
         assert not view({"metadata": {"deletionTimestamp": None}}).deleting
         assert not view({"metadata": {}}).deleting
+
+
+def owner(kind: str, name: Any, api_version: str = "cluster.x-k8s.io/v1beta2") -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": True}
 
 
 class TestMachine:
@@ -167,6 +196,38 @@ class TestMachine:
         view = machine_view({"status": {"addresses": [{"type": "Hostname", "address": "UPPER."}]}})
         assert view.addresses == (MachineAddress("Hostname", "UPPER."),)
 
+    @pytest.mark.parametrize("value", ["", "true"])
+    def test_control_plane(self, value: str) -> None:
+        assert machine_view({"metadata": {"labels": {CONTROL_PLANE_LABEL: value}}}).control_plane
+        assert not machine_view({"metadata": {"labels": {"other": value}}}).control_plane
+
+    def test_readiness_gates(self) -> None:
+        gates = [{"conditionType": "A"}, {"conditionType": "B", "polarity": "Negative"}, {"conditionType": 5}, "C", {}]
+        assert machine_view({"spec": {"readinessGates": gates}}).readiness_gates == {"A", "B"}
+
+    @pytest.mark.parametrize(
+        ("owners", "pool"),
+        [
+            ([owner("MachinePool", "p1")], "p1"),
+            ([owner("MachinePool", "p1", "cluster.x-k8s.io/v1beta1")], "p1"),
+            ([owner("MachineSet", "s1"), owner("MachinePool", "p1")], "p1"),
+            ([owner("MachinePool", "p1"), owner("MachinePool", "p2")], ""),
+            ([owner("MachineSet", "s1")], ""),
+            ([owner("MachinePool", "p1", "example.com/v1")], ""),
+            ([owner("MachinePool", "p1", "exp.cluster.x-k8s.io/v1")], ""),
+            ([{"kind": "MachinePool", "name": "p1"}, 5, None], ""),
+            ([owner("MachinePool", 5)], ""),
+            ({"kind": "MachinePool"}, ""),
+            (None, ""),
+        ],
+    )
+    def test_owner_pool(self, owners: Any, pool: str) -> None:
+        assert machine_view({"metadata": {"ownerReferences": owners}}).owner_pool == pool
+
+    def test_instance_as_text(self) -> None:
+        view = replace(machine_view(V1BETA2_MACHINE), kind="MachinePool", name="p1")
+        assert str(view) == "instance aws:///a/i-1 of MachinePool team-a/p1"
+
 
 def condition(kind: Any, status: Any) -> dict[str, Any]:
     return {"type": kind, "status": status}
@@ -188,6 +249,19 @@ class TestBootstrapReady:
             ({"conditions": [condition("Ready", "True")]}, False),
             ({"conditions": [condition("Ready", "False")], "bootstrapReady": True}, True),
             ({"conditions": [condition(["BootstrapReady"], "True")], "bootstrapReady": False}, False),
+            # Conditions of the other version, which each version keeps aside
+            ({"v1beta2": {"conditions": [condition("BootstrapConfigReady", "False")]}, "bootstrapReady": True}, False),
+            ({"v1beta2": {"conditions": [condition("BootstrapConfigReady", "True")]}}, True),
+            ({"deprecated": {"v1beta1": {"conditions": [condition("BootstrapReady", "True")]}}}, True),
+            (
+                {
+                    "deprecated": {"v1beta1": {"conditions": [condition("BootstrapReady", "False")]}},
+                    "initialization": {"bootstrapDataSecretCreated": True},
+                },
+                False,
+            ),
+            ({"deprecated": [{"v1beta1": {"conditions": [condition("BootstrapReady", "True")]}}]}, False),
+            # Nothing but the boolean
             ({"bootstrapReady": True}, True),
             ({"bootstrapReady": "true"}, False),
             ({"bootstrapReady": 1}, False),

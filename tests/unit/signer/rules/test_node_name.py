@@ -7,9 +7,9 @@ import pytest
 from signer.model.cluster import MachineAddress, MachineView
 from signer.model.policy import NodeNameSource
 from signer.model.reasons import Reason
-from signer.rules.node_name import is_node_name, node_names
+from signer.rules.node_name import NodeNames, is_node_name, node_names, require_node_name
 from tests.unit.signer.builders import machine_view
-from tests.unit.signer.outcomes import deferred
+from tests.unit.signer.outcomes import deferred, refused
 
 AUTOMATIC = NodeNameSource.AUTOMATIC
 
@@ -22,6 +22,17 @@ def machine(provider_id: str, *addresses: tuple[str, str], **changes: str) -> Ma
 
 def names(source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> Callable[[MachineView], object]:
     return lambda view: node_names(view, source, attested)
+
+
+def final(view: MachineView, source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names, of which no other will come."""
+    found = node_names(view, source, attested)
+    assert found.final
+    return found.names
+
+
+def instance(provider_id: str) -> MachineView:
+    return machine(provider_id, kind="MachinePool", name="pool", infrastructure_name="")
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a-b", "a.b", "a--b", "10.0.0.1", "a" * 253, "a.b-c.d0"])
@@ -65,31 +76,34 @@ class TestAutomatic:
             ("InternalDNS", "ip-10-0-0-1.corp.example"),
             ("InternalDNS", "ip-10-0-0-1.ec2.internal"),
         )
-        assert node_names(view, AUTOMATIC, ()) == ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example")
+        assert final(view) == ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example")
 
     def test_docker(self) -> None:
         view = machine("docker:////c", ("InternalDNS", "not-this"), ("Hostname", "c1"))
-        assert node_names(view, AUTOMATIC, ()) == ("c1",)
+        assert final(view) == ("c1",)
 
     def test_azure(self) -> None:
-        assert node_names(machine("azure:///x", ("Hostname", "not-this")), AUTOMATIC, ()) == ("prod-md-0-infra",)
+        assert final(machine("azure:///x", ("Hostname", "not-this"))) == ("prod-md-0-infra",)
 
     def test_others_by_host_name(self) -> None:
         view = machine("vsphere://x", ("InternalDNS", "not-this"), ("Hostname", "vm1"))
-        assert node_names(view, AUTOMATIC, ()) == ("vm1",)
+        assert final(view) == ("vm1",)
 
     @pytest.mark.parametrize("address", [("ExternalIP", "10.0.0.1"), ("Hostname", "not a name"), ("InternalDNS", "x")])
     def test_others_by_machine_name(self, address: tuple[str, str]) -> None:
-        assert node_names(machine("vsphere://x", address), AUTOMATIC, ()) == ("prod-md-0-x7k2p",)
+        """Which denies nobody: the Hostname may come later."""
+        assert node_names(machine("vsphere://x", address), AUTOMATIC, ()) == NodeNames(
+            ("prod-md-0-x7k2p",), final=False
+        )
 
     @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "docker:////c", "azure:///x", "vsphere://x"])
     def test_attested_names_come_first(self, provider_id: str) -> None:
         view = machine(provider_id, ("Hostname", "h"), ("InternalDNS", "d"))
-        assert node_names(view, AUTOMATIC, ("n1", "NOT a name", "n2")) == ("n1", "n2")
+        assert final(view, attested=("n1", "NOT a name", "n2")) == ("n1", "n2")
 
     def test_attested_nonsense_does_not_count(self) -> None:
         view = machine("docker:////c", ("Hostname", "h"))
-        assert node_names(view, AUTOMATIC, ("NOT a name",)) == ("h",)
+        assert final(view, attested=("NOT a name",)) == ("h",)
 
     @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "docker:////c", "vsphere://x", ""])
     def test_no_addresses_yet(self, provider_id: str) -> None:
@@ -113,18 +127,79 @@ class TestAutomatic:
 class TestChosen:
     def test_machine_name(self) -> None:
         view = machine("aws:///a/i-1", ("InternalDNS", "d"))
-        assert node_names(view, NodeNameSource.MACHINE_NAME, ("attested",)) == ("prod-md-0-x7k2p",)
+        assert final(view, NodeNameSource.MACHINE_NAME, ("attested",)) == ("prod-md-0-x7k2p",)
 
     def test_infrastructure_machine_name(self) -> None:
         source = NodeNameSource.INFRASTRUCTURE_MACHINE_NAME
-        assert node_names(machine("aws:///a/i-1"), source, ("attested",)) == ("prod-md-0-infra",)
+        assert final(machine("aws:///a/i-1"), source, ("attested",)) == ("prod-md-0-infra",)
         view = machine("aws:///a/i-1", infrastructure_name="")
         assert deferred(names(source), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
 
     def test_address(self) -> None:
         source = NodeNameSource.MACHINE_ADDRESS
         both = machine("aws:///a/i-1", ("InternalDNS", "d"), ("Hostname", "h"))
-        assert node_names(both, source, ("attested",)) == ("h",)
-        assert node_names(machine("aws:///a/i-1", ("InternalDNS", "d")), source, ()) == ("d",)
+        assert final(both, source, ("attested",)) == ("h",)
+        assert final(machine("aws:///a/i-1", ("InternalDNS", "d")), source) == ("d",)
         view = machine("aws:///a/i-1", ("InternalIP", "10.0.0.1"), ("ExternalDNS", "x"))
         assert deferred(names(source), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    @pytest.mark.parametrize("view", [machine("aws:///a/i-1", ("InternalDNS", "d")), instance("aws:///a/i-1")])
+    def test_provider_id(self, view: MachineView) -> None:
+        assert final(view, NodeNameSource.PROVIDER_ID, ("attested",)) == ("i-1",)
+
+    @pytest.mark.parametrize("provider_id", ["aws:///a/I-1", "aws:///a/", "x:///a/i_1", "x:///" + "a" * 254])
+    def test_provider_id_that_ends_with_no_node_name(self, provider_id: str) -> None:
+        defer = deferred(names(NodeNameSource.PROVIDER_ID), machine(provider_id))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "nodeNameSource" in defer.message
+
+
+class TestInstanceOfMachinePool:
+    """It has no Machine: what a Machine says of itself is nobody's, or the pool's."""
+
+    @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "docker:////c", "azure:///x", "vsphere://x"])
+    def test_attested_names(self, provider_id: str) -> None:
+        assert final(instance(provider_id), attested=("n1", "NOT a name")) == ("n1",)
+
+    def test_docker(self) -> None:
+        assert final(instance("docker:////pool-worker-1")) == ("pool-worker-1",)
+
+    @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "azure:///x/virtualMachines/0", "vsphere://x", "x"])
+    def test_nothing_else_is_guessed(self, provider_id: str) -> None:
+        defer = deferred(names(attested=("NOT a name",)), instance(provider_id))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "nodeNameSource: ProviderID" in defer.message
+        assert f"instance {provider_id} of MachinePool team-a/pool" in defer.message
+
+    @pytest.mark.parametrize(
+        "source",
+        [NodeNameSource.MACHINE_NAME, NodeNameSource.INFRASTRUCTURE_MACHINE_NAME, NodeNameSource.MACHINE_ADDRESS],
+    )
+    def test_what_only_machines_have(self, source: NodeNameSource) -> None:
+        """The pool's own name would be one name for all of its instances."""
+        defer = deferred(names(source, attested=("n1",)), instance("docker:////c"))
+        assert "nodeNameSource" in defer.message
+
+
+class TestRequired:
+    def test_one_of_the_names(self) -> None:
+        view = machine("aws:///a/i-1", ("InternalDNS", "d1"), ("InternalDNS", "d2"))
+        for name in ("d1", "d2"):
+            require_node_name(name, view, AUTOMATIC, ())
+
+    def test_another_name(self) -> None:
+        view = machine("aws:///a/i-1", ("InternalDNS", "d1"), ("InternalDNS", "d2"))
+        deny = refused(lambda one: require_node_name("d3", one, AUTOMATIC, ()), view)
+        assert deny.reason == Reason.NODE_NAME_MISMATCH
+        assert deny.message.endswith("is node d1 or d2")
+
+    def test_addresses_arrive_in_stages(self) -> None:
+        """A Machine shows its InternalIP first; its node knows its host name from the start, and is not denied."""
+        early, later = (("InternalIP", "10.0.0.1"),), (("InternalIP", "10.0.0.1"), ("Hostname", "vm1"))
+        defer = deferred(lambda one: require_node_name("vm1", one, AUTOMATIC, ()), machine("vsphere://x", *early))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "nodeNameSource" in defer.message
+        require_node_name("vm1", machine("vsphere://x", *later), AUTOMATIC, ())
+        require_node_name("prod-md-0-x7k2p", machine("vsphere://x", *early), AUTOMATIC, ())
+        impostor = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("vsphere://x", *later))
+        assert impostor.reason == Reason.NODE_NAME_MISMATCH

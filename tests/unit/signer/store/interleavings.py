@@ -13,13 +13,25 @@ from typing import Any
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINES_V1BETA2
+from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import Deferred, Refused
 from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
-from tests.unit.signer.store.scenario import MAXIMUM_CALLS, NAMESPACE, VERSION, Actor, End, Scenario
+from tests.unit.signer.store.scenario import (
+    MAXIMUM_CALLS,
+    NAMESPACE,
+    POOL,
+    VERSION,
+    Actor,
+    End,
+    Scenario,
+    machine_manifest,
+    pair,
+    pool_manifest,
+    short_name,
+)
 
 
 class Violation(AssertionError):
@@ -51,6 +63,8 @@ class World:
             self.put(half.pair.name(half.side), f"before-{number}", reservation_spec(half.pair), annotations)
         for wanted in scenario.wanted:
             self.start(wanted)
+        for abandoned in scenario.released:
+            self.start(abandoned, releases=True)
 
     def put(self, name: str, uid: str, spec: JsonObject, annotations: JsonObject, version: str = "") -> JsonObject:
         """Create an object, or a new version of it; what was handed out before stays as it was."""
@@ -64,13 +78,17 @@ class World:
         del self._sides[name]
         return self.objects.pop(name)
 
-    def start(self, wanted: Pair) -> Actor:
+    def start(self, wanted: Pair, *, releases: bool = False) -> Actor:
         """One more actor, at its first call."""
-        actor = Actor(len(self.actors), wanted)
-        actor.excused = wanted.machine.name not in self.machines or self._may_be_displaced(wanted)
+        actor = Actor(len(self.actors), wanted, releases)
+        actor.excused = short_name(wanted.machine) not in self.machines or self._may_be_displaced(wanted)
         self.actors.append(actor)
-        reservations = Reservations(Calls(self, actor), Inventory(VERSION, own_namespace=NAMESPACE))
-        coroutine = reservations.reserve(wanted, NoRecord())
+        inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+        for name in self.scenario.machines:
+            if name.startswith("s"):
+                inventory.machines.applied(machine_manifest(name))
+        reservations = Reservations(Calls(self, actor), inventory)
+        coroutine = reservations.release(wanted) if releases else reservations.reserve(wanted, NoRecord())
         self._coroutines[actor.number] = coroutine
         coroutine.send(None)
         self._check()
@@ -106,19 +124,23 @@ class World:
         self._check()
 
     def _event(self, kind: str, name: str) -> None:
+        if kind == "join":
+            machine_name, identity_name = name.split()
+            self.start(pair(machine_name, identity_name))
+            return
         if kind == "back":
             self.machines.add(name)
             return
         self.machines.discard(name)
         for actor in self.actors:
-            if actor.wanted.machine.name == name:
+            if short_name(actor.wanted.machine) == name:
                 actor.excused = True
 
     def _step(self, actor: Actor) -> None:
         try:
             self._coroutines[actor.number].send(None)
         except StopIteration:
-            actor.end = End.HOLDS
+            actor.end = End.RELEASED if actor.releases else End.HOLDS
         except Refused:
             actor.end = End.REFUSED
         except Deferred:
@@ -175,14 +197,15 @@ class World:
     def aftermath(self) -> None:
         """Nobody else comes: who crashed or gave up tries again, alone, and every wanted Machine gets its owner."""
         # Secure ones first: whom they displace was the reason why others were refused.
-        for actor in sorted(self.actors, key=lambda one: one.wanted.identity.security is Security.INSECURE):
-            if actor.wanted.machine.name in self.machines:
+        joining = [actor for actor in self.actors if not actor.releases]
+        for actor in sorted(joining, key=lambda one: one.wanted.identity.security is Security.INSECURE):
+            if short_name(actor.wanted.machine) in self.machines:
                 again = self.start(actor.wanted)
                 self.run_alone(again)
                 self.require(again.end in (End.HOLDS, End.REFUSED), f"actor {again.number} is blocked")
         whole = self.whole()
-        for wanted in {actor.wanted for actor in self.actors}:
-            if wanted.machine.name in self.machines:
+        for wanted in {actor.wanted for actor in joining}:
+            if short_name(wanted.machine) in self.machines:
                 owned = any(one == wanted or conflicts(one, wanted) for one in whole)
                 self.require(owned, f"nobody owns {_short(wanted)}")
 
@@ -235,12 +258,17 @@ class Calls:
     async def get(self, path: str) -> JsonObject:
         await _Point()
         name = path.rpartition("/")[2]
-        if path.startswith(MACHINES_V1BETA2.collection("team-a")):
+        if path == MACHINES_V1BETA2.object(name, "team-a"):
             if name not in self._world.machines:
                 raise self._refuse(NotFound(name))
             self._tell("there")
-            spec = {"clusterName": "prod", "providerID": f"test:///{name}"}
-            return {"metadata": {"namespace": "team-a", "name": name, "uid": name}, "spec": spec}
+            return machine_manifest(name)
+        if path == MACHINE_POOLS_V1BETA2.object(POOL, "team-a"):
+            instances = sorted(one for one in self._world.machines if one.startswith("i"))
+            if not instances:
+                raise self._refuse(NotFound(name))
+            self._tell(f"lists {instances}")
+            return pool_manifest(instances)
         return self._return(self._found(name))
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
@@ -338,7 +366,7 @@ def _choices(world: World, crashes: int) -> Iterator[str]:
 
 
 def _short(one: Pair) -> str:
-    return f"({one.machine.name}, {one.identity.identity})"
+    return f"({short_name(one.machine)}, {one.identity.identity})"
 
 
 def _describe(side: Reservation) -> str:

@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from attestors.contract import Security
-from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.client import JsonObject
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, ReservationSide
 from signer.store.inventory import ClusterAPIVersion
 
 NAMESPACE: Final = "node-attestation-system"
-VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 MAXIMUM_CALLS: Final = 45
 """Of one actor, whatever the others do: three attempts (see ``fewer_attempts``) of at most 15 calls."""
 
 
+POOL: Final = "pool"
+
+
 def machine(name: str, cluster: str = "prod") -> MachineKey:
-    return MachineKey(ClusterKey("team-a", cluster), "Machine", name, f"test:///{name}")
+    """The Machine of that name; ``i1`` is an instance of the pool, and ``s1`` the Machine that stands for it."""
+    kind, known_as = ("MachinePool", POOL) if name.startswith("i") else ("Machine", name)
+    return MachineKey(ClusterKey("team-a", cluster), kind, known_as, f"test:///{name}")
+
+
+def short_name(machine: MachineKey) -> str:
+    """What :func:`machine` makes it from."""
+    return machine.provider_id.removeprefix("test:///")
+
+
+def machine_manifest(name: str) -> JsonObject:
+    """As the management API has it."""
+    metadata: JsonObject = {"namespace": "team-a", "name": name, "uid": name}
+    if name.startswith("s"):
+        metadata["ownerReferences"] = [{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": POOL}]
+        name = f"i{name[1:]}"
+    return {"metadata": metadata, "spec": {"clusterName": "prod", "providerID": f"test:///{name}"}}
+
+
+def pool_manifest(instances: Iterable[str]) -> JsonObject:
+    """The pool with these instances."""
+    provider_ids = [f"test:///{name}" for name in instances]
+    metadata = {"namespace": "team-a", "name": POOL, "uid": POOL}
+    return {"metadata": metadata, "spec": {"clusterName": "prod", "providerIDList": provider_ids}}
 
 
 def identity(name: str, security: Security = Security.SECURE) -> AttestedIdentity:
@@ -38,6 +66,7 @@ class End(enum.Enum):
     HOLDS = "holds"
     REFUSED = "refused"
     DEFERRED = "deferred"
+    RELEASED = "released"
     CRASHED = "crashed"
 
 
@@ -58,17 +87,21 @@ class Scenario:
     """One actor each."""
     before: tuple[Half, ...] = ()
     machines: frozenset[str] = frozenset({"m1", "m2"})
-    """Machines that exist at the beginning."""
+    """Machines that exist, and instances that are listed, at the beginning."""
     events: tuple[tuple[str, str], ...] = ()
-    """``("gone", machine)`` and ``("back", machine)``, which happen in this order, at any time."""
+    """What happens in this order, at any time: ``("gone", machine)``, ``("back", machine)``, and
+    ``("join", "machine identity")``, which starts one more actor."""
+    released: tuple[Pair, ...] = ()
+    """Upkeep releases these; one more actor each."""
 
 
 @dataclass
 class Actor:
-    """One controller that reserves one pair."""
+    """One controller that reserves one pair, or releases it."""
 
     number: int
     wanted: Pair
+    releases: bool = False
     end: End = End.RUNNING
     calls: int = 0
     attempts: int = 0

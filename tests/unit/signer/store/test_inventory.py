@@ -12,24 +12,31 @@ from signer.kube.errors import ApiError, Forbidden, NotFound, ServerError
 from signer.kube.resources import (
     CLUSTERS_V1BETA1,
     CLUSTERS_V1BETA2,
+    MACHINE_POOLS_V1BETA1,
+    MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA1,
     MACHINES_V1BETA2,
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
+from signer.model.record import MachineKey
+from signer.model.seal import ControllerKeys
+from signer.rules.machine import MachineGone
+from signer.store.authentic_records import KeysUnavailable
 from signer.store.inventory import (
     ALL_PROVIDER_IDS,
     OUT_OF_TOUCH_SECONDS,
     ClusterAPIVersion,
     Inventory,
+    NotServed,
     ProviderIDs,
     UnreadablePolicy,
     discover_cluster_api,
 )
 
 KEY = ClusterKey("team-a", "prod")
-VERSION = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+VERSION = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 
 
 def machine(name: str, provider_id: str = "", cluster: str = "prod", **metadata: Any) -> dict[str, Any]:
@@ -39,12 +46,20 @@ def machine(name: str, provider_id: str = "", cluster: str = "prod", **metadata:
     }
 
 
+def machine_pool(name: str, *provider_ids: str) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team-a", "name": name, "uid": name},
+        "spec": {"clusterName": "prod", "providerIDList": list(provider_ids)},
+    }
+
+
 class World:
     """An inventory, and the wake-ups since they were last looked at."""
 
     def __init__(self) -> None:
         self.at = 0.0
         self.inventory = Inventory(VERSION, own_namespace="own", monotonic=lambda: self.at)
+        self.inventory.authentic.use_keys(ControllerKeys(bytes(32)))
         self.inventory.on_change(self._woken)
         self._wakes: list[tuple[ClusterKey, ProviderIDs]] = []
 
@@ -78,6 +93,25 @@ def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) ->
     assert world.found("") == []
     assert [found.name for found in world.inventory.machines_of(KEY)] == ["m1"]
     assert world.wakes() == []
+
+
+def test_instances_are_found_by_cluster_and_provider_id(world: World) -> None:
+    world.inventory.machine_pools.applied(machine_pool("pool", "p1", "p2"))
+    assert world.found("p1") == ["pool"]
+    assert world.found("p1", ClusterKey("team-a", "lab")) == []
+    assert [instance.provider_id for instance in world.inventory.instances_of(KEY)] in (["p1", "p2"], ["p2", "p1"])
+    assert list(world.inventory.machines_of(KEY)) == []
+    assert world.inventory.machine(MachineKey(KEY, "MachinePool", "pool", "p1")) != MachineGone()
+    assert world.inventory.machine(MachineKey(KEY, "MachinePool", "pool", "p3")) == MachineGone()
+
+
+def test_only_the_instances_that_came_or_went_wake_anybody(world: World) -> None:
+    world.inventory.machine_pools.applied(machine_pool("pool", "p1", "p2"))
+    assert world.wakes() == [(KEY, frozenset({"p1", "p2"}))]
+    world.inventory.machine_pools.applied(machine_pool("pool", "p2", "p3"))
+    assert world.wakes() == [(KEY, frozenset({"p1", "p3"}))]
+    world.inventory.machine_pools.removed(machine_pool("pool"))
+    assert world.wakes() == [(KEY, frozenset({"p2", "p3"}))]
 
 
 def test_provider_id_arrives(world: World) -> None:
@@ -159,18 +193,27 @@ def test_unreadable_policy_is_kept_as_such(world: World) -> None:
 async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: World) -> None:
     inventory = world.inventory
     filled = asyncio.ensure_future(inventory.filled())
-    for mirror in (inventory.clusters, inventory.machines, inventory.policies, inventory.records):
+    for mirror in (
+        inventory.clusters,
+        inventory.machines,
+        inventory.machine_pools,
+        inventory.policies,
+        inventory.records,
+    ):
         mirror.replaced([])
         await asyncio.sleep(0)
         assert not filled.done()
     inventory.reservations.replaced([])
+    await asyncio.sleep(0)
+    assert not filled.done(), "the controller key was not looked at"
+    inventory.controller_key.settled.set()
     await asyncio.wait_for(filled, 5)
 
 
 # How long list and watch may fail
 
 
-@pytest.mark.parametrize("name", ["clusters", "machines", "policies", "records", "reservations"])
+@pytest.mark.parametrize("name", ["clusters", "machines", "machine_pools", "policies", "records", "reservations"])
 def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World, name: str) -> None:
     mirror = getattr(world.inventory, name)
     world.inventory.require_in_touch()
@@ -189,6 +232,35 @@ def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World,
     world.inventory.require_in_touch()
 
 
+async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:
+    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own")
+    inventory.authentic.use_keys(ControllerKeys(bytes(32)))
+    inventory.controller_key.settled.set()
+    for mirror in (
+        inventory.clusters,
+        inventory.machines,
+        inventory.policies,
+        inventory.records,
+        inventory.reservations,
+    ):
+        mirror.replaced([])
+    await asyncio.wait_for(inventory.filled(), 5)
+    inventory.require_in_touch()
+
+
+def test_nothing_is_decided_without_the_controller_key(world: World) -> None:
+    world.inventory.authentic.use_no_keys(KeysUnavailable("Secret x/y is malformed"))
+    with pytest.raises(Deferred, match="Secret x/y is malformed"):
+        world.inventory.require_in_touch()
+
+
+def test_only_watched_namespaces_are_mirrored(world: World) -> None:
+    assert world.inventory.watches("team-b")
+    limited = Inventory(VERSION, own_namespace="own", watch_namespace="team-a")
+    assert limited.watches("team-a")
+    assert not limited.watches("team-b")
+
+
 def test_a_quiet_world_is_in_touch(world: World) -> None:
     world.inventory.machines.replaced([])
     world.at = 100 * OUT_OF_TOUCH_SECONDS
@@ -201,8 +273,14 @@ def test_a_quiet_world_is_in_touch(world: World) -> None:
 class Discovery:
     """An API server that serves some group versions."""
 
-    def __init__(self, *served: str, failure: ApiError | None = None) -> None:
+    def __init__(
+        self,
+        *served: str,
+        also: tuple[str, ...] = ("machinepools", "machinepools/status"),
+        failure: ApiError | None = None,
+    ) -> None:
         self._served = served
+        self._also = also
         self._failure = failure
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -210,7 +288,8 @@ class Discovery:
             raise self._failure
         if path.removeprefix("/apis/cluster.x-k8s.io/") not in self._served:
             raise NotFound(path)
-        return {"kind": "APIResourceList"}
+        resources = [{"name": name} for name in ("clusters", "machines", "machines/status", *self._also)]
+        return {"kind": "APIResourceList", "resources": [None, *resources]}
 
 
 async def discover(discovery: Discovery) -> ClusterAPIVersion:
@@ -223,7 +302,14 @@ async def test_v1beta2_where_it_is_served(served: tuple[str, ...]) -> None:
 
 
 async def test_v1beta1_elsewhere() -> None:
-    assert await discover(Discovery("v1beta1")) == ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1)
+    expected = ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, MACHINE_POOLS_V1BETA1)
+    assert await discover(Discovery("v1beta1")) == expected
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+@pytest.mark.parametrize("also", [(), ("machinepools/status",)])
+async def test_without_machine_pools(version: str, also: tuple[str, ...]) -> None:
+    assert (await discover(Discovery(version, also=also))).machine_pools == NotServed()
 
 
 async def test_neither_is_an_error() -> None:

@@ -18,7 +18,7 @@ from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store import reservations
-from signer.store.inventory import Inventory
+from signer.store.inventory import Inventory, NotServed
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
@@ -74,6 +74,15 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         frozenset({"m1", "m2"}),
         (("gone", "m2"), ("back", "m2")),
     ),
+    "an instance that is no longer listed": Scenario(
+        (pair("i2", "a"), pair("m1", "a")), whole(pair("i1", "a")), frozenset({"i2", "m1"})
+    ),
+    "an instance that goes at some time": Scenario(
+        (pair("i2", "a"), pair("i1", "b")), whole(pair("i1", "a")), frozenset({"i1", "i2"}), (("gone", "i1"),)
+    ),
+    "an instance whose Machine is still there": Scenario(
+        (pair("i2", "a"), pair("i2", "b")), whole(pair("i1", "a")), frozenset({"i2", "s1"}), (("gone", "s1"),)
+    ),
     "other word for its security": Scenario(
         (pair("m1", "a"), pair("m1", "a")),
         tuple(
@@ -82,7 +91,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ),
     ),
 }
-LARGE: Final = ("gone and back", "released by both", "gone at some time")
+LARGE: Final = ("gone and back", "released by both", "gone at some time", "an instance that is no longer listed")
 """More than a second: among the slow tests only."""
 
 
@@ -108,7 +117,7 @@ def test_every_interleaving_of_two_with_crashes(name: str) -> None:
 
 # Three and four controllers, at random
 
-_MACHINES: Final = st.sampled_from(["m1", "m2", "old"])
+_MACHINES: Final = st.sampled_from(["m1", "i2", "old"])
 _PAIRS: Final = st.one_of(
     st.builds(pair, _MACHINES, st.sampled_from(["a", "b"])),
     st.builds(pair, _MACHINES, st.sampled_from(["x", "y"]), st.just(INSECURE)),
@@ -118,8 +127,8 @@ _SCENARIOS: Final = st.builds(
     Scenario,
     st.lists(_PAIRS, min_size=3, max_size=4).map(tuple),
     st.lists(_HALVES, max_size=4, unique_by=lambda half: half.pair.name(half.side)).map(tuple),
-    st.sampled_from([frozenset({"m1", "m2"}), frozenset({"m1", "m2", "old"})]),
-    st.sampled_from([(), (("gone", "old"),), (("gone", "old"), ("back", "old")), (("gone", "m1"),)]),
+    st.sampled_from([frozenset({"m1", "i2"}), frozenset({"m1", "i2", "old"})]),
+    st.sampled_from([(), (("gone", "old"),), (("gone", "i2"), ("back", "i2")), (("gone", "m1"),)]),
 )
 
 
@@ -220,6 +229,41 @@ def test_machine_with_another_provider_id_is_gone() -> None:
     former = Pair(replace(machine("m1"), provider_id="test:///former"), identity("a"))
     world, actor = alone(Scenario((pair("m1", "a"),), whole(former)))
     assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+def test_pair_of_an_instance_that_is_no_longer_listed_is_released() -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", "i2"})))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+@pytest.mark.parametrize("there", ["i1", "s1"])
+def test_instance_is_there_while_it_is_listed_or_has_its_machine(there: str) -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", there})))
+    assert actor.end is End.REFUSED
+    assert world.whole() == {pair("i1", "a")}
+
+
+def test_machine_of_another_provider_id_does_not_stand_for_an_instance() -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", "s2"})))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+def test_instance_of_a_pool_that_is_another_clusters_now_is_gone() -> None:
+    former = Pair(machine("i1", cluster="lab"), identity("a"))
+    world, actor = alone(Scenario((pair("m1", "a"),), whole(former), frozenset({"m1", "i1"})))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a")}
+
+
+def test_without_machine_pools_no_instance_is_there() -> None:
+    """Moved to a management cluster that does not serve them."""
+    world = World(Scenario((), whole(pair("i1", "a")), frozenset({"m1", "i1"})))
+    version = replace(VERSION, machine_pools=NotServed())
+    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(version, own_namespace=NAMESPACE))
+    drive(mine.reserve(pair("m1", "a"), NoRecord()))
     assert world.whole() == {pair("m1", "a")}
 
 

@@ -1,0 +1,122 @@
+"""Machines, and instances of MachinePools, by provider ID: a match is one look-up, whatever the size of a pool.
+
+An instance is one entry of a MachinePool's ``spec.providerIDList``. Where the infrastructure provider makes Machines
+for its pools (MachinePool Machines), the Machine of that pool with that provider ID stands for the instance. A Machine
+that is not the pool's makes it ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
+from signer.model.machine_pool import MachinePoolView
+from signer.model.record import MachineKey
+from signer.rules.machine import MachineGone
+from signer.store.mirror import ObjectKey
+
+Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
+"""The provider IDs whose Machines or instances a change concerns."""
+
+
+class MachineIndex:
+    """Follows the changes of Machines and MachinePools; each costs as much as it changes."""
+
+    def __init__(self) -> None:
+        self._machines_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, MachineView]] = {}
+        self._machines_by_cluster: dict[ClusterKey, dict[ObjectKey, MachineView]] = {}
+        self._machines: dict[ObjectKey, MachineView] = {}
+        self._pools: dict[ObjectKey, MachinePoolView] = {}
+        self._pools_by_cluster: dict[ClusterKey, dict[ObjectKey, None]] = {}
+        self._pools_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, None]] = {}
+
+    # Look-ups
+
+    def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
+        """The cluster's Machines with that provider ID, then the instances that no Machine stands for."""
+        machines = tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
+        standing = {machine.owner_pool for machine in machines}
+        pools = (self._pools[key] for key in self._pools_by_provider_id.get((cluster, provider_id), {}))
+        return (*machines, *(pool.instance(provider_id) for pool in pools if pool.name not in standing))
+
+    def machine(self, key: MachineKey) -> MachineView | MachineGone:
+        """The Machine or instance of that key, as it is now."""
+        if key.kind == MACHINE_POOL_KIND:
+            candidates = self.machines_with(key.cluster, key.provider_id)
+        else:
+            found = self._machines.get((key.cluster.namespace, key.name))
+            candidates = () if found is None else (found,)
+        return next((candidate for candidate in candidates if MachineKey.of(candidate) == key), MachineGone())
+
+    def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
+        """All Machines of the cluster; instances of pools, which have no addresses, are not among them."""
+        return iter(self._machines_by_cluster.get(cluster, {}).values())
+
+    def instances_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
+        """All instances of the cluster's MachinePools that no Machine stands for."""
+        for key in self._pools_by_cluster.get(cluster, {}):
+            pool = self._pools[key]
+            for provider_id in pool.provider_ids:
+                machines = self._machines_by_provider_id.get((cluster, provider_id), {})
+                if all(machine.owner_pool != pool.name for machine in machines.values()):
+                    yield pool.instance(provider_id)
+
+    # Changes
+
+    def machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> Concerned:
+        """A Machine appeared (no ``before``), changed, or went (no ``after``)."""
+        if before == after:
+            return {}
+        if before is not None:
+            del self._machines[key]
+            _drop(self._machines_by_provider_id, (before.cluster, before.provider_id), key)
+            _drop(self._machines_by_cluster, before.cluster, key)
+        if after is not None:
+            self._machines[key] = after
+            self._machines_by_cluster.setdefault(after.cluster, {})[key] = after
+            if after.provider_id:
+                self._machines_by_provider_id.setdefault((after.cluster, after.provider_id), {})[key] = after
+        return _concerned(
+            (machine.cluster, frozenset({machine.provider_id}))
+            for machine in (before, after)
+            if machine is not None and machine.provider_id
+        )
+
+    def pool_changed(self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None) -> Concerned:
+        """A MachinePool appeared, changed, or went; only the provider IDs that came or went cost anything."""
+        if before == after:
+            return {}
+        removed: frozenset[str] = frozenset() if before is None else before.provider_ids
+        added: frozenset[str] = frozenset() if after is None else after.provider_ids
+        if before is not None and after is not None and before.cluster == after.cluster:
+            removed, added = removed - added, added - removed
+        if before is not None:
+            self._pools.pop(key)
+            _drop(self._pools_by_cluster, before.cluster, key)
+            for provider_id in removed:
+                _drop(self._pools_by_provider_id, (before.cluster, provider_id), key)
+        if after is not None:
+            self._pools[key] = after
+            self._pools_by_cluster.setdefault(after.cluster, {})[key] = None
+            for provider_id in added:
+                self._pools_by_provider_id.setdefault((after.cluster, provider_id), {})[key] = None
+        if before is not None and after is not None and replace(before, provider_ids=after.provider_ids) == after:
+            return _concerned([(after.cluster, added | removed)])
+        return _concerned((pool.cluster, pool.provider_ids) for pool in (before, after) if pool is not None)
+
+
+def _concerned(changes: Iterable[tuple[ClusterKey, frozenset[str]]]) -> Concerned:
+    concerned: dict[ClusterKey, frozenset[str]] = {}
+    for cluster, provider_ids in changes:
+        if provider_ids:
+            concerned[cluster] = concerned.get(cluster, frozenset()) | provider_ids
+    return concerned
+
+
+def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey) -> None:
+    entries = index.get(index_key, {})
+    entries.pop(key, None)
+    if not entries:
+        index.pop(index_key, None)

@@ -1,0 +1,75 @@
+"""A running controller for tests and demos."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Final, Self
+
+from signer.controller.configuration import Configuration
+from signer.controller.run import ControllerOptions, run_controller
+from signer.kube.connection import ClusterConnection
+from signer.testing.clients import DEFAULT_WAIT_SECONDS, LoopThread
+
+CONTROLLER_NAMESPACE: Final = "node-attestation-system"
+
+
+class RunningController:
+    """A controller in a thread, as a context manager."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        configuration: Configuration | None = None,
+        options: ControllerOptions | None = None,
+    ) -> None:
+        self._connection = connection
+        self._configuration = configuration or Configuration(namespace=CONTROLLER_NAMESPACE)
+        self.options = options or ControllerOptions()
+        self._thread = LoopThread("controller")
+        self._stop: asyncio.Event | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.__enter__()
+        self._stop, started = asyncio.Event(), asyncio.Event()
+        self._running = self._thread.start(
+            run_controller(
+                self._connection,
+                self._configuration,
+                stop=self._stop,
+                options=self.options,
+                started=lambda inventory: started.set(),
+            )
+        )
+        self._thread.run(_first(started, asyncio.wrap_future, self._running))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stop is not None:
+            self._thread.call(self._stop.set)
+        try:
+            with contextlib.suppress(CancelledError):  # it was killed
+                self._running.result(timeout=DEFAULT_WAIT_SECONDS)
+        finally:
+            self._thread.__exit__(kind, error, trace)
+
+    def kill(self) -> None:
+        """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""
+        self._running.cancel()
+
+
+async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:
+    """Return once the controller has started; raise what it raised if it ended before."""
+    ended = asyncio.ensure_future(asyncio.shield(wrap(running)))
+    waiting = asyncio.ensure_future(started.wait())
+    async with asyncio.timeout(DEFAULT_WAIT_SECONDS):
+        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if ended.done():
+        ended.result()
+    else:
+        ended.cancel()

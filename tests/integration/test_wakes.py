@@ -1,0 +1,142 @@
+"""A change wakes exactly the requests that waited for it.
+
+The work queue's own retries are switched off: whatever is judged again was woken, and every judgement is counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+
+from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.workqueue import WorkQueue
+from signer.testing.world import WorldCluster
+from tests.integration.house import House, node_of, pending, provider_id
+
+_NUMBERS: Final = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def judged() -> Iterator[Counter[str]]:
+    """How often each CSR was judged."""
+    counted: Counter[str] = Counter()
+    adjudicate = Adjudicator.adjudicate
+
+    async def counting(self: Adjudicator, manifest: Mapping[str, Any]) -> Adjudication:
+        counted[manifest["metadata"]["name"]] += 1
+        return await adjudicate(self, manifest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Adjudicator, "adjudicate", counting)
+        yield counted
+
+
+@pytest.fixture(scope="module")
+def house(shared_house: House, judged: Counter[str]) -> Iterator[House]:
+    """One house; its controller never tries again just because time has passed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkQueue, "retry", lambda self, key: 0.0)
+        patch.setattr(WorkQueue, "add_after", lambda self, key, seconds: None)
+        shared_house.run()
+        yield shared_house
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    """A cluster of this test's own, whose requests are watched."""
+    cluster = house.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameReuse": "Immediate"})
+    house.join(cluster)
+    return cluster
+
+
+def names(count: int) -> list[str]:
+    """Names of this test's own."""
+    return [f"machine-{next(_NUMBERS)}" for _ in range(count)]
+
+
+def ask(house: House, cluster: WorldCluster, machine: str, reason: str, about: str = "", kind: str = "Machine") -> None:
+    """Post the request of ``machine``, and wait until it waits."""
+    cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    house.wait_for_event(reason, about or machine, kind)
+
+
+def wait_for_message(house: House, text: str) -> None:
+    """Wait for an Event that says so."""
+    house.management.client.wait_for_any(EVENTS.collection("default"), lambda event: text in event["message"])
+
+
+def is_attested(cluster: WorldCluster, csr: str) -> None:
+    verdict = cluster.wait_until_decided(csr)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+
+
+def test_a_machine_wakes_its_own_request_only(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:
+    woken, sleeping = names(2)
+    for machine in (woken, sleeping):
+        cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
+        ask(house, cluster, machine, "MachineNotReady")
+    status = {"initialization": {"bootstrapDataSecretCreated": True}}
+    house.management.client.patch(
+        MACHINES_V1BETA2.object(woken, cluster.namespace, subresource="status"), {"status": status}
+    )
+    is_attested(cluster, woken)
+    house.join(cluster)  # its Machine comes later
+    assert (judged[woken], judged[sleeping]) == (2, 1)
+    pending(cluster, sleeping)
+
+
+def test_what_no_decision_reads_wakes_nobody(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:
+    [machine] = names(1)
+    cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
+    ask(house, cluster, machine, "MachineNotReady")
+    cluster.patch_machine(machine, {"metadata": {"labels": {"colour": "blue"}}})
+    house.join(cluster)
+    assert judged[machine] == 1
+
+
+def test_a_pool_wakes_those_whose_instances_came(house: House, judged: Counter[str]) -> None:
+    cluster = house.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameSource": "ProviderID"})
+    pool, woken, sleeping, last = names(4)
+    house.join(cluster)
+    others = [provider_id(f"{pool}-{number}") for number in range(200)]
+    cluster.add_machine_pool(pool, *others)
+    for instance in (woken, sleeping, last):
+        cluster.submit_with_token(node_of(cluster, instance).client_request(instance))
+        wait_for_message(house, f"no Machine has provider ID {provider_id(instance)} yet")
+    listed = [*others, provider_id(woken)]
+    cluster.patch_machine_pool(pool, {"spec": {"providerIDList": listed}})
+    is_attested(cluster, woken)
+    before = judged.copy()
+    path = MACHINE_POOLS_V1BETA2.object(pool, cluster.namespace, subresource="status")
+    house.management.client.patch(path, {"status": {"replicas": 201}})
+    cluster.patch_machine_pool(pool, {"spec": {"providerIDList": [*listed[1:], provider_id(last)]}})
+    is_attested(cluster, last)
+    assert (judged[woken], judged[sleeping]) == (before[woken], before[sleeping])
+    pending(cluster, sleeping)
+
+
+def test_a_node_name_becomes_free_when_the_machine_that_had_it_is_gone(
+    house: House, cluster: WorldCluster, judged: Counter[str]
+) -> None:
+    """The request claims its own Machine, and waits for another one: the recorded one."""
+    former, replacement, bystander = names(3)
+    cluster.add_machine(former, provider_id=provider_id(former))
+    cluster.submit_with_token(node_of(cluster, former).client_request(former))
+    is_attested(cluster, former)
+    cluster.patch_machine(former, {"metadata": {"finalizers": ["test.example/kept"]}})
+    house.management.client.delete(MACHINES_V1BETA2.object(former, cluster.namespace))
+    cluster.add_machine(replacement, provider_id=provider_id(replacement), addresses=[("Hostname", former)])
+    cluster.add_machine(bystander, provider_id=provider_id(bystander), bootstrap_ready=False)
+    ask(house, cluster, bystander, "MachineNotReady")
+    cluster.submit_with_token(node_of(cluster, replacement, former).client_request(replacement))
+    message = house.wait_for_event("NodeNameBlocked", replacement)
+    assert "being deleted" in message
+    pending(cluster, replacement)
+    cluster.patch_machine(former, {"metadata": {"finalizers": None}})
+    is_attested(cluster, replacement)
+    assert (judged[replacement], judged[bystander]) == (2, 1)
