@@ -1,18 +1,27 @@
-"""Writing AttestedNodes: the journal entry of a CSR stands here before the CSR is approved."""
+"""Writing AttestedNodes: the journal entry of a CSR stands here before the CSR is approved.
+
+What is read is ours (:mod:`signer.store.authentic_records`), and what is written is sealed. An object that is not ours
+counts as no record: whoever has something to record under that name replaces it, at exactly the version that was seen.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
-from signer.model.decision import Deferred
-from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, InvalidRecord, parse_record, record_name, record_spec
+from signer.model.record import AttestedNode, parse_record, record_name, record_spec
 from signer.rules.machine import NoRecord
+from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
 from signer.store.inventory import Inventory
+
+_LOG = logging.getLogger(__name__)
+_UNCHANGED: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class RecordChanged(Exception):
@@ -43,33 +52,51 @@ class Records:
         self._inventory = inventory
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
-        """What is recorded under that node name."""
-        return self._inventory.records.get(cluster.namespace, record_name(cluster, node_name)) or NoRecord()
+        """What we recorded under that node name.
+
+        Raises:
+            Deferred: the controller key is not available, or there is a newer one.
+        """
+        return self._inventory.authentic.get(cluster.namespace, record_name(cluster, node_name))
 
     async def write(self, record: AttestedNode, cluster: ClusterView) -> AttestedNode:
-        """Create the record, or change the very version that it was derived from.
+        """Seal and create the record, or change the very version that it was derived from.
 
         Raises:
             RecordChanged: it was created or changed meanwhile; the mirror now has the new one.
+            Deferred: the controller key is not available, or there is a newer one.
             ApiError: from the management cluster.
         """
+        spec = {**record_spec(record), "seal": self._inventory.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
-                written = await self._client.patch(_path(record), _patch(record))
+                written = await self._client.patch(_path(record), _patch(record.uid, record.resource_version, spec))
             else:
-                written = await self._client.create(
-                    ATTESTED_NODES.collection(cluster.key.namespace), _manifest(record, cluster, self._inventory)
-                )
+                written = await self._put(record, cluster, spec)
         except (AlreadyExists, Conflict, NotFound) as error:
             await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
-        return self._inventory.records.written(written) or parse_record(written)
+        stored = self._inventory.records.written(written)
+        return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
+
+    async def _put(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+        """Create it where there was no record, or no record of ours."""
+        namespace, name = record.machine.cluster.namespace, record.name
+        if not isinstance(self._inventory.authentic.get(namespace, name), NoRecord):
+            raise RecordChanged(name)
+        manifest = _manifest(record, cluster, self._inventory, spec)
+        match self._inventory.authentic.in_the_way(namespace, name):
+            case NothingInTheWay():
+                return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
+            case InTheWay(uid, resource_version):
+                _LOG.info("replacing an AttestedNode that is not ours", extra={"namespace": namespace, "object": name})
+                ours = {key: manifest["metadata"][key] for key in ("labels", "ownerReferences")}
+                return await self._client.patch(_path(record), _patch(uid, resource_version, spec, ours))
 
     async def refresh(self, cluster: ClusterKey, name: str) -> None:
         """Look at a record in the API server itself, and show the mirror what is there.
 
         Raises:
-            Deferred: it cannot be read.
             ApiError: from the management cluster.
         """
         try:
@@ -77,12 +104,6 @@ class Records:
         except NotFound:
             self._inventory.records.forget(cluster.namespace, name)
             return
-        try:
-            parse_record(current)
-        except InvalidRecord as error:
-            raise Deferred(
-                Reason.RESERVATION_PENDING, f"AttestedNode {cluster.namespace}/{name} cannot be read: {error}"
-            ) from error
         self._inventory.records.written(current)
 
 
@@ -90,13 +111,14 @@ def _path(record: AttestedNode) -> str:
     return ATTESTED_NODES.object(record.name, record.machine.cluster.namespace)
 
 
-def _patch(record: AttestedNode) -> JsonObject:
+def _patch(uid: str, resource_version: str, spec: JsonObject, metadata: Mapping[str, Any] = _UNCHANGED) -> JsonObject:
     # A merge patch keeps what others put into metadata, such as the owner that `clusterctl move` rewrites. The
-    # resourceVersion makes it fail, rather than overwrite, when the record is no longer the one that was read.
-    return {"metadata": {"resourceVersion": record.resource_version, "uid": record.uid}, "spec": record_spec(record)}
+    # resourceVersion makes it fail, rather than overwrite, when the object is no longer the one that was read. Of the
+    # spec everything that the schema knows is written, and it keeps nothing else.
+    return {"metadata": {**metadata, "uid": uid, "resourceVersion": resource_version}, "spec": spec}
 
 
-def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory) -> JsonObject:
+def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory, spec: JsonObject) -> JsonObject:
     return {
         "apiVersion": ATTESTED_NODES.api_version,
         "kind": "AttestedNode",
@@ -113,5 +135,5 @@ def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory) 
                 }
             ],
         },
-        "spec": record_spec(record),
+        "spec": spec,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,8 +11,10 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound, ServerError
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
-from signer.model.record import AttestedNode, record_name
+from signer.model.record import AttestedNode, parse_record, record_name, record_spec
+from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import NoRecord
+from signer.store.authentic_records import KeysUnavailable
 from signer.store.inventory import ClusterAPIVersion, Inventory
 from signer.store.records import RecordChanged, Records
 from tests.unit.signer.builders import (
@@ -26,6 +28,9 @@ from tests.unit.signer.builders import (
 )
 
 COLLECTION = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/attestednodes"
+KEYS: Final = ControllerKeys(bytes(range(32)))
+OTHER: Final = ControllerKeys(b"o" * 32)
+ROTATED: Final = ControllerKeys(b"n" * 32, KEYS.current)
 PATH = f"{COLLECTION}/{record_name(CLUSTER, NODE)}"
 
 
@@ -61,8 +66,8 @@ class API:
         if any(metadata[key] != found["metadata"][key] for key in ("uid", "resourceVersion")):
             raise Conflict(path)
         assert set(patch) == {"metadata", "spec"}
-        assert set(metadata) == {"uid", "resourceVersion"}
-        return self.put(path, {**found, "spec": patch["spec"]}, uid=metadata["uid"])
+        merged = {**found, "metadata": {**found["metadata"], **metadata}, "spec": patch["spec"]}
+        return self.put(path, merged, uid=metadata["uid"])
 
     def put(self, path: str, body: dict[str, Any], uid: str) -> dict[str, Any]:
         self._version += 1
@@ -75,6 +80,7 @@ class World:
     def __init__(self) -> None:
         self.api = API()
         self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.inventory.authentic.use_keys(KEYS)
         self.records = Records(self.api, self.inventory)
 
     async def write(self, value: AttestedNode) -> AttestedNode:
@@ -90,7 +96,20 @@ class World:
         manifest = self.api.objects[PATH]
         journal = manifest["spec"]["journal"]
         changed = {**manifest["spec"], "journal": [*journal, {**journal[0], "csrUID": f"uid-{number}"}]}
-        self.api.put(PATH, {**manifest, "spec": changed}, manifest["metadata"]["uid"])
+        parsed = parse_record({**manifest, "spec": changed})
+        self.api.put(PATH, sealed(parsed, KEYS, manifest), manifest["metadata"]["uid"])
+
+    def forge(self, **spec: Any) -> dict[str, Any]:
+        """Somebody else changes the record, or writes one of his own."""
+        metadata = {"name": record_name(CLUSTER, NODE), "namespace": CLUSTER.namespace, "annotations": {"by": "tenant"}}
+        found = self.api.objects.get(PATH) or sealed(record(), OTHER, {"metadata": metadata})
+        forged = {**found, "spec": {**found["spec"], **spec}}
+        return self.api.put(PATH, forged, str(found["metadata"].get("uid", "forged")))
+
+
+def sealed(made: AttestedNode, keys: ControllerKeys, manifest: dict[str, Any]) -> dict[str, Any]:
+    """``manifest`` with that record in it, sealed."""
+    return {**manifest, "spec": {**record_spec(made), "seal": RecordSeals(keys).seal(made)}}
 
 
 @pytest.fixture
@@ -172,14 +191,113 @@ async def test_record_that_was_re_created_meanwhile(world: World) -> None:
     assert world.recorded().uid == "another"
 
 
-async def test_unreadable_record_in_the_way_is_waited_for(world: World) -> None:
-    metadata = {"name": record_name(CLUSTER, NODE), "namespace": CLUSTER.namespace}
-    world.api.put(PATH, {"metadata": metadata, "spec": {"journal": "secret garbage"}}, "u")
-    with pytest.raises(Deferred) as deferred:
+async def test_what_is_written_is_sealed_under_the_current_key(world: World) -> None:
+    written = await world.write(record())
+    assert written.seal == world.api.objects[PATH]["spec"]["seal"] == RecordSeals(KEYS).seal(record())
+    assert world.recorded() == written
+
+
+async def test_a_record_under_the_previous_key_is_sealed_anew_when_it_is_written(world: World) -> None:
+    await world.write(record())
+    world.inventory.authentic.use_keys(ROTATED)
+    before = world.recorded()
+    again = await world.write(next_version(before))
+    assert again.seal.split(".")[1] != before.seal.split(".")[1]
+    world.inventory.authentic.use_keys(ControllerKeys(ROTATED.current))
+    assert world.recorded() == again
+
+
+# What is not ours
+
+
+FORGERIES: Final[dict[str, dict[str, Any]]] = {
+    "unreadable": {"journal": "secret garbage"},
+    "unsealed": {"seal": ""},
+    "wrong seal": {"seal": f"v1.{RecordSeals(KEYS).seal(record()).split('.')[1]}.{'0' * 64}"},
+    "changed": {"identity": "ek:impostor"},
+}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["mirrored", "not mirrored yet"])
+@pytest.mark.parametrize("name", FORGERIES)
+async def test_what_is_not_ours_is_no_record_and_is_replaced(world: World, name: str, seen: bool) -> None:
+    forged = world.forge(seal=RecordSeals(KEYS).seal(record()))
+    forged = world.forge(**FORGERIES[name])
+    if seen:
+        world.inventory.records.applied(forged)
+        assert world.records.recorded(CLUSTER, NODE) == NoRecord()
+    else:
+        with pytest.raises(RecordChanged):
+            await world.write(record())
+        assert world.records.recorded(CLUSTER, NODE) == NoRecord()
+    written = await world.write(record(identity="ek:2"))
+    stored = world.api.objects[PATH]
+    assert world.recorded() == written
+    assert written.identity.identity == "ek:2"
+    assert [entry.csr_uid for entry in written.journal] == ["uid-1"]
+    assert stored["metadata"]["ownerReferences"][0]["uid"] == "c-1"
+    assert stored["metadata"]["labels"] == {"cluster.x-k8s.io/cluster-name": CLUSTER.name}
+    assert stored["metadata"]["annotations"] == {"by": "tenant"}
+
+
+async def test_exactly_what_was_seen_is_replaced(world: World) -> None:
+    """Between the look and the write it became ours: another replica was first."""
+    world.inventory.records.applied(world.forge(seal=""))
+    ours = sealed(record(), KEYS, world.api.objects[PATH])
+
+    def first() -> None:
+        world.api.put(PATH, ours, "forged")
+
+    world.api.before_write = first
+    with pytest.raises(RecordChanged):
+        await world.write(record(identity="ek:2"))
+    assert world.recorded().identity.identity == "ek:1"
+
+
+async def test_a_record_of_ours_is_never_replaced_by_a_first_one(world: World) -> None:
+    await world.write(record())
+    with pytest.raises(RecordChanged):
+        await world.write(record(identity="ek:2"))
+    assert [method for method, _ in world.api.calls] == ["create"]
+
+
+async def test_our_record_after_somebody_changed_it(world: World) -> None:
+    """He gains nothing: what we derived from it before can no longer be written, and it counts as none."""
+    written = await world.write(record())
+    world.forge(nodeName=written.node_name, identity="ek:impostor")
+    with pytest.raises(RecordChanged):
+        await world.write(next_version(written))
+    assert world.records.recorded(CLUSTER, NODE) == NoRecord()
+
+
+async def test_an_older_version_put_back_is_what_it_was(world: World) -> None:
+    """A rollback costs what came after it, and changes nothing else."""
+    older = await world.write(record())
+    spec = world.api.objects[PATH]["spec"]
+    await world.write(next_version(older))
+    world.inventory.records.applied(world.forge(**spec))
+    assert world.recorded().journal == older.journal
+    written = await world.write(next_version(world.recorded(), 3))
+    assert [entry.csr_uid for entry in written.journal] == ["uid-1", "uid-3"]
+
+
+async def test_without_the_controller_key_nothing_is_written(world: World) -> None:
+    world.inventory.authentic.use_no_keys(KeysUnavailable("Secret own/key cannot be read"))
+    with pytest.raises(Deferred, match="cannot be read"):
         await world.write(record())
-    assert deferred.value.defer.reason == "ReservationPending"
-    assert record_name(CLUSTER, NODE) in deferred.value.defer.message
-    assert "secret" not in deferred.value.defer.message
+    with pytest.raises(Deferred, match="cannot be read"):
+        world.records.recorded(CLUSTER, NODE)
+    assert world.api.calls == []
+
+
+async def test_a_record_under_a_newer_key_is_not_replaced(world: World) -> None:
+    metadata = {"name": record_name(CLUSTER, NODE), "namespace": CLUSTER.namespace}
+    theirs = world.api.put(PATH, sealed(record(), ROTATED, {"metadata": metadata}), "u")
+    with pytest.raises(RecordChanged):
+        await world.write(record(identity="ek:2"))
+    with pytest.raises(Deferred, match="was not read yet"):
+        await world.write(record(identity="ek:2"))
+    assert world.api.objects[PATH] == theirs
 
 
 async def test_other_faults_are_told_and_change_nothing(world: World) -> None:

@@ -1,0 +1,246 @@
+"""The AttestedNodes that we sealed ourselves, by name, by Machine and by identity. No other record is ever used.
+
+Tenants may come to write into their namespaces, so the mirror of AttestedNodes is only material. Each version of a
+record is verified once, when it arrives; what does not authenticate, or cannot be read, counts as no record, and is
+only remembered so that the next write can replace it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
+from signer.model.record import AttestedIdentity, AttestedNode, InvalidRecord, MachineKey, parse_record
+from signer.model.reservation import Pair
+from signer.model.seal import ControllerKeys, Fault, RecordSeals, Unauthentic, Unsealed
+from signer.rules.machine import NoRecord
+from signer.store.mirror import ObjectKey
+
+_LOG = logging.getLogger(__name__)
+_KEY_RETRY: Final = timedelta(seconds=2)
+"""The controller key's Secret is read again at once when it is needed, so it is worth asking again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnverifiedRecord:
+    """An object that has a record's form; anybody may have written it."""
+
+    claimed: AttestedNode
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """An object of ours or of somebody else that is no record."""
+
+    uid: str
+    resource_version: str
+    message: str
+
+
+StoredRecord: TypeAlias = UnverifiedRecord | UnreadableRecord
+
+
+@dataclass(frozen=True, slots=True)
+class KeysUnavailable:
+    """The controller's own key cannot be had: nothing can be told from a forgery."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """An object that is no record of ours stands where a record is to be written: replace exactly this version."""
+
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingInTheWay:
+    """There is no object of that name."""
+
+
+def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
+    """Read an AttestedNode from the API server; whose it is, only :class:`AuthenticRecords` says."""
+    try:
+        return UnverifiedRecord(parse_record(manifest))
+    except InvalidRecord as error:
+        metadata = manifest.get("metadata")
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        uid, version = (str(metadata.get(key) or "") for key in ("uid", "resourceVersion"))
+        return UnreadableRecord(uid, version, str(error))
+
+
+class AuthenticRecords:
+    """Records under the controller keys; told of each change by the mirror of AttestedNodes."""
+
+    def __init__(self) -> None:
+        self._keys: ControllerKeys | KeysUnavailable = KeysUnavailable("the controller key has not been read yet")
+        self._seals: RecordSeals | KeysUnavailable = self._keys
+        self._stored: dict[ObjectKey, StoredRecord] = {}
+        self._authentic: dict[ObjectKey, AttestedNode] = {}
+        self._unverified: dict[ObjectKey, UnverifiedRecord] = {}
+        """Without a key to verify them with, or with an unknown one since the Secret was last read."""
+        self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
+        self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
+        self._arrived_while_reading: set[ObjectKey] = set()
+        """Of them, those that arrived since the Secret was last asked for."""
+        self._reported: dict[ObjectKey, str] = {}
+        """Which version of an object was last said to be ignored."""
+        self.ignored = 0
+        """How many versions of objects were found not to be records of ours, since the start."""
+        self.key_wanted = asyncio.Event()
+        """Set when a record was sealed with a key that is not known: the Secret may have a newer one."""
+
+    # The keys
+
+    def reading_keys(self) -> None:
+        """The Secret is about to be read: what arrives from now on may be sealed with a newer key than is found."""
+        self._arrived_while_reading.clear()
+        self.key_wanted.clear()
+
+    def use_keys(self, keys: ControllerKeys) -> None:
+        """These are the controller's keys, just read: what was sealed with yet another key is not ours."""
+        changed, self._keys, self._seals = keys != self._keys, keys, RecordSeals(keys)
+        concerned: Mapping[ObjectKey, StoredRecord] = self._stored if changed else self._unverified
+        late = frozenset(self._arrived_while_reading)
+        for key, stored in list(concerned.items()):
+            self._verify(key, stored, keys_are_newest=key not in late)
+
+    def use_no_keys(self, unavailable: KeysUnavailable) -> None:
+        """The keys cannot be had any more: everything waits."""
+        self._seals = unavailable
+
+    def require_keys(self) -> RecordSeals:
+        """What makes seals and verifies them.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        if isinstance(self._seals, KeysUnavailable):
+            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._seals.message, _KEY_RETRY)
+        return self._seals
+
+    # The records
+
+    def get(self, namespace: str, name: str) -> AttestedNode | NoRecord:
+        """Our record of that name.
+
+        Raises:
+            Deferred: there is one that cannot be verified until the controller's key was read (again).
+        """
+        self.require_keys()
+        key = namespace, name
+        if key in self._unverified:
+            raise Deferred(
+                Reason.CONTROLLER_KEY_UNAVAILABLE,
+                f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
+                _KEY_RETRY,
+            )
+        return self._authentic.get(key) or NoRecord()
+
+    def in_the_way(self, namespace: str, name: str) -> InTheWay | NothingInTheWay:
+        """What stands where :meth:`get` found no record."""
+        match self._stored.get((namespace, name)):
+            case None:
+                return NothingInTheWay()
+            case UnverifiedRecord(claimed):
+                return InTheWay(claimed.uid, claimed.resource_version)
+            case UnreadableRecord(uid, resource_version):
+                return InTheWay(uid, resource_version)
+
+    def values(self) -> tuple[AttestedNode, ...]:
+        """All our records.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        return tuple(self._authentic.values())
+
+    def naming(self, pair: Pair) -> tuple[AttestedNode, ...]:
+        """Our records that name its Machine or its identity, of whatever namespace; last attested first.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        by_machine = self._by_machine.get(pair.machine, {})
+        found = {**by_machine, **self._by_identity.get(_identity_key(pair.identity), {})}
+        return tuple(sorted(found.values(), key=lambda record: record.last_attestation, reverse=True))
+
+    def of_machine(self, machine: MachineKey) -> tuple[AttestedNode, ...]:
+        """Our records that name that Machine.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        return tuple(self._by_machine.get(machine, {}).values())
+
+    def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
+        """See :class:`~signer.store.mirror.Changed`."""
+        if after is None:
+            for known in (self._stored, self._unverified, self._reported):
+                known.pop(key, None)
+            self._index(key, NoRecord())
+        else:
+            self._stored[key] = after
+            self._verify(key, after, keys_are_newest=False)
+
+    def _verify(self, key: ObjectKey, stored: StoredRecord, *, keys_are_newest: bool) -> None:
+        """Find out whether that is a record of ours; a key that even the newest ones lack is somebody else's."""
+        self._unverified.pop(key, None)
+        self._arrived_while_reading.discard(key)
+        self._index(key, NoRecord())
+        if isinstance(stored, UnreadableRecord):
+            self._ignore(key, stored.resource_version, stored.message)
+            return
+        unsealed: Unsealed = Unauthentic(Fault.UNKNOWN_KEY)
+        if isinstance(self._seals, RecordSeals):
+            unsealed = self._seals.unseal(stored.claimed)
+        if isinstance(unsealed, AttestedNode):
+            self._index(key, unsealed)
+        elif unsealed.fault is Fault.UNKNOWN_KEY and not keys_are_newest:
+            self._unverified[key] = stored
+            self._arrived_while_reading.add(key)
+            self.key_wanted.set()
+        else:
+            self._ignore(key, stored.claimed.resource_version, unsealed.fault.value)
+
+    def _ignore(self, key: ObjectKey, resource_version: str, why: str) -> None:
+        if self._reported.get(key) == resource_version:
+            return
+        self._reported[key] = resource_version
+        self.ignored += 1
+        _LOG.warning(
+            "ignored an AttestedNode that is not ours: its node must attest again",
+            extra={"namespace": key[0], "object": key[1], "resourceVersion": resource_version, "error": why},
+        )
+
+    def _index(self, key: ObjectKey, record: AttestedNode | NoRecord) -> None:
+        before = self._authentic.pop(key, None)
+        if before is not None:
+            _drop(self._by_machine, before.machine, key)
+            _drop(self._by_identity, _identity_key(before.identity), key)
+        if isinstance(record, AttestedNode):
+            self._authentic[key] = record
+            self._by_machine.setdefault(record.machine, {})[key] = record
+            self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record
+
+
+def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:
+    """What :attr:`AttestedIdentity.digest` is taken of."""
+    return identity.provider, identity.identity
+
+
+def _drop(index: dict[Any, dict[ObjectKey, AttestedNode]], index_key: Any, key: ObjectKey) -> None:
+    del index[index_key][key]
+    if not index[index_key]:
+        del index[index_key]

@@ -1,0 +1,65 @@
+"""Rebuilding reservations from our records: after ``clusterctl move``, which takes the records along and not them.
+
+Before a pair is reserved, every record of ours that names its Machine or its identity gets its own pair reserved. So
+an impostor who comes first meets the conflict that stood in his way before the move. Which of several records is right
+is not decided here: what is reserved already wins, and where nothing is, who was attested last.
+
+Records are believed because they are sealed (:mod:`signer.model.seal`). Whoever replaces the hardware of a Machine and
+keeps its name and provider ID therefore deletes its AttestedNode as well as its two reservations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from signer.model.decision import Refused
+from signer.model.record import AttestedNode
+from signer.model.reservation import Pair
+from signer.rules.machine import NoRecord
+from signer.store.inventory import Inventory
+from signer.store.reservations import Reservations
+
+
+class Rebuild:
+    """Brings back the reservations that records ask for."""
+
+    def __init__(self, inventory: Inventory, reservations: Reservations) -> None:
+        self._inventory = inventory
+        self._reservations = reservations
+
+    async def rebuild(self, wanted: Pair) -> None:
+        """To be called before ``wanted`` is reserved; a look-up in two indices where its own record is the newest.
+
+        Raises:
+            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
+            ApiError: from the management cluster.
+        """
+        for record in self._inventory.authentic.naming(wanted):
+            pair = pair_of(record)
+            if pair == wanted:
+                return  # nobody was attested later
+            if not self._reservations.mirrored(pair):
+                await self._bring_back(pair)
+
+    async def ensure(self, record: AttestedNode) -> None:
+        """Reserve the pair of that record of ours again, unless it belongs to others now, or its Machine is gone.
+
+        Raises:
+            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
+            ApiError: from the management cluster.
+        """
+        pair = pair_of(record)
+        await self.rebuild(pair)
+        await self._bring_back(pair)
+
+    async def _bring_back(self, pair: Pair) -> None:
+        # The mirror of Machines may be behind that of records: the API server itself says whether the Machine is gone.
+        if await self._reservations.is_gone(pair.machine):
+            return
+        with contextlib.suppress(Refused):  # who has it now has it
+            await self._reservations.reserve(pair, NoRecord())
+
+
+def pair_of(record: AttestedNode) -> Pair:
+    """The pair that a record asks for."""
+    return Pair(record.machine, record.identity)

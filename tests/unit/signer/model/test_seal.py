@@ -1,0 +1,228 @@
+"""Seals: a record is ours only as we wrote it, where we wrote it, under a key that is still ours."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from attestors.contract import Security
+from signer.model.cluster import ClusterKey
+from signer.model.record import AttestedNode, JournalEntry, StockApproval, parse_record, record_spec
+from signer.model.seal import (
+    ControllerKeys,
+    Fault,
+    InvalidControllerKey,
+    KeyUse,
+    NoPreviousKey,
+    RecordSeals,
+    Unauthentic,
+)
+from tests.unit.signer.builders import CLUSTER, NODE, NOW, PROVIDER_ID, record
+
+OLD, CURRENT, OTHER = bytes(32), bytes(range(32)), b"o" * 32
+SEALS = RecordSeals(ControllerKeys(CURRENT))
+
+
+def a_record(**changes: Any) -> AttestedNode:
+    approval = StockApproval("csr-s", "uid-s", "ef" * 32, NOW)
+    return record(stock_approvals=(approval,), resource_version="1", uid="u", **changes)
+
+
+def sealed(made: AttestedNode, seals: RecordSeals = SEALS) -> AttestedNode:
+    return replace(made, seal=seals.seal(made))
+
+
+def fault(made: AttestedNode, seals: RecordSeals = SEALS) -> Fault:
+    unsealed = seals.unseal(made)
+    assert isinstance(unsealed, Unauthentic), unsealed
+    return unsealed.fault
+
+
+def test_what_was_sealed_is_ours() -> None:
+    ours = sealed(a_record())
+    assert SEALS.unseal(ours) is ours
+
+
+def test_form() -> None:
+    """``v1.<16 hexadecimal digits>.<64 hexadecimal digits>``, below the schema's 128 characters."""
+    version, identifier, mac = sealed(a_record()).seal.split(".")
+    assert (version, len(identifier), len(mac)) == ("v1", 16, 64)
+    assert bytes.fromhex(identifier + mac)
+
+
+def test_known_answer() -> None:
+    """Records live for years: the same record has the same seal in every release that knows v1."""
+    made = a_record()
+    entry, approval = made.journal[0], made.stock_approvals[0]
+    attested, decided = "1772366400", "1772366400"
+    texts = ["team-a", made.name, "prod", "Machine", "prod-md-0-x7k2p", PROVIDER_ID, "m-1", NODE]
+    texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", "1"]
+    texts += [
+        "csr-1",
+        "uid-1",
+        "cd" * 32,
+        entry.signer_name,
+        "system:bootstrap:abc123",
+        "1",
+        "1772366100",
+        "1772971200",
+    ]
+    texts += [entry.ca_cert_hash, entry.certificate_digest, entry.public_key_digest, "1772366399", decided]
+    texts += ["1", "csr-s", "uid-s", approval.spec_digest, decided]
+    text = "".join(f"{len(text)}:{text}," for text in texts)
+    key = hmac.new(CURRENT, b"node-attestation record v1\x01", hashlib.sha256).digest()
+    identifier = hmac.new(CURRENT, b"node-attestation record v1 identifier\x01", hashlib.sha256).hexdigest()[:16]
+    mac = hmac.new(key, text.encode("ascii"), hashlib.sha256).hexdigest()
+    assert SEALS.seal(made) == f"v1.{identifier}.{mac}"
+
+
+def test_it_survives_the_api_server() -> None:
+    ours = sealed(a_record(first_attestation=NOW + timedelta(microseconds=5)))
+    metadata = {"namespace": CLUSTER.namespace, "name": ours.name, "uid": "moved", "resourceVersion": "9"}
+    spec = json.loads(json.dumps({**record_spec(ours), "seal": ours.seal}))
+    read = parse_record({"metadata": metadata, "spec": spec})
+    assert SEALS.unseal(read) is read
+    assert (read.uid, read.resource_version) == ("moved", "9"), "clusterctl move changes these"
+
+
+# Nothing in it can be changed
+
+
+def _other(value: Any) -> Any:
+    match value:
+        case str():
+            return f"{value}x"
+        case int():
+            return value + 1
+        case Security():
+            return Security.INSECURE
+        case ClusterKey():
+            return ClusterKey(value.namespace, "other")
+        case _:
+            return value + timedelta(seconds=1)
+
+
+def _changed_records() -> dict[str, AttestedNode]:
+    ours = sealed(a_record())
+    changes: dict[str, AttestedNode] = {
+        "journal": replace(ours, journal=()),
+        "journal twice": replace(ours, journal=ours.journal * 2),
+        "stock_approvals": replace(ours, stock_approvals=()),
+        "namespace": replace(ours, machine=replace(ours.machine, cluster=ClusterKey("team-b", CLUSTER.name))),
+    }
+    for name in ("machine_uid", "node_name", "first_attestation", "last_attestation", "last_not_after"):
+        changes[name] = replace(ours, **{name: _other(getattr(ours, name))})
+    for part in ("machine", "identity"):
+        value = getattr(ours, part)
+        for field in fields(value):
+            changed = replace(value, **{field.name: _other(getattr(value, field.name))})
+            changes[f"{part}.{field.name}"] = replace(ours, **{part: changed})
+    for field in fields(JournalEntry):
+        entry = replace(ours.journal[0], **{field.name: _other(getattr(ours.journal[0], field.name))})
+        changes[f"journal.{field.name}"] = replace(ours, journal=(entry,))
+    for field in fields(StockApproval):
+        approval = replace(
+            ours.stock_approvals[0], **{field.name: _other(getattr(ours.stock_approvals[0], field.name))}
+        )
+        changes[f"stock_approvals.{field.name}"] = replace(ours, stock_approvals=(approval,))
+    return changes
+
+
+@pytest.mark.parametrize("name", _changed_records())
+def test_a_changed_record_is_not_ours(name: str) -> None:
+    assert fault(_changed_records()[name]) is Fault.WRONG_SEAL
+
+
+def test_every_field_is_covered() -> None:
+    """What is not: the seal itself, and what ``clusterctl move`` rewrites."""
+    covered = {name.split(".")[0] for name in _changed_records()} - {"journal twice", "namespace"}
+    assert covered == {field.name for field in fields(AttestedNode)} - {"seal", "uid", "resource_version"}
+
+
+def test_the_name_is_covered_beside_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = sealed(a_record())
+    monkeypatch.setattr(AttestedNode, "name", property(lambda self: "another-name"))
+    assert fault(ours) is Fault.WRONG_SEAL
+
+
+def test_the_seal_of_another_record_of_ours() -> None:
+    other = sealed(a_record(identity="ek:2"))
+    assert fault(replace(a_record(), seal=other.seal)) is Fault.WRONG_SEAL
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda seal: "",
+        lambda seal: seal[:-1],
+        lambda seal: seal + "0",
+        lambda seal: seal.removeprefix("v1."),
+        lambda seal: "v2" + seal[2:],
+        lambda seal: seal.replace(".", ""),
+        lambda seal: seal[:-64] + "\u0661" * 64,
+        lambda seal: seal.rpartition(".")[0] + ".",
+    ],
+    ids=["missing", "truncated", "longer", "no version", "other version", "no dots", "no ASCII", "no MAC"],
+)
+def test_a_seal_of_another_form(change: Any) -> None:
+    ours = sealed(a_record())
+    assert fault(replace(ours, seal=change(ours.seal))) is Fault.MALFORMED_SEAL
+
+
+@pytest.mark.parametrize("change", [str.upper, lambda mac: "0" * 64, lambda mac: mac[1:] + mac[0]])
+def test_a_seal_with_another_mac(change: Any) -> None:
+    ours = sealed(a_record())
+    head, _, mac = ours.seal.rpartition(".")
+    assert fault(replace(ours, seal=f"{head}.{change(mac)}")) is Fault.WRONG_SEAL
+
+
+# Keys
+
+
+def test_the_seal_of_another_controller() -> None:
+    assert fault(sealed(a_record(), RecordSeals(ControllerKeys(OTHER)))) is Fault.UNKNOWN_KEY
+
+
+def test_another_controllers_seal_under_our_identifier() -> None:
+    theirs, ours = sealed(a_record(), RecordSeals(ControllerKeys(OTHER))), sealed(a_record())
+    stolen = f"v1.{ours.seal.split('.')[1]}.{theirs.seal.split('.')[2]}"
+    assert fault(replace(ours, seal=stolen)) is Fault.WRONG_SEAL
+
+
+def test_two_generations() -> None:
+    before = sealed(a_record(), RecordSeals(ControllerKeys(OLD)))
+    rotated = RecordSeals(ControllerKeys(CURRENT, OLD))
+    assert rotated.unseal(before) is before
+    again = sealed(before, rotated)
+    assert again.seal == sealed(before, SEALS).seal, "the next write is under the current key"
+    assert rotated.unseal(again) is again
+    assert fault(before, RecordSeals(ControllerKeys(OTHER, CURRENT))) is Fault.UNKNOWN_KEY, "rotated away"
+
+
+def test_every_use_has_its_own_key() -> None:
+    keys = ControllerKeys(CURRENT, OLD)
+    subkeys = [subkey for use in KeyUse for subkey in keys.subkeys(use)]
+    assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 4
+    assert {CURRENT, OLD}.isdisjoint(subkey.secret for subkey in subkeys)
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_keys_have_one_length(length: int) -> None:
+    with pytest.raises(InvalidControllerKey):
+        ControllerKeys(bytes(length))
+    with pytest.raises(InvalidControllerKey):
+        ControllerKeys(CURRENT, bytes(length))
+
+
+def test_no_key_is_shown() -> None:
+    shown = f"{ControllerKeys(CURRENT, OTHER)!r} {ControllerKeys(CURRENT).subkeys(KeyUse.RECORD)!r} {SEALS!r}"
+    for secret in (CURRENT, OTHER, ControllerKeys(CURRENT).subkeys(KeyUse.RECORD)[0].secret):
+        assert repr(secret)[2:-1] not in shown
+        assert secret.hex() not in shown
+    assert ControllerKeys(CURRENT).previous == NoPreviousKey()

@@ -1,0 +1,164 @@
+"""KubeadmConfigs of a scripted management API, and the tracing of tokens over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NoReturn
+
+from signer.kube.client import JsonObject, Parameters
+from signer.kube.errors import ApiError, NotFound
+from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, MACHINES_V1BETA2
+from signer.model.bootstrap_token import TokenOwner, Trace
+from signer.model.cluster import ClusterKey
+from signer.store.bootstrap_tokens import BootstrapTokens, TracingOn
+from signer.store.inventory import ClusterAPIVersion, Inventory, ProviderIDs
+from tests.unit.signer.builders import machine_view, policy
+
+KEY = ClusterKey("team-a", "prod")
+SECRET_HALF = "0123456789abcdef"
+M1, M2 = TokenOwner("team-a", "Machine", "m1"), TokenOwner("team-a", "Machine", "m2")
+POOL = TokenOwner("team-a", "MachinePool", "p1")
+USERNAME = "system:bootstrap:aaa111"
+V1BETA2 = f"/apis/{KUBEADM_CONFIGS_V1BETA2.api_version}"
+V1BETA1 = f"/apis/{KUBEADM_CONFIGS_V1BETA1.api_version}"
+CONFIGS = KUBEADM_CONFIGS_V1BETA2.collection()
+
+
+def config(
+    name: str, token_id: str, owner: TokenOwner, *, cluster: str = "prod", namespace: str = "team-a"
+) -> JsonObject:
+    return {
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {"cluster.x-k8s.io/cluster-name": cluster},
+            "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": owner.kind, "name": owner.name, "controller": True}
+            ],
+        },
+        "spec": {"joinConfiguration": {"discovery": {"bootstrapToken": {"token": f"{token_id}.{SECRET_HALF}"}}}},
+    }
+
+
+def machine(name: str, provider_id: str = "", cluster: str = "prod") -> JsonObject:
+    return {
+        "metadata": {"namespace": "team-a", "name": name, "uid": name},
+        "spec": {"clusterName": cluster, "providerID": provider_id},
+    }
+
+
+def pool(name: str, cluster: str = "prod", **metadata: Any) -> JsonObject:
+    return {"metadata": {"namespace": "team-a", "name": name, **metadata}, "spec": {"clusterName": cluster}}
+
+
+class ManagementAPI:
+    """Discovery, lists and watches of KubeadmConfigs, and whatever goes wrong with them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, JsonObject] = {}
+        self.served = {V1BETA2: ["kubeadmconfigs", "kthreesconfigs"], V1BETA1: ["kubeadmconfigs"]}
+        self.errors: dict[str, ApiError] = {}
+        """By path; for as long as they stand here."""
+        self.asked = 0
+        """How often for what is served."""
+        self.listed: list[str] = []
+        self.lists_may_go_on = asyncio.Event()
+        self.lists_may_go_on.set()
+        self._version = 0
+        self._events: asyncio.Queue[JsonObject | ApiError] = asyncio.Queue()
+
+    def put(self, item: JsonObject, *, seen: bool = True) -> None:
+        """Store an object; without ``seen`` no watch says so."""
+        self._version += 1
+        item["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[item["metadata"]["name"]] = item
+        if seen:
+            self._events.put_nowait({"type": "MODIFIED", "object": item})
+
+    def remove(self, name: str) -> None:
+        self._events.put_nowait({"type": "DELETED", "object": self.objects.pop(name)})
+
+    def break_watch(self, error: ApiError) -> None:
+        self._events.put_nowait(error)
+
+    async def get(self, path: str) -> JsonObject:
+        self.asked += 1
+        if path in self.errors:
+            raise self.errors[path]
+        if path not in self.served:
+            raise NotFound("no such group and version", status=404)
+        return {"resources": [{"name": name} for name in self.served[path]]}
+
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = 500
+    ) -> AsyncGenerator[JsonObject, None]:
+        self.listed.append(path)
+        if path in self.errors:
+            raise self.errors[path]
+        await self.lists_may_go_on.wait()
+        yield {"metadata": {"resourceVersion": str(self._version)}, "items": list(self.objects.values())}
+
+    async def watch(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[JsonObject, None]:
+        if path in self.errors:
+            raise self.errors[path]
+        accepted()
+        while True:
+            event = await self._events.get()
+            if isinstance(event, ApiError):
+                raise event
+            yield event
+
+
+class World:
+    """The tokens over an API, an inventory with Machines, and the wake-ups."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.api = ManagementAPI()
+        version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+        self.inventory = Inventory(version, own_namespace="own")
+        self.tokens = BootstrapTokens(self.api, self.inventory, monotonic=self._tick)
+        self.tokens.on_change(lambda cluster, provider_ids: self.wakes.append((cluster, provider_ids)))
+        self.wakes: list[tuple[ClusterKey, ProviderIDs]] = []
+        self._task: asyncio.Task[NoReturn] | None = None
+
+    def start(self) -> None:
+        """Begin to watch what the test has put there."""
+        self._task = asyncio.create_task(self.tokens.run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _tick(self) -> float:
+        self.at += 0.001
+        return self.at
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - many conditions, few of them an Event
+                await asyncio.sleep(0.001)
+
+    async def running(self) -> None:
+        """Watching, the first list seen."""
+        if self._task is None:
+            self.start()
+        await self.until(lambda: isinstance(self.tokens.tracing(), TracingOn))
+
+    def trace(self, token_id: str = "aaa111", cluster: ClusterKey = KEY) -> Trace:  # noqa: S107 - the public half
+        return self.tokens.trace(cluster, token_id)
+
+    async def require(self, machine_name: str = "m1", username: str = USERNAME, untraceable: str = "Allow") -> None:
+        chosen = policy(bootstrapTokens={"untraceable": untraceable})
+        await self.tokens.require_the_machines(username, machine_view(name=machine_name), chosen)

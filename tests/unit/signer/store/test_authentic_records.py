@@ -1,0 +1,236 @@
+"""Of the AttestedNodes that are there, only those that we sealed are ever seen."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from signer.model.decision import Deferred
+from signer.model.record import AttestedNode, MachineKey, record_spec
+from signer.model.reservation import Pair
+from signer.model.seal import ControllerKeys, RecordSeals
+from signer.rules.machine import NoRecord
+from signer.store.authentic_records import (
+    AuthenticRecords,
+    InTheWay,
+    KeysUnavailable,
+    NothingInTheWay,
+    UnreadableRecord,
+    UnverifiedRecord,
+    stored_record,
+)
+from signer.store.mirror import Mirror
+from tests.unit.signer.builders import CLUSTER, attested_identity, machine_view, record
+
+KEYS: Final = ControllerKeys(bytes(range(32)))
+OTHER: Final = ControllerKeys(b"o" * 32)
+ROTATED: Final = ControllerKeys(b"n" * 32, KEYS.current)
+
+
+def manifest(
+    made: AttestedNode, version: str = "1", keys: ControllerKeys = KEYS, *, namespace: str = "", name: str = ""
+) -> dict[str, Any]:
+    """The object as the API server has it; ``namespace`` and ``name`` are where it was copied to."""
+    metadata = {
+        "namespace": namespace or made.machine.cluster.namespace,
+        "name": name or made.name,
+        "uid": "u",
+        "resourceVersion": version,
+    }
+    return {"metadata": metadata, "spec": {**record_spec(made), "seal": RecordSeals(keys).seal(made)}}
+
+
+class World:
+    def __init__(self) -> None:
+        self.authentic = AuthenticRecords()
+        self.mirror = Mirror("attestednodes", stored_record, self.authentic.changed)
+
+    def found(self, made: AttestedNode | None = None) -> AttestedNode | NoRecord:
+        return self.authentic.get(CLUSTER.namespace, (made or record()).name)
+
+    def named(self, made: AttestedNode | None = None) -> list[str]:
+        made = made or record()
+        pair = Pair(made.machine, made.identity)
+        return [found.node_name for found in self.authentic.naming(pair)]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.authentic.use_keys(KEYS)
+    return world
+
+
+def test_ours_is_found_by_name_machine_and_identity(world: World) -> None:
+    world.mirror.applied(manifest(record()))
+    assert world.found() == replace(record(), uid="u", resource_version="1")
+    assert world.named() == [record().node_name]
+    assert [found.node_name for found in world.authentic.values()] == [record().node_name]
+    assert world.authentic.ignored == 0
+    world.mirror.removed(manifest(record()))
+    assert world.found() == NoRecord()
+    assert world.named() == []
+    assert world.authentic.in_the_way(CLUSTER.namespace, record().name) == NothingInTheWay()
+
+
+def _changed(spec: dict[str, Any]) -> dict[str, Any]:
+    made = manifest(record())
+    return {**made, "spec": {**made["spec"], **spec}}
+
+
+FORGERIES: Final = {
+    "another identity": _changed({"identity": "ek:impostor"}),
+    "another Machine": _changed({"machineRef": {"kind": "Machine", "name": "other", "uid": "u"}}),
+    "a journal entry more": _changed({"journal": record_spec(record())["journal"] * 2}),
+    "no seal": {**manifest(record()), "spec": record_spec(record())},
+    "an empty seal": _changed({"seal": ""}),
+    "a truncated seal": _changed({"seal": manifest(record())["spec"]["seal"][:-2]}),
+    "a seal of nothing": _changed({"seal": "v1.0123456789abcdef." + "0" * 64}),
+    "the seal of another controller": manifest(record(), keys=OTHER),
+    "copied from another namespace": manifest(
+        record(machine_view(cluster=replace(CLUSTER, namespace="team-b"))), namespace=CLUSTER.namespace
+    ),
+    "copied from another name": manifest(record(node_name="other"), name=record().name),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -> None:
+    world.mirror.applied(FORGERIES[name])
+    world.authentic.reading_keys()
+    world.authentic.use_keys(KEYS)
+    assert world.found() == NoRecord()
+    assert world.authentic.values() == ()
+    assert world.named() == []
+    assert world.authentic.in_the_way(CLUSTER.namespace, record().name) == InTheWay("u", "1")
+    assert world.authentic.ignored == 1
+
+
+def test_a_record_that_is_replaced_by_a_forgery_is_forgotten(world: World) -> None:
+    world.mirror.applied(manifest(record()))
+    forgery = manifest(record(identity="ek:2"))
+    forgery["spec"]["seal"] = manifest(record())["spec"]["seal"]
+    forgery["metadata"]["resourceVersion"] = "2"
+    world.mirror.applied(forgery)
+    assert world.found() == NoRecord()
+    assert world.named() == world.named(record(identity="ek:2")) == []
+
+
+def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    for version in ("1", "1", "2", "2"):
+        made = FORGERIES["no seal"]
+        world.mirror.applied({**made, "metadata": {**made["metadata"], "resourceVersion": version}})
+        world.authentic.reading_keys()
+        world.authentic.use_keys(KEYS)
+        world.authentic.use_keys(ROTATED)
+    reports = [entry for entry in caplog.records if entry.name == "signer.store.authentic_records"]
+    assert [entry.__dict__["resourceVersion"] for entry in reports] == ["1", "2"]
+    assert world.authentic.ignored == 2
+
+
+def test_what_has_no_metadata_is_read_as_unreadable() -> None:
+    assert stored_record({"spec": {}}) == UnreadableRecord("", "", "not an AttestedNode of ours: KeyError")
+    assert isinstance(stored_record(manifest(record())), UnverifiedRecord)
+
+
+# The indices
+
+
+def test_records_of_one_identity_in_every_namespace_last_attested_first(world: World) -> None:
+    earlier = record(machine_view(name="former", cluster=replace(CLUSTER, namespace="team-b")))
+    later = record(last_attestation=earlier.last_attestation + timedelta(days=1))
+    of_the_machine = record(identity="ek:2", node_name="third", last_attestation=earlier.last_attestation)
+    of_others = record(machine_view(name="other"), identity="ek:3", node_name="fourth")
+    for made in (earlier, later, of_the_machine, of_others):
+        world.mirror.applied(manifest(made))
+    wanted = Pair(MachineKey.of(machine_view()), attested_identity())
+    found = world.authentic.naming(wanted)
+    assert found[0].machine == later.machine
+    assert {(one.machine, one.identity) for one in found} == {
+        (one.machine, one.identity) for one in (earlier, later, of_the_machine)
+    }
+
+
+def test_a_changed_record_is_indexed_anew(world: World) -> None:
+    world.mirror.applied(manifest(record()))
+    world.mirror.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
+    assert world.named() == []
+    assert world.named(record(machine_view(name="other"))) == world.named(record(identity="ek:2")) != []
+
+
+# The keys
+
+
+@pytest.mark.parametrize("read", ["get", "values", "naming", "require_keys"])
+def test_without_the_key_everything_waits(world: World, read: str) -> None:
+    calls: dict[str, Any] = {
+        "get": lambda: world.found(),
+        "values": lambda: world.authentic.values(),
+        "naming": lambda: world.named(),
+        "require_keys": lambda: world.authentic.require_keys(),
+    }
+    world.authentic.use_no_keys(KeysUnavailable("Secret own/key: malformed"))
+    with pytest.raises(Deferred, match="Secret own/key: malformed"):
+        calls[read]()
+    world.authentic.use_keys(KEYS)
+    calls[read]()
+
+
+def test_records_that_came_before_the_key_are_verified_with_it() -> None:
+    world = World()
+    for made in (record(), record(node_name="forged")):
+        world.mirror.applied(manifest(made, keys=OTHER if made.node_name == "forged" else KEYS))
+    assert world.authentic.ignored == 0
+    world.authentic.reading_keys()
+    world.authentic.use_keys(KEYS)
+    assert isinstance(world.found(), AttestedNode)
+    assert world.found(record(node_name="forged")) == NoRecord()
+
+
+def test_rotation(world: World) -> None:
+    """What was sealed with the previous key stays ours; what was sealed with the one before does not."""
+    world.mirror.applied(manifest(record()))
+    world.authentic.use_keys(ROTATED)
+    assert isinstance(world.found(), AttestedNode)
+    world.authentic.reading_keys()
+    world.authentic.use_keys(ControllerKeys(b"2" * 32, ROTATED.current))
+    assert world.found() == NoRecord()
+    assert world.named() == []
+    assert world.authentic.ignored == 1
+
+
+def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
+    """Taking its record for a forgery would throw its journal away."""
+    assert not world.authentic.key_wanted.is_set()
+    world.mirror.applied(manifest(record(), keys=ROTATED))
+    assert world.authentic.key_wanted.is_set()
+    with pytest.raises(Deferred, match="was not read yet"):
+        world.found()
+    assert world.named() == []
+    world.authentic.reading_keys()
+    assert not world.authentic.key_wanted.is_set()
+    world.authentic.use_keys(ROTATED)
+    assert isinstance(world.found(), AttestedNode)
+
+
+def test_what_arrives_while_the_key_is_read_may_be_newer_still(world: World) -> None:
+    world.authentic.reading_keys()
+    world.mirror.applied(manifest(record(), keys=ROTATED))
+    world.authentic.use_keys(KEYS)  # as it was before the rotation
+    with pytest.raises(Deferred, match="was not read yet"):
+        world.found()
+    assert world.authentic.key_wanted.is_set()
+    world.authentic.reading_keys()
+    world.authentic.use_keys(KEYS)
+    assert world.found() == NoRecord(), "a key that nobody has"
+
+
+def test_a_record_that_waits_and_goes(world: World) -> None:
+    world.mirror.applied(manifest(record(), keys=OTHER))
+    world.mirror.removed(manifest(record()))
+    assert world.found() == NoRecord()

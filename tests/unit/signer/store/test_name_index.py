@@ -1,0 +1,100 @@
+"""Names and addresses of Machines, and of recorded nodes, as far as they belong to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
+from signer.rules.serving import canonical
+from signer.store.name_index import NameIndex
+from tests.unit.signer.builders import CLUSTER, machine_view
+
+
+def machine(name: str, *addresses: str, **changes: Any) -> MachineView:
+    listed = tuple(MachineAddress("InternalIP", address) for address in addresses)
+    return machine_view(name=name, infrastructure_name=f"{name}-infra", addresses=listed, **changes)
+
+
+def index_of(*machines: MachineView) -> NameIndex:
+    index = NameIndex()
+    for one in machines:
+        index.changed((one.cluster.namespace, one.name), None, one)
+    return index
+
+
+ASKING = machine("asking", "10.0.0.1")
+
+
+@pytest.mark.parametrize("held", ["other", "other-infra", "10.0.0.2", "2001:db8::1", "192.0.2.9", "node.example"])
+def test_of_another(held: str) -> None:
+    index = index_of(ASKING, machine("other", "10.0.0.2", "2001:DB8:0::1", "::ffff:192.0.2.9", "Node.Example."))
+    assert index.held_by_others(ASKING, {held, "x"}) == {held}
+
+
+def test_own() -> None:
+    index = index_of(ASKING)
+    assert index.held_by_others(ASKING, {"asking", "asking-infra", "10.0.0.1"}) == frozenset()
+    shared = index_of(ASKING, machine("other", "10.0.0.1"))
+    assert shared.held_by_others(ASKING, {"10.0.0.1"}) == {"10.0.0.1"}
+
+
+@pytest.mark.parametrize("cluster", [ClusterKey("team-a", "lab"), ClusterKey("team-b", "prod")])
+def test_of_another_cluster(cluster: ClusterKey) -> None:
+    index = index_of(ASKING, machine("other", "10.0.0.2", cluster=cluster))
+    assert index.held_by_others(ASKING, {"other", "10.0.0.2"}) == frozenset()
+
+
+def test_an_instance_has_no_name_of_its_own() -> None:
+    """A Machine of the pool's name is another one."""
+    instance = machine("pool", kind=MACHINE_POOL_KIND)
+    assert index_of(machine("pool", "10.0.0.3")).held_by_others(instance, {"10.0.0.3", "pool"}) == {"10.0.0.3", "pool"}
+
+
+def test_a_node_ref_is_what_a_kubelet_chose() -> None:
+    assert index_of(machine("other", node_ref="victim")).held_by_others(ASKING, {"victim"}) == frozenset()
+
+
+def test_changes() -> None:
+    index = index_of(ASKING)
+    key = ("team-a", "other")
+    before, after = machine("other", "10.0.0.2", "10.0.0.3"), machine("other", "10.0.0.3", "10.0.0.4")
+    asked = {"10.0.0.2", "10.0.0.3", "10.0.0.4", "other"}
+    index.changed(key, None, before)
+    index.changed(key, before, after)
+    index.changed(key, after, after)
+    assert index.held_by_others(ASKING, asked) == {"10.0.0.3", "10.0.0.4", "other"}
+    elsewhere = replace(after, cluster=ClusterKey("team-a", "lab"))
+    index.changed(key, after, elsewhere)
+    assert index.held_by_others(ASKING, asked) == frozenset()
+    index.changed(key, elsewhere, None)
+    assert index.held_by_others(replace(ASKING, cluster=ClusterKey("team-a", "lab")), asked) == frozenset()
+
+
+ADDRESSES = st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1", "A.", "a", "m1"]), max_size=3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.none() | ADDRESSES), max_size=12))
+def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]) -> None:
+    index, machines = NameIndex(), dict[str, MachineView]()
+    for name, addresses in changes:
+        before = machines.pop(name, None)
+        after = None if addresses is None else machine(name, *addresses)
+        if after is not None:
+            machines[name] = after
+        index.changed((CLUSTER.namespace, name), before, after)
+    asked = {"10.0.0.1", "10.0.0.2", "a", "m1", "m2", "m3-infra", str(ip_address("::1"))}
+    for asking in machines.values():
+        expected = {
+            canonical(text)
+            for other in machines.values()
+            if other.name != asking.name
+            for text in (other.name, other.infrastructure_name, *(one.address for one in other.addresses))
+        }
+        assert index.held_by_others(asking, asked) == expected & asked
