@@ -67,13 +67,16 @@ class Resource:
 
 
 _CLUSTER_API = "cluster.x-k8s.io"
+_BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
 _ATTESTATION = "attestation.cluster.x-k8s.io"
 
 CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
+CONFIG_MAPS = Resource("", "v1", "configmaps", namespaced=True)
 EVENTS = Resource("", "v1", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 CUSTOM_RESOURCE_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
@@ -83,6 +86,9 @@ MACHINES_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "machines", namespaced=True
 MACHINES_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machines", namespaced=True)
 MACHINE_POOLS_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "machinepools", namespaced=True)
 MACHINE_POOLS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machinepools", namespaced=True)
+
+KUBEADM_CONFIGS_V1BETA1 = Resource(_BOOTSTRAP, "v1beta1", "kubeadmconfigs", namespaced=True)
+KUBEADM_CONFIGS_V1BETA2 = Resource(_BOOTSTRAP, "v1beta2", "kubeadmconfigs", namespaced=True)
 
 NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationpolicies", namespaced=True)
 ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)

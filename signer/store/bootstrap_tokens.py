@@ -1,0 +1,329 @@
+"""Which Machine or MachinePool a bootstrap token was made for, from the KubeadmConfigs of the management cluster.
+
+A mirror beside the inventory, and not one of its collections: KubeadmConfigs hold live tokens, so an operator may keep
+them from the controller, and other bootstrap providers have none. Then tracing is off, says why, and is tried again;
+everything else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import SystemRandom
+from typing import Final, NoReturn, TypeAlias
+
+from signer.kube.backoff import Backoff
+from signer.kube.errors import ApiError, Forbidden, NotFound
+from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2
+from signer.kube.watch import list_and_watch
+from signer.model.bootstrap_token import (
+    BootstrapConfigView,
+    InvalidRequester,
+    NodeAsks,
+    NodeRequester,
+    PoolTokenIDs,
+    TokenAsks,
+    TokenOwner,
+    TokenRequester,
+    Trace,
+    TracedTo,
+    TracingInterrupted,
+    TracingOff,
+    Untraceable,
+    requester_of,
+)
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
+from signer.model.decision import Deferred, Refused
+from signer.model.machine_pool import MachinePoolView
+from signer.model.policy import Policy
+from signer.model.reasons import Reason
+from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
+from signer.store import inventory as inventory_module
+from signer.store.bootstrap_configs import (
+    ConfigCalls,
+    ConfigIndex,
+    ConfigMirror,
+    config_views,
+    discover_kubeadm_configs,
+)
+from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs, Wake
+from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
+
+_LOG = logging.getLogger(__name__)
+TRY_AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
+"""Pauses after tracing was turned off by an answer: a grant may come, and a CRD may be installed, at any time."""
+ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
+"""Pauses while the API server cannot be asked what it serves."""
+_JUST_CHANGED_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TracingOn:
+    """Tokens are traced."""
+
+
+Tracing: TypeAlias = TracingOn | TracingOff | TracingInterrupted
+
+
+class BootstrapTokens:
+    """The KubeadmConfigs, by token ID, and whether they can be relied upon."""
+
+    def __init__(
+        self,
+        client: ConfigCalls,
+        inventory: Inventory,
+        *,
+        watch_namespace: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``watch_namespace`` limits KubeadmConfigs to one namespace, as in the inventory.
+
+        ``monotonic`` is a clock, in seconds.
+        """
+        self.answered = asyncio.Event()
+        """Set once the first list has arrived or failed: before that, every request with a token waits."""
+        self._client = client
+        self._inventory = inventory
+        self._watch_namespace = watch_namespace
+        self._monotonic = monotonic
+        self._random = SystemRandom()
+        self._wakes: list[Wake] = []
+        self._tracing: Tracing = TracingInterrupted("KubeadmConfigs have not been listed yet")
+        self._index = ConfigIndex()
+        self._configs = self._new_mirror()
+        self._resource = KUBEADM_CONFIGS_V1BETA2
+        self._live: dict[str, _LiveList] = {}
+
+    def on_change(self, wake: Wake) -> None:
+        """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
+        self._wakes.append(wake)
+
+    # Questions
+
+    def tracing(self) -> Tracing:
+        """Whether tokens are traced now, and if not, why."""
+        if not isinstance(self._tracing, TracingOn):
+            return self._tracing
+        touch = self._configs.touch()
+        # The bound of all that decisions rest on: what was last seen longer ago may deny nobody, and clear nobody.
+        if isinstance(touch, OutOfTouch) and touch.seconds > inventory_module.OUT_OF_TOUCH_SECONDS:
+            return TracingInterrupted(
+                f"{self._configs.name} of the management cluster cannot be watched: {touch.error}"
+            )
+        return TracingOn()
+
+    def trace(self, cluster: ClusterKey, token_id: str) -> Trace:
+        """Follow a token to its owners, as far as the mirror knows."""
+        tracing = self.tracing()
+        if not isinstance(tracing, TracingOn):
+            return tracing
+        return self._traced(cluster, self._index.holding(cluster.namespace, token_id))
+
+    async def trace_live(self, cluster: ClusterKey, token_id: str) -> Trace:
+        """Follow a token to its owners in the API server itself, by a list that begins after this call.
+
+        Callers share a list. Whatever goes wrong is an interruption, which neither denies nor clears.
+        """
+        try:
+            found = await self._live_list(cluster.namespace)
+        except ApiError as error:
+            return TracingInterrupted(f"KubeadmConfigs cannot be listed: {error}")
+        return self._traced(cluster, found.holding(cluster.namespace, token_id))
+
+    def asks(self, cluster: ClusterKey, username: str) -> NodeAsks | TokenAsks:
+        """Who asks, with the trace of the token.
+
+        Raises:
+            Refused: neither a node nor a bootstrap token.
+        """
+        requester = _requester(username)
+        return (
+            NodeAsks() if isinstance(requester, NodeRequester) else TokenAsks(self.trace(cluster, requester.token_id))
+        )
+
+    async def require_the_machines(self, username: str, machine: MachineView, policy: Policy) -> None:
+        """The check of the bootstrap token; a refusal is made sure of in the API server first.
+
+        Returns without having waited for anything, or raises: what the caller has read stays as it was.
+
+        Raises:
+            Refused: the token was made for another Machine, and that was so a moment ago.
+            Deferred: it cannot be told, or the KubeadmConfigs have just changed.
+        """
+        try:
+            token_is_the_machines(TokenFacts(self.asks(machine.cluster, username), machine, policy))
+        except Refused as refusal:
+            requester = _requester(username)
+            if isinstance(requester, NodeRequester):
+                raise
+            live = await self.trace_live(machine.cluster, requester.token_id)
+            token_is_the_machines(TokenFacts(TokenAsks(live), machine, policy))
+            raise Deferred(
+                Reason.BOOTSTRAP_TOKEN_UNTRACEABLE,
+                "the KubeadmConfig of the bootstrap token has just changed",
+                timedelta(seconds=_JUST_CHANGED_SECONDS),
+            ) from refusal
+
+    def pool_tokens(self, cluster: ClusterKey) -> PoolTokenIDs | TracingOff | TracingInterrupted:
+        """The tokens of the cluster's MachinePools; not of one that is being deleted, or not there."""
+        tracing = self.tracing()
+        if not isinstance(tracing, TracingOn):
+            return tracing
+        return PoolTokenIDs(
+            frozenset(
+                view.token_id
+                for view in self._index.of_pools()
+                if isinstance(view.owner, TokenOwner) and self._is_living_pool(view.owner, cluster)
+            )
+        )
+
+    def _is_living_pool(self, owner: TokenOwner, cluster: ClusterKey) -> bool:
+        pool = self._inventory.machine_pools.get(owner.namespace, owner.name)
+        return pool is not None and pool.cluster == cluster and not pool.deleting
+
+    # The mirror
+
+    async def run(self) -> NoReturn:
+        """Keep the mirror up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
+        refusals = failures = 0
+        while True:
+            began = self._monotonic()
+            ended = await self._watch_until_refused()
+            if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
+                refusals = 0
+            if isinstance(ended, TracingOff):
+                self._turned_off(ended)
+                delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
+            else:
+                self._not_asked(ended)
+                delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
+            await asyncio.sleep(delay)
+
+    async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
+        """List and watch; returns why it came to an end."""
+        try:
+            self._resource = await discover_kubeadm_configs(self._client)
+        except ApiError as error:
+            return _ended_by(error)
+        self._index = ConfigIndex()
+        configs = self._configs = self._new_mirror()
+        watching = asyncio.create_task(
+            list_and_watch(
+                self._client,
+                self._resource.collection(self._watch_namespace),
+                sink=configs,
+                standing=configs.standing,
+            ),
+            name="watch kubeadmconfigs",
+        )
+        refused = asyncio.create_task(configs.refused.wait())
+        try:
+            await asyncio.wait({watching, refused}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            return _ended_by(configs.refusal)
+        finally:
+            watching.cancel()
+            refused.cancel()
+            await asyncio.gather(watching, refused, return_exceptions=True)
+
+    def _new_mirror(self) -> ConfigMirror:
+        return ConfigMirror(self._changed, self._listed, self.answered.set, self._monotonic)
+
+    def _listed(self) -> None:
+        if not isinstance(self._tracing, TracingOn):
+            _LOG.info("bootstrap tokens are traced", extra={"kubeadmConfigs": len(self._configs)})
+        self._tracing = TracingOn()
+        self.answered.set()
+
+    def _turned_off(self, tracing: TracingOff) -> None:
+        if tracing != self._tracing:
+            _LOG.warning("bootstrap tokens are not traced", extra={"cause": tracing.cause})
+        self._tracing = tracing
+        self.answered.set()
+
+    def _not_asked(self, tracing: TracingInterrupted) -> None:
+        """What was off stays off until an answer says otherwise: no request waits for that."""
+        if isinstance(self._tracing, TracingInterrupted):
+            self._tracing = tracing
+        self.answered.set()
+
+    def _changed(self, key: ObjectKey, before: BootstrapConfigView | None, after: BootstrapConfigView | None) -> None:
+        if before == after:
+            return
+        if before is not None:
+            self._index.drop(key, before)
+        if after is not None:
+            self._index.put(key, after)
+        told: set[tuple[ClusterKey, ProviderIDs]] = set()
+        for view in (before, after):
+            if view is not None and view.token_id and isinstance(view.owner, TokenOwner):
+                told.add((self._cluster_of(view, view.owner), self._provider_ids(view.owner)))
+        for cluster, provider_ids in told:
+            if provider_ids:
+                for wake in self._wakes:
+                    wake(cluster, provider_ids)
+
+    def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
+        """Whose requests wait for a token of this owner. A Machine without a provider ID is waited for by itself."""
+        if owner.kind == MACHINE_POOL_KIND:
+            return ALL_PROVIDER_IDS
+        machine = self._inventory.machines.get(owner.namespace, owner.name)
+        return frozenset({machine.provider_id}) if machine is not None and machine.provider_id else frozenset()
+
+    def _cluster_of(self, view: BootstrapConfigView, owner: TokenOwner) -> ClusterKey:
+        """The owner's own Cluster, which cannot change; while the owner is not known, what the label says."""
+        owners: Mirror[MachineView] | Mirror[MachinePoolView] = (
+            self._inventory.machine_pools if owner.kind == MACHINE_POOL_KIND else self._inventory.machines
+        )
+        known = owners.get(owner.namespace, owner.name)
+        return ClusterKey(view.namespace, view.cluster_name) if known is None else known.cluster
+
+    def _traced(self, cluster: ClusterKey, views: Iterable[BootstrapConfigView]) -> TracedTo | Untraceable:
+        owners = frozenset(
+            view.owner
+            for view in views
+            if isinstance(view.owner, TokenOwner) and self._cluster_of(view, view.owner) == cluster
+        )
+        return TracedTo(owners) if owners else Untraceable()
+
+    async def _live_list(self, namespace: str) -> ConfigIndex:
+        """What a list that began after this call says; one list of a namespace at a time."""
+        asked = self._monotonic()
+        live = self._live.setdefault(namespace, _LiveList())
+        async with live.one_at_a_time:
+            if live.began <= asked:
+                began, index = self._monotonic(), ConfigIndex()
+                async for page in self._client.list_pages(self._resource.collection(namespace)):
+                    for view in config_views(page["items"]):
+                        index.put((view.namespace, view.name), view)
+                live.began, live.index = began, index
+            return live.index
+
+
+def _ended_by(error: ApiError) -> TracingOff | TracingInterrupted:
+    if isinstance(error, Forbidden):
+        return TracingOff(f"the grant to list and watch kubeadmconfigs is missing: {error}")
+    if isinstance(error, NotFound):
+        return TracingOff("the management cluster serves no KubeadmConfigs")
+    return TracingInterrupted(f"KubeadmConfigs cannot be looked for: {error}")
+
+
+@dataclass(slots=True)
+class _LiveList:
+    """The last list of one namespace's KubeadmConfigs, for those who asked before it began."""
+
+    began: float = float("-inf")
+    index: ConfigIndex = field(default_factory=ConfigIndex)
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def _requester(username: str) -> NodeRequester | TokenRequester:
+    try:
+        return requester_of(username)
+    except InvalidRequester as error:
+        raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"requested by {username}: {error}") from error
