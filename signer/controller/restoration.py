@@ -1,0 +1,192 @@
+"""Gives back what Enforce removed from clusters whose NodeAttestationPolicy is gone.
+
+A cluster with a policy is its own task's business (:mod:`signer.controller.side_door`). This looks after the others:
+the policy was deleted, perhaps while no controller ran. A deletion that is part of ``clusterctl move`` is none: the
+policy lives on in another management cluster, and there still says Enforce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.kube.backoff import Backoff
+from signer.kube.client import Client, JsonObject
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import ApiError, NotFound
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.tls import TlsMaterialRefused
+from signer.kube.workqueue import WorkQueue
+from signer.model.cluster import ClusterKey, cluster_view
+from signer.model.kept_grants import GrantsNotKept
+from signer.model.side_door import ClusterIdentity
+from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
+from signer.store.removed_grants import NothingKept, RemovedGrants
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 300.0
+"""How often all kept grants are looked at when nothing asks for it."""
+WORKERS: Final = 4
+"""A workload cluster that does not answer holds up one of them, for as long as one call may take."""
+CLUSTER_TIMEOUT_SECONDS: Final = 120.0
+RETRY: Final = Backoff(base_seconds=5.0, maximum_seconds=600.0, jitter=0.5)
+
+
+class ManagementCalls(Protocol):
+    """The one call that is used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+
+Connect = Callable[[ManagementCalls, ClusterKey], Awaitable[ClusterConnection]]
+
+
+class _NotNow(Exception):
+    """It must wait; the message says for what. A change of the Cluster or its policy brings it up again."""
+
+
+class Restoration:
+    """Restores the clusters that have kept grants and no policy."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        management: ManagementCalls,
+        removed: RemovedGrants,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        connect: Connect = workload_connection,
+    ) -> None:
+        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused."""
+        self._inventory = inventory
+        self._management = management
+        self._removed = removed
+        self._now = now
+        self._monotonic = monotonic
+        self._connect = connect
+        self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY)
+        self._concerned: set[ClusterKey] = set()
+        """Clusters that have a policy, or kept grants: a change of another needs no look."""
+        self._moving: set[ClusterKey] = set()
+        """Clusters whose policy, when last seen, was being deleted by a move."""
+        inventory.on_change(self._on_change)
+
+    async def run(self) -> None:
+        """Restore until cancelled. Begin when the inventory has been filled."""
+        for policy in self._inventory.policies.values():
+            self._note_policy(policy.cluster)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_for_ever(), name="kept grants")
+            for number in range(WORKERS):
+                tasks.create_task(self._work(), name=f"restoration worker {number}")
+
+    def _on_change(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        if provider_ids != ALL_PROVIDER_IDS:
+            return
+        if not self._note_policy(cluster) and cluster in self._concerned:
+            self._queue.add(cluster)
+
+    def _note_policy(self, cluster: ClusterKey) -> bool:
+        """Remember what will matter once the policy is gone; returns whether there is one."""
+        policy = self._inventory.policies.get(cluster.namespace, cluster.name)
+        if policy is None:
+            return False
+        self._concerned.add(cluster)
+        if policy.deleting_for_move:
+            self._moving.add(cluster)
+        else:
+            self._moving.discard(cluster)
+        return True
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            try:
+                for owner in await self._removed.owners():
+                    self._concerned.add(owner.key)
+                    if self._inventory.policies.get(owner.key.namespace, owner.key.name) is None:
+                        self._queue.add(owner.key)
+            except GrantsNotKept as error:
+                _LOG.warning("cannot look for kept grants", extra={"error": str(error)})
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                async with asyncio.timeout(CLUSTER_TIMEOUT_SECONDS):
+                    await self._restore(key)
+            except _NotNow as reason:
+                _LOG.info("kept grants are not given back now", extra={"cluster": str(key), "detail": str(reason)})
+                self._queue.forget(key)
+            except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops the others'
+                self._again(key, error)
+            else:
+                self._queue.forget(key)
+                if self._inventory.policies.get(key.namespace, key.name) is None:
+                    self._concerned.discard(key)
+            finally:
+                self._queue.done(key)
+
+    def _again(self, key: ClusterKey, error: Exception) -> None:
+        seconds = self._queue.retry(key)
+        known = isinstance(
+            error,
+            ApiError | GrantsNotKept | AuthorityUnavailable | WorkloadAccessRefused | TlsMaterialRefused | TimeoutError,
+        )
+        _LOG.warning(
+            "cannot give back what Enforce removed",
+            exc_info=None if known else error,
+            extra={
+                "cluster": str(key),
+                "error": str(error) or type(error).__name__,
+                "retryInSeconds": round(seconds, 1),
+            },
+        )
+
+    async def _restore(self, key: ClusterKey) -> None:
+        """Give back what is kept for that cluster.
+
+        Raises:
+            _NotNow: it has a policy, is gone, paused, being deleted, or moving.
+            GrantsNotKept, AuthorityUnavailable, WorkloadAccessRefused, ApiError: to be tried again.
+        """
+        await self._require_without_policy(key)
+        source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
+        ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
+        owner = ClusterIdentity(key, ca_cert_hash)
+        if isinstance(await self._removed.kept(owner), NothingKept):
+            return  # nothing, or only of another cluster that once had this name
+        connection = await self._connect(self._management, key)
+        async with Client(connection) as workload:
+            restored = await self._removed.restore(owner, workload)
+        if restored.not_restored:
+            raise GrantsNotKept("; ".join(str(one) for one in restored.not_restored))
+
+    async def _require_without_policy(self, key: ClusterKey) -> None:
+        """Asked of the API server itself: the mirrors may lag behind a move.
+
+        Raises:
+            _NotNow: nothing may be given back.
+        """
+        if key in self._moving:
+            raise _NotNow("the policy was deleted by a move to another management cluster")
+        with contextlib.suppress(NotFound):
+            await self._management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
+            raise _NotNow("the cluster has a policy")
+        try:
+            manifest = await self._management.get(self._inventory.version.clusters.object(key.name, key.namespace))
+        except NotFound:
+            raise _NotNow("the Cluster is gone") from None
+        cluster = cluster_view(manifest)
+        if cluster.paused or cluster.deleting or cluster.deleting_for_move:
+            raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")

@@ -1,0 +1,217 @@
+"""Reading from a workload cluster who is granted automatic approval, and asking its API server whether that is so.
+
+Used by the side door's removal and by anything that only looks. Everything read is bounded: more than the bounds is not
+"shut" but "cannot be proven".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from attestors.wire.names import BOOTSTRAPPERS_GROUP
+from signer.kube.client import JsonObject, Parameters
+from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer
+from signer.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    SECRETS,
+    SUBJECT_ACCESS_REVIEWS,
+    Resource,
+)
+from signer.model.bootstrap_token import TOKEN_SECRET_NAMESPACE, TOKEN_SECRET_TYPE
+from signer.model.cluster import mapping_of, text_of
+from signer.model.decision import printable
+from signer.model.side_door import (
+    ANY,
+    CERTIFICATES_GROUP,
+    CREATE,
+    REQUESTS,
+    Door,
+    parse_cluster_role,
+    parse_cluster_role_binding,
+)
+from signer.rules.side_door import Grant, Opening, ReviewedIdentity, granting_bindings
+
+MAXIMUM_ROLES: Final = 5_000
+MAXIMUM_BINDINGS: Final = 5_000
+MAXIMUM_TOKENS: Final = 2_000
+_MAXIMUM_GROUPS_OF_TOKEN: Final = 16
+_MAXIMUM_GROUPS_CHARACTERS: Final = 4096
+_MAXIMUM_EXPLANATION_CHARACTERS: Final = 300
+
+# A token with any other group does not authenticate (cluster-bootstrap/token/api, BootstrapGroupPattern).
+_TOKEN_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+
+_Parsed = TypeVar("_Parsed")
+
+TokenGroups: TypeAlias = frozenset[frozenset[str]]
+"""The sets of groups of bootstrap tokens."""
+
+
+class CannotBeProven(Exception):
+    """The workload cluster holds more than is read; ``reason`` is stable."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class MissingGrant(Exception):
+    """The controller may not do something in the workload cluster; the message names what to grant."""
+
+
+class WorkloadCalls(Protocol):
+    """The calls that are used of :class:`~signer.kube.client.Client`."""
+
+    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+        ...
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokensUnread:
+    """Bootstrap tokens' Secrets may not be listed: their groups are known from requests only."""
+
+    cause: str
+
+
+async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
+    """The bindings that grant automatic approval now.
+
+    Raises:
+        MissingGrant: roles or bindings may not be listed.
+        CannotBeProven: there are too many.
+        UnreadableGrant: one of them has a form that cannot be read.
+        ApiError: from the workload cluster.
+    """
+    roles = await _read_all(client, CLUSTER_ROLES, MAXIMUM_ROLES, parse_cluster_role)
+    bindings = await _read_all(client, CLUSTER_ROLE_BINDINGS, MAXIMUM_BINDINGS, parse_cluster_role_binding)
+    return granting_bindings({role.name: role for role in roles}, bindings)
+
+
+async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread:
+    """The groups of all bootstrap tokens; their secrets are dropped where they are read.
+
+    Raises:
+        CannotBeProven: there are too many tokens, or one has too many groups.
+        ApiError: from the workload cluster; not for lack of the grant.
+    """
+    params = {"fieldSelector": f"type={TOKEN_SECRET_TYPE}"}
+    path = SECRETS.collection(TOKEN_SECRET_NAMESPACE)
+    try:
+        return frozenset(await _read_all(client, SECRETS, MAXIMUM_TOKENS, _groups_of_token, path, params))
+    except MissingGrant as missing:
+        return TokensUnread(str(missing))
+
+
+async def openings_of(
+    client: WorkloadCalls, identities: Sequence[ReviewedIdentity], doors: Sequence[Door] = tuple(Door)
+) -> tuple[Opening, ...]:
+    """Ask about everybody, at each door; who may do everything needs no door and is left out.
+
+    Raises:
+        MissingGrant: SubjectAccessReviews may not be created.
+        ApiError: from the workload cluster; an answer that is neither yes nor no is UnexpectedAnswer.
+    """
+    openings: list[Opening] = []
+    for identity in identities:
+        if identity.may_be_administrator and (await _review(client, identity, _EVERYTHING)).allowed:
+            continue
+        for door in doors:
+            answer = await _review(client, identity, _attributes(door))
+            if answer.allowed:
+                openings.append(Opening(door, identity, answer.explanation))
+    return tuple(openings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    allowed: bool
+    explanation: str
+
+
+def _attributes(door: Door) -> dict[str, str]:
+    """What kube-controller-manager asks (``pkg/controller/certificates/approver/sarapprove.go``)."""
+    return {
+        "verb": CREATE,
+        "group": CERTIFICATES_GROUP,
+        "version": ANY,
+        "resource": REQUESTS,
+        "subresource": door.value,
+    }
+
+
+_EVERYTHING: Final = {"verb": ANY, "group": ANY, "version": ANY, "resource": ANY}
+
+
+async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes: dict[str, str]) -> _Answer:
+    spec: dict[str, Any] = {"resourceAttributes": attributes}
+    if identity.user:
+        spec["user"] = identity.user
+    if identity.groups:
+        spec["groups"] = list(identity.groups)
+    body = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview", "spec": spec}
+    try:
+        answer = mapping_of(await client.create(SUBJECT_ACCESS_REVIEWS.collection(), body), "status")
+    except Forbidden as error:
+        raise MissingGrant(missing_grant("create", SUBJECT_ACCESS_REVIEWS, error)) from error
+    allowed = answer.get("allowed")
+    if not isinstance(allowed, bool):
+        raise UnexpectedAnswer("a SubjectAccessReview was answered with neither yes nor no", status=201)
+    return _Answer(allowed, printable(text_of(answer, "reason")[:_MAXIMUM_EXPLANATION_CHARACTERS]))
+
+
+async def _read_all(
+    client: WorkloadCalls,
+    resource: Resource,
+    limit: int,
+    parse: Callable[[Mapping[str, Any]], _Parsed],
+    path: str = "",
+    params: Parameters | None = None,
+) -> list[_Parsed]:
+    """The objects of a collection, each parsed as its page arrives; ``path`` where it is not all namespaces'."""
+    found: list[_Parsed] = []
+    try:
+        async with contextlib.aclosing(client.list_pages(path or resource.collection(), params)) as pages:
+            async for page in pages:
+                items = page.get("items") or []
+                if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+                    raise UnexpectedAnswer(f"a list of {resource.plural} holds something else", status=200)
+                if len(found) + len(items) > limit:
+                    raise CannotBeProven("TooManyGrants", f"the cluster has more than {limit} {resource.plural}")
+                found += [parse(item) for item in items]
+    except Forbidden as error:
+        raise MissingGrant(missing_grant("list", resource, error)) from error
+    return found
+
+
+def missing_grant(verb: str, resource: Resource, error: ApiError) -> str:
+    """What the controller may not do, for a message that says what to grant."""
+    group = f" of {resource.group}" if resource.group else ""
+    return f"the controller may not {verb} {resource.plural}{group} in the workload cluster: grant it ({error})"
+
+
+def _groups_of_token(secret: Mapping[str, Any]) -> frozenset[str]:
+    """``auth-extra-groups`` of a token's Secret, beside the group of all tokens."""
+    encoded = text_of(mapping_of(secret, "data"), "auth-extra-groups")
+    if len(encoded) > _MAXIMUM_GROUPS_CHARACTERS:
+        raise CannotBeProven("TooManyGroups", "a bootstrap token has more groups than are read")
+    try:
+        names = base64.b64decode(encoded, validate=True).decode("ascii").split(",")
+    except (binascii.Error, ValueError):
+        return frozenset({BOOTSTRAPPERS_GROUP})  # such a token does not authenticate
+    found = {name.strip() for name in names}
+    valid = {name for name in found if _TOKEN_GROUP.fullmatch(name)}
+    if len(valid) > _MAXIMUM_GROUPS_OF_TOKEN:
+        raise CannotBeProven("TooManyGroups", "a bootstrap token has more groups than are read")
+    return frozenset({BOOTSTRAPPERS_GROUP, *valid})

@@ -1,0 +1,340 @@
+"""What Enforce removed from workload clusters, kept so that it can be given back.
+
+One ConfigMap in the controller's own namespace for each workload cluster, named by the digest of the cluster's name and
+CA. It is written before a binding is deleted, and removed after every binding is back; so a crash at any point leaves
+each binding in the cluster, in the ConfigMap, or in both.
+
+Two controllers, or a call of ours that is still on its way after a crash, must not lose a binding between them:
+
+- what is kept names each binding's UID and resourceVersion, so that keeping another one changes the ConfigMap, and the
+  ConfigMap is removed only at the resourceVersion that was read before the bindings were put back;
+- a binding that is still the very object that was to be deleted (UID and resourceVersion) is marked and unmarked once,
+  so that a deletion under way, which names that resourceVersion, fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from signer.kube.client import JsonObject, Parameters
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
+from signer.model.cluster import mapping_of, text_of
+from signer.model.decision import printable
+from signer.model.kept_grants import (
+    GrantsNotKept,
+    KeptGrants,
+    kept_data,
+    kept_name,
+    parse_kept,
+    parse_owner,
+)
+from signer.model.side_door import (
+    RESTORING_ANNOTATION,
+    ClusterIdentity,
+    ClusterRole,
+    ClusterRoleBinding,
+    RoleScope,
+    UnreadableGrant,
+    binding_body,
+    parse_cluster_role,
+    shown,
+)
+from signer.rules.side_door import RoleGone, role_of
+
+_LOG = logging.getLogger(__name__)
+
+KEPT_LABEL: Final = "attestation.cluster.x-k8s.io/removed-grants"
+"""On every ConfigMap of this module; its value says nothing."""
+MAXIMUM_CLUSTERS: Final = 10_000
+_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NothingKept:
+    """Nothing was removed, or all of it is back."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRestored:
+    """A binding that stays kept, because giving it back would be wrong or is not allowed."""
+
+    name: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"ClusterRoleBinding {shown(self.name)}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What became of the kept bindings."""
+
+    back: tuple[str, ...]
+    not_restored: tuple[NotRestored, ...]
+
+
+class ManagementCalls(Protocol):
+    """The calls to the management cluster that are used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
+        """See Client."""
+        ...
+
+    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+        ...
+
+
+class WorkloadCalls(Protocol):
+    """The calls to the workload cluster that are used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class _Changed(Exception):
+    """What was looked at is no longer so: begin again."""
+
+
+class _Refused(Exception):
+    """This binding is not given back; the message says why."""
+
+
+class RemovedGrants:
+    """The ConfigMaps with removed bindings, in the controller's own namespace."""
+
+    def __init__(self, management: ManagementCalls, namespace: str) -> None:
+        self._management = management
+        self._namespace = namespace
+
+    async def kept(self, owner: ClusterIdentity) -> KeptGrants | NothingKept:
+        """What is kept for exactly that cluster.
+
+        Raises:
+            GrantsNotKept: it cannot be read.
+        """
+        try:
+            manifest = await self._management.get(self._path(owner))
+        except NotFound:
+            return NothingKept()
+        except ApiError as error:
+            raise self._unavailable(owner, error) from error
+        try:
+            return parse_kept(manifest)
+        except (UnreadableGrant, ValueError) as error:
+            raise GrantsNotKept(
+                f"ConfigMap {self._shown(owner)} cannot be read ({error}): mend or delete it"
+            ) from error
+
+    async def owners(self) -> frozenset[ClusterIdentity]:
+        """The clusters for which something is kept; what cannot be read is logged and left out.
+
+        Raises:
+            GrantsNotKept: the ConfigMaps cannot be listed.
+        """
+        found: set[ClusterIdentity] = set()
+        try:
+            pages = self._management.list_pages(CONFIG_MAPS.collection(self._namespace), {"labelSelector": KEPT_LABEL})
+            async with contextlib.aclosing(pages):
+                async for page in pages:
+                    for manifest in page.get("items") or []:
+                        found |= _owner_of(manifest)
+                    if len(found) > MAXIMUM_CLUSTERS:
+                        raise GrantsNotKept(f"grants of more than {MAXIMUM_CLUSTERS} clusters are kept")
+        except ApiError as error:
+            raise GrantsNotKept(f"the ConfigMaps with removed grants cannot be listed: {error}") from error
+        return frozenset(found)
+
+    async def keep(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
+        """Return once all of them are kept; only then may they be deleted.
+
+        Of two bindings of one name, the later one is what was there.
+
+        Raises:
+            GrantsNotKept: they are not kept.
+        """
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(_Changed):
+                before = await self.kept(owner)
+                earlier = before.bindings if isinstance(before, KeptGrants) else {}
+                merged = {**earlier, **{binding.name: binding for binding in bindings}}
+                data = kept_data(owner, merged)
+                if isinstance(before, KeptGrants):
+                    await self._write(before, data)
+                else:
+                    await self._create(owner, data)
+                return
+        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner)}")
+
+    async def restore(self, owner: ClusterIdentity, workload: WorkloadCalls) -> Restored:
+        """Give back what is kept for exactly that cluster.
+
+        A binding that exists is left as it is. One whose ClusterRole would grant anything but automatic approval stays
+        kept: the ConfigMap, or the role, may have been tampered with.
+
+        Raises:
+            GrantsNotKept: what is kept cannot be read or changed.
+            ApiError: from the workload cluster; what is not back is still kept.
+        """
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(_Changed):
+                kept = await self.kept(owner)
+                if isinstance(kept, NothingKept):
+                    return Restored((), ())
+                return await self._restore(kept, workload)
+        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner)}, or the bindings in it")
+
+    async def _restore(self, kept: KeptGrants, workload: WorkloadCalls) -> Restored:
+        back: list[str] = []
+        not_restored: list[NotRestored] = []
+        for binding in kept.bindings.values():
+            try:
+                await _give_back(binding, workload)
+            except _Refused as refusal:
+                not_restored.append(NotRestored(binding.name, str(refusal)))
+            else:
+                back.append(binding.name)
+        if not not_restored:
+            await self._remove(kept)
+        elif back:
+            rest = {name: binding for name, binding in kept.bindings.items() if name not in back}
+            await self._write(kept, kept_data(kept.owner, rest))
+        for name in back:
+            _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(kept.owner), "binding": name})
+        return Restored(tuple(back), tuple(not_restored))
+
+    async def _create(self, owner: ClusterIdentity, data: dict[str, str]) -> None:
+        body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": "ConfigMap",
+            "metadata": {"name": kept_name(owner), "namespace": self._namespace, "labels": {KEPT_LABEL: "true"}},
+            "data": data,
+        }
+        try:
+            await self._management.create(CONFIG_MAPS.collection(self._namespace), body)
+        except AlreadyExists:
+            raise _Changed from None
+        except ApiError as error:
+            raise self._unavailable(owner, error) from error
+
+    async def _write(self, before: KeptGrants, data: dict[str, str]) -> None:
+        metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
+        try:
+            await self._management.patch(self._path(before.owner), {"metadata": metadata, "data": data})
+        except (NotFound, Conflict):
+            raise _Changed from None
+        except ApiError as error:
+            raise self._unavailable(before.owner, error) from error
+
+    async def _remove(self, before: KeptGrants) -> None:
+        try:
+            await self._management.delete(
+                self._path(before.owner), uid=before.uid, resource_version=before.resource_version
+            )
+        except (NotFound, Conflict):
+            raise _Changed from None
+        except ApiError as error:
+            raise self._unavailable(before.owner, error) from error
+
+    def _path(self, owner: ClusterIdentity) -> str:
+        return CONFIG_MAPS.object(kept_name(owner), self._namespace)
+
+    def _shown(self, owner: ClusterIdentity) -> str:
+        return f"{self._namespace}/{kept_name(owner)}"
+
+    def _unavailable(self, owner: ClusterIdentity, error: ApiError) -> GrantsNotKept:
+        return GrantsNotKept(f"ConfigMap {self._shown(owner)} of the management cluster: {error}")
+
+
+async def _give_back(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
+    """Return once a binding of that name is there, and no deletion of ours can still take it away.
+
+    Raises:
+        _Refused: it must not, or may not, be there again.
+        _Changed: it changed meanwhile.
+    """
+    try:
+        path = CLUSTER_ROLE_BINDINGS.object(binding.name)
+        await _check_role(binding, workload)
+        try:
+            await workload.create(CLUSTER_ROLE_BINDINGS.collection(), binding_body(binding))
+        except AlreadyExists:
+            await _hold_back_deletion(binding, path, workload)
+    except ValueError as error:
+        raise _Refused(f"a name that no path can have: {error}") from error
+    except Forbidden as error:
+        raise _Refused(f"the controller may not give it back: {error}") from error
+    except Invalid as error:
+        raise _Refused(f"the API server does not take it: {error}") from error
+
+
+async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
+    name = binding.role_name
+    try:
+        found = {name: parse_cluster_role(await workload.get(CLUSTER_ROLES.object(name)))}
+    except NotFound:
+        found = {}
+    except UnreadableGrant as error:
+        raise _Refused(str(error)) from error
+    match role_of(name, found):
+        case RoleGone():
+            raise _Refused(f"ClusterRole {shown(name)} is gone")
+        case ClusterRole(scope=RoleScope.ONLY_DOORS):
+            return
+        case _:
+            raise _Refused(f"ClusterRole {shown(name)} grants more than automatic approval of kubelet certificates")
+
+
+async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: WorkloadCalls) -> None:
+    """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail."""
+    try:
+        metadata = mapping_of(await workload.get(path), "metadata")
+        version = text_of(metadata, "resourceVersion")
+        if text_of(metadata, "uid") != binding.uid:
+            return  # no deletion of ours names this one
+        marks: list[str | None] = []
+        if version == binding.resource_version:
+            marks = ["true", None]
+        elif RESTORING_ANNOTATION in mapping_of(metadata, "annotations"):
+            marks = [None]  # whoever marked it did not live to unmark it
+        for mark in marks:
+            change = {"uid": binding.uid, "resourceVersion": version, "annotations": {RESTORING_ANNOTATION: mark}}
+            written = mapping_of(await workload.patch(path, {"metadata": change}), "metadata")
+            version = text_of(written, "resourceVersion")
+    except (NotFound, Conflict):
+        raise _Changed from None
+
+
+def _owner_of(manifest: Any) -> set[ClusterIdentity]:
+    try:
+        return {parse_owner(manifest if isinstance(manifest, Mapping) else {})}
+    except ValueError as error:
+        name = text_of(mapping_of(manifest, "metadata"), "name") if isinstance(manifest, Mapping) else ""
+        _LOG.warning("kept grants cannot be read", extra={"configMap": printable(name), "error": printable(str(error))})
+        return set()
