@@ -27,6 +27,13 @@ PROVIDER_ID_OID: Final = "1.3.6.1.4.1.11129.2.1.21"
 
 ENTRY_POINT_GROUP: Final = "node_attestation.attestors"
 
+CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
+"""In a CSR's ``spec.extra`` from Kubernetes 1.32 on: which credential the requester authenticated with
+(``CredentialIDKey`` in ``staging/src/k8s.io/apiserver/pkg/authentication/user``)."""
+CERTIFICATE_CREDENTIAL_PREFIX: Final = "X509SHA256="
+"""Before the SHA-256 of a client certificate's DER, in lower-case hexadecimal
+(``staging/src/k8s.io/apiserver/pkg/authentication/request/x509``)."""
+
 ANNOTATION_PREFIX: Final = "attestation.cluster.x-k8s.io"
 CHALLENGE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/challenge"
 SUPPORTED_VERSIONS_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/supported-evidence-versions"
@@ -72,6 +79,21 @@ class SignerName:
     def __str__(self) -> str:
         prefix = CLIENT_SIGNER_PREFIX if self.purpose is Purpose.CLIENT else SERVING_SIGNER_PREFIX
         return prefix + self.provider
+
+
+class StockSigner(enum.Enum):
+    """The signers that kubelets ask by themselves; kube-controller-manager signs (``api/certificates/v1/types.go``)."""
+
+    KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+    KUBELET_SERVING = "kubernetes.io/kubelet-serving"
+
+    @property
+    def purpose(self) -> Purpose:
+        """What its certificates are for."""
+        return Purpose.SERVING if self is StockSigner.KUBELET_SERVING else Purpose.CLIENT
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)

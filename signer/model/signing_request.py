@@ -10,16 +10,29 @@ import base64
 import binascii
 import enum
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from attestors.wire import evidence as evidence_format
+from attestors.wire import pem
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
-from attestors.wire.names import MAXIMUM_REQUEST_BYTES, PROVIDER_ID_OID, ForeignSigner, SignerName, parse_signer_name
+from attestors.wire.names import (
+    CERTIFICATE_CREDENTIAL_PREFIX,
+    CERTIFICATE_REQUEST_LABEL,
+    CREDENTIAL_ID_KEY,
+    MAXIMUM_REQUEST_BYTES,
+    PROVIDER_ID_OID,
+    ForeignSigner,
+    SignerName,
+    StockSigner,
+    parse_signer_name,
+)
 from attestors.wire.request import MalformedRequestBlocks
 from signer.model.certificate_request import (
     CertificateRequest,
@@ -30,6 +43,7 @@ from signer.model.reasons import Reason
 
 MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
 _MAXIMUM_GROUPS: Final = 256
+_CERTIFICATE_CREDENTIAL: Final = re.compile(f"{CERTIFICATE_CREDENTIAL_PREFIX}([0-9a-f]{{64}})")
 
 
 class Condition(enum.Enum):
@@ -41,13 +55,33 @@ class Condition(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RequestEnvelope:
-    """What is known of one of our CSRs before its content is read: enough to answer it."""
+class NoCredentialNamed:
+    """The API server does not say which credential the requester used: it is older than 1.32."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateCredential:
+    """The requester authenticated with this client certificate."""
+
+    digest: str
+    """SHA-256 of its DER, lower-case hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCredential:
+    """The requester used something else than one certificate, or ``spec.extra`` does not say it in the known form."""
+
+
+Credential: TypeAlias = NoCredentialNamed | CertificateCredential | OtherCredential
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What is known of a CSR before its content is read: enough to answer it."""
 
     name: str
     uid: str
     resource_version: str
-    signer: SignerName
     username: str
     groups: frozenset[str]
     usages: tuple[str, ...]
@@ -57,6 +91,25 @@ class RequestEnvelope:
     conditions: frozenset[Condition]
     spec_digest: str
     """SHA-256 of the canonical JSON of ``spec``, hexadecimal: what the journal pins."""
+    credential: Credential
+    """What the requester authenticated with, as far as the API server says."""
+
+
+_AnEnvelope = TypeVar("_AnEnvelope", bound=Envelope)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnvelope(Envelope):
+    """Of a CSR to one of our signers."""
+
+    signer: SignerName
+
+
+@dataclass(frozen=True, slots=True)
+class StockEnvelope(Envelope):
+    """Of a CSR to a signer of kube-controller-manager's."""
+
+    signer: StockSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +124,23 @@ class SigningRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class StockServingRequest:
+    """A kubelet's own request to ``kubernetes.io/kubelet-serving``, read completely: it carries no evidence."""
+
+    envelope: StockEnvelope
+    certificate_request: CertificateRequest
+
+
+@dataclass(frozen=True, slots=True)
 class NotOurs:
     """Another signer's, or of a provider that is not installed here, or an object that no API server would send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Ours, and ended: it has its certificate, or was denied, or has failed."""
+    """Ended: it has its certificate, or was denied, or has failed; a stock one also once anybody approved it."""
 
-    envelope: RequestEnvelope
+    envelope: RequestEnvelope | StockEnvelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +152,15 @@ class Malformed:
     message: str
 
 
-Parsed: TypeAlias = SigningRequest | NotOurs | Settled | Malformed
+@dataclass(frozen=True, slots=True)
+class MalformedStockServingRequest:
+    """To the stock serving signer, and its content cannot be read: to be denied where such requests are decided."""
+
+    envelope: StockEnvelope
+    message: str
+
+
+Parsed: TypeAlias = SigningRequest | StockServingRequest | NotOurs | Settled | Malformed | MalformedStockServingRequest
 
 
 def parse_signing_request(
@@ -99,12 +168,17 @@ def parse_signing_request(
 ) -> Parsed:
     """Read a CSR object; ``providers`` are the installed attestors.
 
-    Never raises for any content: what an API server can store comes out as one of the four types.
+    Never raises for any content: what an API server can store comes out as one of these types.
     """
-    envelope, has_certificate = _envelope(manifest, providers)
-    if envelope is None:
+    signer = _signer(manifest, providers)
+    if isinstance(signer, ForeignSigner):
         return NotOurs()
-    if has_certificate or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
+    if isinstance(signer, StockSigner):
+        return _parse_stock_serving(manifest, signer, provider_id_oid)
+    envelope = _envelope(manifest, partial(RequestEnvelope, signer=signer))
+    if isinstance(envelope, NotOurs):
+        return envelope
+    if _has_certificate(manifest) or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
         return Settled(envelope)
     try:
         blocks = request_format.decode(_request_bytes(manifest["spec"].get("request")))
@@ -120,6 +194,26 @@ def parse_signing_request(
     return SigningRequest(envelope, certificate_request, blocks.provider, evidence)
 
 
+def _parse_stock_serving(
+    manifest: Mapping[str, Any], signer: StockSigner, provider_id_oid: str
+) -> StockServingRequest | NotOurs | Settled | MalformedStockServingRequest:
+    """One ``CERTIFICATE REQUEST`` block and nothing else, as kubelets write it (``util/certificate/csr/csr.go``)."""
+    envelope = _envelope(manifest, partial(StockEnvelope, signer=signer))
+    if isinstance(envelope, NotOurs):
+        return envelope
+    if _has_certificate(manifest) or envelope.conditions:
+        return Settled(envelope)
+    try:
+        data = _request_bytes(manifest["spec"].get("request"))
+        (block,) = pem.split(data, maximum_bytes=MAXIMUM_REQUEST_BYTES, maximum_blocks=1)
+        if block.label != CERTIFICATE_REQUEST_LABEL:
+            raise MalformedRequestBlocks(f"the block is not {CERTIFICATE_REQUEST_LABEL}")
+        certificate_request = parse_certificate_request(block.content, provider_id_oid)
+    except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest) as error:
+        return MalformedStockServingRequest(envelope, str(error))
+    return StockServingRequest(envelope, certificate_request)
+
+
 def spec_digest(spec: Mapping[str, Any]) -> str:
     """SHA-256 of ``spec`` in JSON with sorted keys, hexadecimal.
 
@@ -129,14 +223,22 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
 
 
-def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[RequestEnvelope | None, bool]:
+def _signer(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
+    name = _string(_mapping(manifest.get("spec")).get("signerName"))
+    if name == StockSigner.KUBELET_SERVING.value:
+        return StockSigner.KUBELET_SERVING
+    signer = parse_signer_name(name)
+    if isinstance(signer, SignerName) and signer.provider not in providers:
+        return ForeignSigner(name)
+    return signer
+
+
+def _envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> _AnEnvelope | NotOurs:
+    """The envelope, by its class but for the signer; ``NotOurs`` for an object that no API server would send."""
     metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
-    signer = parse_signer_name(_string(spec.get("signerName")))
-    if isinstance(signer, ForeignSigner) or signer.provider not in providers:
-        return None, False
     name, uid = _string(metadata.get("name")), _string(metadata.get("uid"))
     if not name or not uid:
-        return None, False
+        return NotOurs()
     conditions = status.get("conditions")
     types = {
         _string(condition.get("type"))
@@ -146,12 +248,11 @@ def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[R
     try:
         digest = spec_digest(spec)
     except (TypeError, ValueError, RecursionError):
-        return None, False
-    envelope = RequestEnvelope(
+        return NotOurs()
+    return make(
         name=name,
         uid=uid,
         resource_version=_string(metadata.get("resourceVersion")),
-        signer=signer,
         username=_string(spec.get("username")),
         groups=frozenset(_strings(spec.get("groups"))[:_MAXIMUM_GROUPS]),
         usages=_strings(spec.get("usages")),
@@ -159,8 +260,28 @@ def _envelope(manifest: Mapping[str, Any], providers: frozenset[str]) -> tuple[R
         created=_string(metadata.get("creationTimestamp")),
         conditions=frozenset(condition for condition in Condition if condition.value in types),
         spec_digest=digest,
+        credential=_credential(spec),
     )
-    return envelope, bool(status.get("certificate"))
+
+
+def _credential(spec: Mapping[str, Any]) -> Credential:
+    extra = spec.get("extra")
+    if extra is None:
+        return NoCredentialNamed()
+    if not isinstance(extra, Mapping):
+        return OtherCredential()
+    if CREDENTIAL_ID_KEY not in extra:
+        return NoCredentialNamed()
+    values = extra[CREDENTIAL_ID_KEY]
+    if isinstance(values, list) and len(values) == 1 and isinstance(values[0], str):
+        named = _CERTIFICATE_CREDENTIAL.fullmatch(values[0])
+        if named is not None:
+            return CertificateCredential(named[1])
+    return OtherCredential()
+
+
+def _has_certificate(manifest: Mapping[str, Any]) -> bool:
+    return bool(_mapping(manifest.get("status")).get("certificate"))
 
 
 def _request_bytes(text: Any) -> bytes:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
-from typing import Final
+from typing import Final, Protocol
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import Purpose
@@ -15,10 +13,10 @@ from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
-from signer.rules.node_name import is_node_name, node_names
+from signer.model.signing_request import Credential
+from signer.rules.node_name import require_node_name
 
 _LOOK_AGAIN: Final = timedelta(minutes=5)
-_NEVER_DNS_NAMES: Final = ("kubernetes", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +29,31 @@ class MachineGone:
     """The Machine that a record names no longer exists."""
 
 
+class MatchedFacts(Protocol):
+    """What the checks look at that hold for every Machine, whatever led to it."""
+
+    @property
+    def node_name(self) -> str:
+        """From the CSR's common name."""
+        ...
+
+    @property
+    def machine(self) -> MachineView:
+        """The Machine."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
     """What the checks of a Machine look at."""
 
     node_name: str
     """From the CSR's common name."""
+    signer_name: str
+    created: datetime
+    """The CSR's creation time, as the workload cluster says: it may only narrow."""
+    public_key_digest: str
+    """SHA-256 of the requested key, hexadecimal."""
     purpose: Purpose
     dns_names: tuple[str, ...]
     ip_addresses: tuple[IPAddress, ...]
@@ -50,8 +67,10 @@ class MachineFacts:
     """What is recorded under that node name in that cluster."""
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
-    addresses_of_others: frozenset[str]
-    """Addresses of the cluster's other Machines, lower case."""
+    held_by_others: frozenset[str]
+    """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
+    credential: Credential
+    """What the requester authenticated with, as far as the workload API server says."""
     now: datetime
 
 
@@ -64,8 +83,8 @@ def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineV
     if not machines:
         raise Deferred(Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet")
     if len(machines) > 1:
-        names = ", ".join(sorted(machine.name for machine in machines)[:3])
-        raise Deferred(Reason.MACHINE_AMBIGUOUS, f"several Machines have provider ID {provider_id}: {names}")
+        names = ", ".join(sorted(f"{machine.kind} {machine.name}" for machine in machines)[:3])
+        raise Deferred(Reason.MACHINE_AMBIGUOUS, f"several have provider ID {provider_id}: {names}")
     return machines[0]
 
 
@@ -75,7 +94,7 @@ def machine_is_of_this_cluster(facts: MachineFacts) -> None:
         raise Deferred(Reason.INTERNAL_ERROR, f"{facts.machine} is not of Cluster {facts.cluster.key}")
 
 
-def machine_is_not_deleting(facts: MachineFacts) -> None:
+def machine_is_not_deleting(facts: MatchedFacts) -> None:
     """A Machine that is going gets no further certificate."""
     require_not_deleting(facts.machine)
 
@@ -90,7 +109,7 @@ def require_not_deleting(machine: MachineView) -> None:
         raise Refused(Reason.MACHINE_DELETING, f"{machine} is being deleted")
 
 
-def machine_is_not_paused(facts: MachineFacts) -> None:
+def machine_is_not_paused(facts: MatchedFacts) -> None:
     """A paused Machine waits, as every Cluster API controller lets it."""
     if facts.machine.paused:
         raise Deferred(Reason.MACHINE_PAUSED, f"{facts.machine} is paused")
@@ -105,15 +124,10 @@ def machine_has_bootstrap_data(facts: MachineFacts) -> None:
 def node_name_is_the_machines(facts: MachineFacts) -> None:
     """The CN's node name is one that this Machine's node may have."""
     attested = facts.proven.node_names if facts.proven is not None else ()
-    names = node_names(facts.machine, facts.policy.node_name_source, attested)
-    if facts.node_name not in names:
-        raise Refused(
-            Reason.NODE_NAME_MISMATCH,
-            f"the request asks for node {facts.node_name}; {facts.machine} is node {' or '.join(names)}",
-        )
+    require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
 
 
-def node_ref_agrees(facts: MachineFacts) -> None:
+def node_ref_agrees(facts: MatchedFacts) -> None:
     """nodeRef never decides, but one that disagrees is looked at by a person first."""
     if facts.machine.node_ref and facts.machine.node_ref != facts.node_name:
         raise Deferred(
@@ -144,6 +158,7 @@ def node_name_is_free(facts: MachineFacts) -> None:
                 Reason.NODE_NAME_BLOCKED,
                 f"node {facts.node_name} belongs to {record.machine}, which is being deleted",
                 _LOOK_AGAIN,
+                waits_for=(record.machine.provider_id,),
             )
         raise Refused(
             Reason.IDENTITY_CONFLICT, f"node {facts.node_name} belongs to {record.machine}, not to {facts.machine}"
@@ -155,63 +170,21 @@ def node_name_is_free(facts: MachineFacts) -> None:
         f"certificates for node {facts.node_name} of the former {record.machine} are valid until "
         f"{record.last_not_after:%Y-%m-%d %H:%M} UTC",
         min(record.last_not_after - facts.now, _LOOK_AGAIN),
+        waits_for=(record.machine.provider_id,),
     )
 
 
-def alternative_names_are_the_machines(facts: MachineFacts) -> None:
-    """Every DNS name and address of a serving certificate belongs to this Machine, and none to anybody else.
+def request_is_not_superseded(facts: MachineFacts) -> None:
+    """No newer request of the same identity to the same signer was allowed: nobody waits for the older one any more.
 
-    The kubelet serving CA is the API server's CA too, so a name of the control plane would make a false API server.
+    Copies of the very request, which anybody can post who sees it, do not count: they ask for the same key. Nor does an
+    entry from the future: an API server whose clock was set back must not block its nodes.
     """
-    if facts.purpose is not Purpose.SERVING:
+    record = facts.record
+    if isinstance(record, NoRecord) or record.identity.digest != facts.identity.digest:
         return
-    for dns_name in facts.dns_names:
-        _require(_dns_name_is_permitted(dns_name, facts), dns_name, facts)
-    for address in facts.ip_addresses:
-        _require(_ip_address_is_permitted(address, facts), str(address), facts)
-
-
-def _require(permitted: bool, name: str, facts: MachineFacts) -> None:
-    if not permitted:
-        raise Refused(
-            Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES, f"alternative name {name} does not belong to {facts.machine}"
-        )
-
-
-def _dns_name_is_permitted(dns_name: str, facts: MachineFacts) -> bool:
-    if not is_node_name(dns_name) or dns_name.split(".")[0] in _NEVER_DNS_NAMES:
-        return False
-    # A name in status.addresses may be written with its root dot; the request's has none, or it were no node name.
-    if dns_name == facts.cluster.control_plane_host.lower().removesuffix("."):
-        return False
-    if dns_name in facts.addresses_of_others or f"{dns_name}." in facts.addresses_of_others:
-        return False
-    own = {address.address.lower().removesuffix(".") for address in facts.machine.addresses}
-    proven = facts.proven.dns_names if facts.proven is not None else ()
-    return dns_name == facts.node_name or dns_name in own or dns_name in proven
-
-
-def _ip_address_is_permitted(address: IPAddress, facts: MachineFacts) -> bool:
-    never: tuple[Callable[[IPAddress], bool], ...] = (
-        lambda candidate: candidate.is_loopback,
-        lambda candidate: candidate.is_unspecified,
-        lambda candidate: candidate.is_multicast,
-        lambda candidate: candidate.is_link_local,
-        lambda candidate: getattr(candidate, "ipv4_mapped", None) is not None,
-        lambda candidate: any(candidate in network for network in facts.cluster.service_networks),
-    )
-    if any(is_never(address) for is_never in never):
-        return False
-    if _same_address(facts.cluster.control_plane_host, address):
-        return False
-    if any(_same_address(other, address) for other in facts.addresses_of_others):
-        return False
-    proven = facts.proven.ip_addresses if facts.proven is not None else ()
-    return address in proven or any(_same_address(own.address, address) for own in facts.machine.addresses)
-
-
-def _same_address(text: str, address: IPAddress) -> bool:
-    try:
-        return ip_address(text) == address
-    except ValueError:
-        return False
+    for entry in record.journal:
+        if entry.signer_name != facts.signer_name or entry.public_key_digest == facts.public_key_digest:
+            continue
+        if facts.created < entry.created <= facts.now:
+            raise Refused(Reason.SUPERSEDED, f"the newer CSR {entry.csr_name} of the same identity was approved")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from attestors.contract import AttestorDescription, Security
 from attestors.wire import provider_id as provider_id_format
@@ -36,7 +36,7 @@ from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.signing_request import SigningRequest, StockServingRequest
 from signer.rules.node_name import is_node_name
 
 MINIMUM_RSA_BITS: Final = 2048
@@ -51,6 +51,28 @@ _USAGES: Final = {
     Purpose.CLIENT: frozenset({"digital signature", "client auth"}),
     Purpose.SERVING: frozenset({"digital signature", "server auth"}),
 }
+
+
+ShapedRequest: TypeAlias = SigningRequest | StockServingRequest
+"""What is judged by its shape: a request to one of our signers, or a kubelet's own to the stock serving signer."""
+
+
+class ClusterFacts(Protocol):
+    """What the checks of the cluster itself look at."""
+
+    @property
+    def cluster(self) -> ClusterView:
+        """The cluster that the request was posted in."""
+        ...
+
+
+class ShapeFacts(ClusterFacts, Protocol):
+    """What the checks of a request's shape look at, whoever will sign it."""
+
+    @property
+    def request(self) -> ShapedRequest:
+        """The request."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +91,7 @@ class RequestFacts:
     """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
 
 
-def node_name_of(request: SigningRequest) -> str:
+def node_name_of(request: ShapedRequest) -> str:
     """The node name in the subject's common name; only after :func:`subject_is_a_node` has passed."""
     for relative_name in request.certificate_request.subject:
         for attribute in relative_name:
@@ -86,13 +108,21 @@ def facts_belong_together(facts: RequestFacts) -> None:
         raise Deferred(Reason.INTERNAL_ERROR, f"judged by attestor {facts.attestor.provider}")
 
 
-def cluster_is_not_paused(facts: RequestFacts) -> None:
+def cluster_is_not_paused(facts: ClusterFacts) -> None:
     """A paused Cluster is being moved: two management clusters must not sign at once."""
     if facts.cluster.paused:
         raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is paused")
 
 
-def requester_may_ask(facts: RequestFacts) -> None:
+def cluster_is_not_deleting(facts: ClusterFacts) -> None:
+    """A Cluster that is going gets no further certificate; one that is moved away is somebody else's from now on."""
+    if facts.cluster.deleting_for_move:
+        raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is being moved")
+    if facts.cluster.deleting:
+        raise Refused(Reason.CLUSTER_DELETING, f"Cluster {facts.cluster.key} is being deleted")
+
+
+def requester_may_ask(facts: ShapeFacts) -> None:
     """A bootstrap token of the bootstrappers' group, for client certificates; or a node. Nobody else."""
     envelope = facts.request.envelope
     username, groups = envelope.username, envelope.groups
@@ -180,7 +210,7 @@ def unsupported_version(attestor: AttestorDescription) -> Refused:
     )
 
 
-def subject_is_a_node(facts: RequestFacts) -> None:
+def subject_is_a_node(facts: ShapeFacts) -> None:
     """Exactly ``O=system:nodes`` and ``CN=system:node:<name>``, each once, in relative names of their own."""
     subject = facts.request.certificate_request.subject
     if any(len(relative_name) != 1 for relative_name in subject):
@@ -195,7 +225,7 @@ def subject_is_a_node(facts: RequestFacts) -> None:
         raise Refused(Reason.INVALID_SUBJECT, f"the subject's common name is not {NODE_USER_PREFIX}<node name>")
 
 
-def requester_is_the_node(facts: RequestFacts) -> None:
+def requester_is_the_node(facts: ShapeFacts) -> None:
     """A node asks for itself; the API server checks that for the signers of kubernetes.io only."""
     username = facts.request.envelope.username
     common_name = NODE_USER_PREFIX + node_name_of(facts.request)
@@ -203,13 +233,13 @@ def requester_is_the_node(facts: RequestFacts) -> None:
         raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"{username} asks for a certificate of {common_name}")
 
 
-def attributes_are_known(facts: RequestFacts) -> None:
+def attributes_are_known(facts: ShapeFacts) -> None:
     """Only the extension request: anything else in PKCS#10 attributes would go unjudged."""
     if set(facts.request.certificate_request.attributes) - {EXTENSION_REQUEST}:
         raise Refused(Reason.FORBIDDEN_EXTENSION, "the request has PKCS#10 attributes beside the extension request")
 
 
-def extensions_are_harmless(facts: RequestFacts) -> None:
+def extensions_are_harmless(facts: ShapeFacts) -> None:
     """Nothing that makes an authority, nothing critical that we do not know; the rest is dropped when signing."""
     request = facts.request.certificate_request
     if request.asks_to_be_authority:
@@ -221,7 +251,7 @@ def extensions_are_harmless(facts: RequestFacts) -> None:
             raise Refused(Reason.FORBIDDEN_EXTENSION, f"critical extension {extension.oid} is unknown")
 
 
-def alternative_names_fit_the_purpose(facts: RequestFacts) -> None:
+def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
     """None in client certificates; DNS names and IP addresses, at least one, in serving certificates."""
     request = facts.request.certificate_request
     if request.other_name_kinds:
@@ -236,7 +266,7 @@ def alternative_names_fit_the_purpose(facts: RequestFacts) -> None:
         raise Refused(Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES, "a serving certificate needs an alternative name")
 
 
-def usages_fit_the_purpose(facts: RequestFacts) -> None:
+def usages_fit_the_purpose(facts: ShapeFacts) -> None:
     """Digital signature and client or server auth, each once; key encipherment may come with them."""
     envelope = facts.request.envelope
     wanted = _USAGES[envelope.signer.purpose]
@@ -247,7 +277,7 @@ def usages_fit_the_purpose(facts: RequestFacts) -> None:
         )
 
 
-def key_is_acceptable(facts: RequestFacts) -> None:
+def key_is_acceptable(facts: ShapeFacts) -> None:
     """RSA of 2048 to 8192 bits with an ordinary exponent, or ECDSA on P-256, P-384 or P-521."""
     key = facts.request.certificate_request.key
     if key.kind is KeyKind.RSA:
@@ -298,7 +328,7 @@ def evidence_names_this_cluster(facts: RequestFacts) -> None:
         )
 
 
-def self_signature_verifies(facts: RequestFacts) -> None:
+def self_signature_verifies(facts: ShapeFacts) -> None:
     """The requester holds the private key, and signed with a hash that still means something."""
     request = facts.request.certificate_request
     if request.signature_hash not in ALLOWED_SIGNATURE_HASHES:

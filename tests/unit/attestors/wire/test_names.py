@@ -12,6 +12,7 @@ from attestors.wire.names import (
     InvalidProviderName,
     Purpose,
     SignerName,
+    StockSigner,
     check_provider_name,
     parse_signer_name,
 )
@@ -155,3 +156,13 @@ def test_the_wire_names_stay() -> None:
     assert names.ATTESTATION_DATA_LABEL_ALIAS == "ATTESTATION DATA"
     assert names.PROVIDER_ID_OID == "1.3.6.1.4.1.11129.2.1.21"
     assert names.ENTRY_POINT_GROUP == "node_attestation.attestors"
+
+
+def test_the_stock_signers_are_not_ours() -> None:
+    assert {str(signer): signer.purpose for signer in StockSigner} == {
+        "kubernetes.io/kube-apiserver-client-kubelet": Purpose.CLIENT,
+        "kubernetes.io/kubelet-serving": Purpose.SERVING,
+    }
+    for signer in StockSigner:
+        assert parse_signer_name(str(signer)) == ForeignSigner(str(signer))
+        assert an_api_server_accepts(str(signer))

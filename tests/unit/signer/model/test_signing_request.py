@@ -125,7 +125,9 @@ class TestNotOurs:
         [
             "",
             "kubernetes.io/kube-apiserver-client-kubelet",
-            "kubernetes.io/kubelet-serving",
+            "kubernetes.io/kubelet-serving ",
+            "kubernetes.io/kubelet-servin",
+            "kubernetes.io/legacy-unknown",
             "cluster.x-k8s.io/kube-apiserver-client-kubelet-unknown",
             "cluster.x-k8s.io/kubelet-serving-aws",
             "cluster.x-k8s.io/kube-apiserver-client-kubelet-",

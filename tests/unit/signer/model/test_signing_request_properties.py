@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from attestors.wire import pem
 from signer.model.decision import Deferred, Refused
-from signer.model.signing_request import Malformed, NotOurs, Settled, SigningRequest, parse_signing_request
+from signer.model.signing_request import (
+    Malformed,
+    MalformedStockServingRequest,
+    NotOurs,
+    Settled,
+    SigningRequest,
+    StockServingRequest,
+    parse_signing_request,
+)
 from signer.rules.checks import REQUEST_CHECKS, run_checks
 from signer.rules.request import node_name_of
 from tests.unit.signer.builders import (
@@ -43,6 +51,7 @@ from tests.unit.signer.builders import (
     sequence,
     serving_manifest,
     set_of,
+    stock_serving_manifest,
     tlv,
 )
 from tests.unit.signer.outcomes import assert_printable
@@ -256,6 +265,17 @@ def test_any_alternative_names(names: list[bytes]) -> None:
 @given(st.text(st.characters(), max_size=60), st.lists(st.text(max_size=20), max_size=3))
 def test_any_requester(username: str, groups: list[str]) -> None:
     assert survives(manifest(requester=(username, groups))) is None
+
+
+@fast
+@given(EDITS, JSON)
+def test_edited_stock_serving_request(edits: list[tuple[str, int, int]], extra: Any) -> None:
+    csr = stock_serving_manifest(edited(_made(pkcs10), edits))
+    csr["spec"]["extra"] = extra
+    parsed = parse_signing_request(csr, PROVIDERS)
+    assert isinstance(parsed, StockServingRequest | MalformedStockServingRequest | NotOurs), parsed
+    if isinstance(parsed, MalformedStockServingRequest):
+        assert_printable(parsed.message)
 
 
 def test_the_library_reads_back_what_passes() -> None:

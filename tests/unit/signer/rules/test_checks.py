@@ -7,7 +7,15 @@ import pytest
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.rules import checks, request
-from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS, Check, run_checks
+from signer.rules.checks import (
+    IDENTITY_CHECKS,
+    MACHINE_CHECKS,
+    REQUEST_CHECKS,
+    STOCK_REQUEST_CHECKS,
+    STOCK_SERVING_CHECKS,
+    Check,
+    run_checks,
+)
 from tests.unit.signer.builders import (
     blocks,
     cluster_view,
@@ -33,6 +41,7 @@ def test_the_lists() -> None:
     assert names(REQUEST_CHECKS) == [
         "facts_belong_together",
         "cluster_is_not_paused",
+        "cluster_is_not_deleting",
         "requester_may_ask",
         "provider_is_the_signers",
         "attestor_is_authorized",
@@ -58,6 +67,34 @@ def test_the_lists() -> None:
         "node_name_is_the_machines",
         "node_ref_agrees",
         "node_name_is_free",
+        "request_is_not_superseded",
+        "credential_is_attested",
+        "alternative_names_are_the_machines",
+    ]
+    assert names(STOCK_REQUEST_CHECKS) == [
+        "cluster_is_not_paused",
+        "cluster_is_not_deleting",
+        "requester_may_ask",
+        "subject_is_a_node",
+        "requester_is_the_node",
+        "attributes_are_known",
+        "extensions_are_harmless",
+        "alternative_names_fit_the_purpose",
+        "usages_fit_the_purpose",
+        "key_is_acceptable",
+        "self_signature_verifies",
+    ]
+    assert names(STOCK_SERVING_CHECKS) == [
+        "record_is_this_nodes",
+        "attestation_was_secure",
+        "attestor_is_still_authorized",
+        "machine_is_not_deleting",
+        "machine_is_not_paused",
+        "node_ref_agrees",
+        "reservation_stands",
+        "client_certificate_is_valid",
+        "no_former_credential_is_valid",
+        "credential_is_attested",
         "alternative_names_are_the_machines",
     ]
 
@@ -72,9 +109,10 @@ def test_the_numbers_in_the_overview() -> None:
 
 
 def test_every_check_says_what_it_checks() -> None:
-    said = [check.says for listed in (REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS) for check in listed]
-    assert all(said)
-    assert len(set(said)) == len(said)
+    for lists in ((REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS), (STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS)):
+        said = [check.says for listed in lists for check in listed]
+        assert all(said)
+        assert len(set(said)) == len(said)
 
 
 class Stop(Exception):

@@ -1,0 +1,176 @@
+"""Kubelets' own requests to ``kubernetes.io/kubelet-serving``: approved on the strength of a live record, never signed.
+
+    request checks → record and Machine → serving checks → journal → approve
+
+The approval is written into the record first: what was approved and is not recorded cannot be. After a crash between
+the two the same request is judged again, and approved without a second entry.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from attestors.wire.names import NODE_USER_PREFIX
+from signer.controller.case import Case, Cases
+from signer.controller.configuration import Configuration
+from signer.model.cluster import ClusterKey
+from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Ignore, LeftAlone, Refused
+from signer.model.reasons import Reason
+from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, record_name
+from signer.model.reservation import Pair, ReservationSide
+from signer.model.signing_request import MalformedStockServingRequest, StockServingRequest
+from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
+from signer.rules.machine import MachineGone, NoRecord
+from signer.rules.request import node_name_of
+from signer.rules.stock_serving import (
+    AttestedMachine,
+    PairStanding,
+    StockRequestFacts,
+    StockServingFacts,
+    refuse_malformed,
+    the_attested_machine,
+    waits_for,
+)
+from signer.store.inventory import Inventory
+from signer.store.names_of_others import held_by_others
+from signer.store.records import RecordChanged, Records
+
+_RECORD_ATTEMPTS: Final = 5
+SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
+"""By a cluster (``pkg/controller/certificates/cleaner``). A record names every approved request that still exists."""
+
+
+StockDecision: TypeAlias = ApproveOnly | LeftAlone | Ignore
+
+
+class StockServing:
+    """Decides the stock serving requests of one cluster."""
+
+    def __init__(
+        self, key: ClusterKey, configuration: Configuration, cases: Cases, inventory: Inventory, records: Records
+    ) -> None:
+        self._key = key
+        self._configuration = configuration
+        self._cases = cases
+        self._inventory = inventory
+        self._records = records
+
+    async def decide(self, request: StockServingRequest | MalformedStockServingRequest) -> StockDecision:
+        """Judge one request, and journal it where it is to be approved. Only those of nodes are looked at.
+
+        Raises:
+            Refused, Deferred: from the first check that does not pass, where the policy has such requests decided.
+            ApiError: from the management cluster.
+        """
+        if not request.envelope.username.startswith(NODE_USER_PREFIX):
+            return Ignore()  # an administrator's own business; nobody approves those of others by themselves
+        case = self._cases.take()
+        if not case.policy.approves_stock_serving:
+            return LeftAlone(self._would_be(request, case))
+        if isinstance(request, MalformedStockServingRequest):
+            raise refuse_malformed(request.message)
+        for _ in range(_RECORD_ATTEMPTS):
+            attested = await self._judged_by_the_newest_record(request, case)
+            try:
+                return await self._journal(request, attested, case)
+            except RecordChanged:
+                case = self._cases.take()
+        raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    def _would_be(
+        self, request: StockServingRequest | MalformedStockServingRequest, case: Case
+    ) -> ApproveOnly | Deny | Defer:
+        try:
+            if isinstance(request, MalformedStockServingRequest):
+                raise refuse_malformed(request.message)
+            return _approval(self._judge(request, case).record)
+        except Refused as error:
+            return error.deny
+        except Deferred as error:
+            return error.defer
+
+    async def _judged_by_the_newest_record(self, request: StockServingRequest, case: Case) -> AttestedMachine:
+        """Another replica may have issued the credential a moment ago: what our mirror lacks must never be a denial."""
+        try:
+            return self._judge(request, case)
+        except Refused as error:
+            if error.deny.reason != Reason.FOREIGN_CREDENTIAL:
+                raise
+        await self._records.refresh(self._key, record_name(self._key, node_name_of(request)))
+        return self._judge(request, case)
+
+    def _judge(self, request: StockServingRequest, case: Case) -> AttestedMachine:
+        """Everything that is checked, without a call."""
+        run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(request, case.cluster))
+        node_name = node_name_of(request)
+        record = self._records.recorded(self._key, node_name)
+        machine = MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
+        try:
+            attested = the_attested_machine(node_name, record, machine)
+            run_checks(STOCK_SERVING_CHECKS, self._facts(request, node_name, attested, case))
+        except Deferred as error:
+            defer = error.defer
+            raise Deferred(
+                defer.reason, defer.message, defer.retry_after, waits_for=waits_for(node_name, record)
+            ) from error
+        return attested
+
+    def _facts(
+        self, request: StockServingRequest, node_name: str, attested: AttestedMachine, case: Case
+    ) -> StockServingFacts:
+        record, machine = attested.record, attested.machine
+        dns_names, ip_addresses = request.certificate_request.dns_names, request.certificate_request.ip_addresses
+        operator = self._configuration.attestor(record.identity.provider)
+        return StockServingFacts(
+            node_name=node_name,
+            dns_names=dns_names,
+            ip_addresses=ip_addresses,
+            credential=request.envelope.credential,
+            cluster=case.cluster,
+            policy=case.policy,
+            record=record,
+            machine=machine,
+            operator_allows=operator.allows(self._key.namespace),
+            pair=self._standing(Pair(record.machine, record.identity)),
+            held_by_others=held_by_others(self._inventory, self._records, machine, dns_names, ip_addresses),
+            now=case.now,
+        )
+
+    def _standing(self, pair: Pair) -> PairStanding:
+        reservations, namespace = self._inventory.reservations, self._inventory.own_namespace
+        sides = (reservations.get(namespace, pair.name(side)) for side in ReservationSide)
+        stands = all(side is not None and side.pair == pair for side in sides)
+        return PairStanding.RESERVED if stands else PairStanding.NOT_RESERVED
+
+    async def _journal(self, request: StockServingRequest, attested: AttestedMachine, case: Case) -> ApproveOnly:
+        envelope, record = request.envelope, attested.record
+        if record.has_stock_approval(envelope.uid, envelope.spec_digest):
+            return _approval(record)
+        _require_room(record, case)
+        entry = StockApproval(envelope.name, envelope.uid, envelope.spec_digest, case.now.replace(microsecond=0))
+        await self._records.write(record.with_stock_approval(entry), case.cluster)
+        return _approval(record)
+
+
+def _require_room(record: AttestedNode, case: Case) -> None:
+    """An entry gives way to a new one only when its request is no longer there."""
+    if len(record.stock_approvals) < STOCK_APPROVALS:
+        return
+    free_at = record.stock_approvals[0].decided + SETTLED_REQUESTS_ARE_KEPT
+    if free_at > case.now:
+        raise Deferred(
+            Reason.RESERVATION_PENDING,
+            f"node {record.node_name} asks too often: {STOCK_APPROVALS} of its serving requests were approved since "
+            f"{record.stock_approvals[0].decided:%H:%M:%S} UTC",
+            free_at - case.now,
+        )
+
+
+def _approval(record: AttestedNode) -> ApproveOnly:
+    return ApproveOnly(
+        node_name=record.node_name,
+        reason=Reason.ATTESTED,
+        message=f"Attested by {record.identity.provider} at {record.last_attestation:%Y-%m-%dT%H:%M:%SZ}: "
+        f"{record.machine} is node {record.node_name}",
+    )

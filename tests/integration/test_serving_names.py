@@ -1,0 +1,141 @@
+"""Serving certificates of our own signers: whose names, and asked for with whose credential."""
+
+from __future__ import annotations
+
+import uuid
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+
+from signer.testing.world import Verdict, WorldCluster
+from tests.integration.house import House, assert_readable, certificate_of, node_of, pending
+from tests.integration.kubelets import Kubelet, add_machine, attest
+
+
+@pytest.fixture(scope="module")
+def neighbourhood(shared_house: House) -> Kubelet:
+    """The attested node ``m``, in a cluster with neighbours, under a running controller."""
+    cluster = shared_house.cluster()
+    cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.200.0.0/16", "2001:db8:1::/112"]}}}})
+    cluster.patch({"spec": {"clusterNetwork": {"serviceDomain": "Prod.Example."}}})
+    add_machine(cluster, "m", "192.0.2.10", "M.Internal.Example.", "10.200.0.9", "127.0.0.9", "kubernetes-m", "x.svc")
+    add_machine(cluster, "neighbour", "192.0.2.11", "2001:DB8:0::11")
+    shared_house.run()
+    return attest(cluster, "m")
+
+
+def _ask(kubelet: Kubelet, *names: str, csr: str = "") -> str:
+    """Post a serving request with evidence and the kubelet's own credential."""
+    name = csr or f"serving-{uuid.uuid4()}"
+    kubelet.submit(
+        kubelet.node.serving_request(
+            name,
+            dns_names=[text for text in names if not _is_address(text)],
+            ip_addresses=[ip_address(text) for text in names if _is_address(text)],
+        )
+    )
+    return name
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _denied(cluster: WorldCluster, csr: str, reason: str) -> Verdict:
+    verdict = cluster.wait_until_decided(csr)
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", reason, b""), verdict
+    assert_readable(verdict.message)
+    return verdict
+
+
+def test_own(neighbourhood: Kubelet) -> None:
+    csr = _ask(neighbourhood, "m", "m.internal.example", "192.0.2.10")
+    names = certificate_of(neighbourhood.cluster.wait_until_decided(csr)).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert names.value.get_values_for_type(x509.DNSName) == ["m", "m.internal.example"]
+    assert names.value.get_values_for_type(x509.IPAddress) == [ip_address("192.0.2.10")]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        # Of the control plane, of Services and of every host, even where the platform says that they are the Machine's.
+        ("kubernetes-m", "begins with kubernetes"),
+        ("kubernetes.default.svc.prod.example", "begins with kubernetes"),
+        ("x.svc", "in the domain svc"),
+        ("api.default.svc.cluster.local", "in the domain cluster.local"),
+        ("api.default.svc.prod.example", "in the domain prod.example"),
+        ("control-plane.example", "is the control-plane endpoint"),
+        ("localhost", "is a name of every host"),
+        ("10.200.0.9", "the cluster's Services"),
+        ("2001:db8:1::1", "the cluster's Services"),
+        ("64:ff9b::10.200.0.1", "the cluster's Services"),
+        ("127.0.0.9", "of no host, or of every host"),
+        ("64:ff9b::127.0.0.1", "of no host, or of every host"),
+        ("::ffff:192.0.2.10", "in the form of IPv6"),
+        # In another spelling.
+        ("M", "is no host's name"),
+        ("m.", "is no host's name"),
+        ("*.internal.example", "is no host's name"),
+        # Of somebody else.
+        ("neighbour", "does not belong to Machine default/m"),
+        ("192.0.2.11", "does not belong to Machine default/m"),
+        ("2001:db8::11", "does not belong to Machine default/m"),
+        ("internal.example", "does not belong to Machine default/m"),
+        ("198.51.100.1", "does not belong to Machine default/m"),
+    ],
+)
+def test_not_the_machines(neighbourhood: Kubelet, name: str, why: str) -> None:
+    verdict = _denied(neighbourhood.cluster, _ask(neighbourhood, "m", name), "InvalidSubjectAlternativeNames")
+    assert why in verdict.message
+
+
+def test_no_names(neighbourhood: Kubelet) -> None:
+    _denied(neighbourhood.cluster, _ask(neighbourhood), "InvalidSubjectAlternativeNames")
+
+
+def test_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
+    """The data are wrong, not the node: it waits until they are right."""
+    cluster = neighbourhood.cluster
+    for name in ("one", "two"):
+        add_machine(cluster, name, "192.0.2.99")
+    csr = _ask(attest(cluster, "one"), "one", "192.0.2.99")
+    meanwhile = _ask(attest(cluster, "two"), "two")
+    assert cluster.wait_until_decided(meanwhile).reason == "Attested"
+    pending(cluster, csr)
+    two = cluster.management.client.get(f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{cluster.namespace}/machines/two")
+    cluster.set_machine_status(two, {"addresses": [{"type": "Hostname", "address": "two"}]})
+    cluster.patch_machine("one", {"metadata": {"annotations": {"test.example/look": "again"}}})
+    assert cluster.wait_until_decided(csr).reason == "Attested"
+
+
+def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
+    """Good evidence, but the client certificate is not of ours: an older one, or somebody else's."""
+    cluster = neighbourhood.cluster
+    cluster.submit_as_node(neighbourhood.node.serving_request("foreign", dns_names=["m"]), "m")
+    verdict = _denied(cluster, "foreign", "ForeignCredential")
+    assert "none of those it was issued here" in verdict.message
+
+
+def test_a_renewal_may_come_with_a_foreign_credential(neighbourhood: Kubelet) -> None:
+    """So that a node from before attestation gets its first attested certificate."""
+    cluster = neighbourhood.cluster
+    cluster.submit_as_node(node_of(cluster, "m").client_request("adopted"), "m")
+    assert cluster.wait_until_decided("adopted").reason == "Attested"
+
+
+def test_a_credential_that_was_issued_first_still_serves_after_a_renewal(neighbourhood: Kubelet) -> None:
+    cluster = neighbourhood.cluster
+    add_machine(cluster, "renewing")
+    first = attest(cluster, "renewing")
+    renewal = node_of(cluster, "renewing")
+    first.submit(renewal.client_request("renewal"))
+    second = Kubelet(cluster, renewal, cluster.wait_until_decided("renewal").certificate)
+    for kubelet in (first, second):
+        assert cluster.wait_until_decided(_ask(kubelet, "renewing")).reason == "Attested"

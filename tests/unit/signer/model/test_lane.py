@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from signer.model.lane import Lane, Screening
+
+
+@pytest.mark.parametrize(
+    ("screening", "path"),
+    [
+        (Screening.PLAUSIBLE, ("token", "machine", "key")),
+        (Screening.UNSCREENED, ("token",)),
+        (Screening.REFUSED, ("token", "machine")),
+    ],
+)
+def test_only_what_was_found_out_tells_lanes_apart(screening: Screening, path: tuple[str, ...]) -> None:
+    """Whoever invents evidence invents keys, too; what was not looked at has only its requester."""
+    assert Lane(screening, "token", "machine", "key").path == path
+
+
+def test_best_first() -> None:
+    assert sorted(Screening) == [Screening.PLAUSIBLE, Screening.UNSCREENED, Screening.REFUSED]

@@ -1,0 +1,394 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attestors.wire.names import Purpose
+from signer.model.cluster import MachineAddress
+from signer.model.decision import Deferred, Refused
+from signer.model.reasons import Reason
+from signer.rules.machine import MachineFacts
+from signer.rules.serving import (
+    alternative_names_are_the_machines,
+    canonical,
+    faces,
+)
+from tests.unit.signer.builders import (
+    NODE,
+    cluster_view,
+    machine_facts,
+    machine_view,
+    verified,
+)
+from tests.unit.signer.outcomes import deferred, refused
+
+fast = settings(max_examples=200, deadline=None)
+MACHINE = "Machine team-a/prod-md-0-x7k2p"
+judge = alternative_names_are_the_machines
+
+
+def serving(dns_names: tuple[str, ...] = (), addresses: tuple[str, ...] = (), **changes: Any) -> MachineFacts:
+    return machine_facts(
+        purpose=Purpose.SERVING,
+        dns_names=dns_names,
+        ip_addresses=tuple(ip_address(address) for address in addresses),
+        **changes,
+    )
+
+
+def not_permitted(facts: MachineFacts, name: str, why: str) -> None:
+    deny = refused(judge, facts)
+    assert deny.reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
+    assert deny.message.startswith(f"alternative name {name} of node {facts.node_name} ")
+    assert why in deny.message
+
+
+def with_addresses(*addresses: str) -> Any:
+    return machine_view(
+        addresses=(MachineAddress("InternalDNS", NODE), *(MachineAddress("InternalIP", text) for text in addresses))
+    )
+
+
+def everywhere(name: str) -> dict[str, Any]:
+    """The platform and the attestor both say that it is this Machine's."""
+    try:
+        proven = verified(ip_addresses=(ip_address(name),))
+    except ValueError:
+        proven = verified(dns_names=(name,))
+    return {"machine": with_addresses(name), "proven": proven}
+
+
+class TestOwn:
+    def test_own(self) -> None:
+        judge(serving((NODE,), ("10.0.0.1",)))
+
+    def test_own_written_otherwise(self) -> None:
+        addresses = (MachineAddress("InternalDNS", f"{NODE.upper()}."), MachineAddress("ExternalIP", "2001:DB8:0::1"))
+        judge(serving((NODE,), ("2001:db8::1",), machine=machine_view(addresses=addresses)))
+
+    def test_own_beside_the_node_name(self) -> None:
+        addresses = (MachineAddress("InternalDNS", NODE), MachineAddress("ExternalDNS", "EC2-1.Example.COM."))
+        judge(serving((NODE, "ec2-1.example.com"), machine=machine_view(addresses=addresses)))
+
+    def test_proven(self) -> None:
+        proven = verified(dns_names=("proven.example", "UPPER.example."), ip_addresses=(ip_address("10.0.0.9"),))
+        judge(serving(("proven.example", "upper.example"), ("10.0.0.9",), proven=proven))
+        not_permitted(serving(("proven.example",), proven=None), "proven.example", f"does not belong to {MACHINE}")
+        not_permitted(serving((), ("10.0.0.9",), proven=None), "10.0.0.9", f"does not belong to {MACHINE}")
+
+    def test_node_name_that_is_no_address(self) -> None:
+        machine = machine_view(provider_id="azure:///x", addresses=(), infrastructure_name="vm1")
+        judge(serving(("vm1",), machine=machine, node_name="vm1"))
+
+    def test_a_name_of_ascii_letters_stands_for_others(self) -> None:
+        judge(serving(("xn--bcher-kva.example",), machine=with_addresses("xn--bcher-kva.example")))
+        name = "b\u00fccher.example"
+        not_permitted(serving((name,), **everywhere(name)), "b\\xfccher.example", "is no host's name")
+
+    def test_none_matter_to_clients(self) -> None:
+        judge(replace(serving(("kubernetes",), ("127.0.0.1",)), purpose=Purpose.CLIENT))
+
+    @pytest.mark.parametrize("name", ["other", f"sub.{NODE}", "ec2.internal", NODE.partition(".")[0]])
+    def test_foreign_dns_name(self, name: str) -> None:
+        not_permitted(serving((NODE, name)), name, f"does not belong to {MACHINE}")
+
+    @pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.0", "11.0.0.1", "2001:db8::1"])
+    def test_foreign_address(self, address: str) -> None:
+        not_permitted(serving((NODE,), ("10.0.0.1", address)), address, f"does not belong to {MACHINE}")
+
+    def test_each_name_counts(self) -> None:
+        for names in ((NODE, "other"), ("other", NODE)):
+            assert refused(judge, serving(names)).reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
+
+    def test_without_addresses_nothing_is_known_to_be_foreign(self) -> None:
+        """As after clusterctl move, which loses the status."""
+        bare = machine_view(addresses=())
+        judge(serving((NODE,), machine=bare))
+        for names, addresses in ((("other",), ()), ((), ("10.0.0.1",))):
+            defer = deferred(judge, serving(names, addresses, machine=bare))
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+
+class TestNoHostsName:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("*.ec2.internal", "*", f"*.{NODE}", f"{NODE}.", ".", "", NODE.upper(), "a_b", "a..b", "-a", "a-", "a\0b"),
+            *("10.0.0.1", "10.0.0.1/8", "10.1", "167772161", "0x7f000001", "0x7f.1", "127.1", "0x", "010.0.0.1"),
+            *("a.1", "::1", "[::1]", "a b", f"{NODE}\n", "a" * 64, f"{'a' * 64}.example", f"x.{'a' * 64}", "a." * 130),
+        ],
+    )
+    def test_even_if_the_machines(self, name: str) -> None:
+        facts = serving((name,), node_name=name, **everywhere(name))
+        deny = refused(judge, facts)
+        assert deny.reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
+        assert "is no host's name" in deny.message
+
+    @pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 63}.{'b' * 63}", "1.a", "a1", "0xa.b", "node-10"])
+    def test_hosts(self, name: str) -> None:
+        judge(serving((name,), machine=with_addresses(name)))
+
+
+class TestNamesOfTheCluster:
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("kubernetes", "begins with kubernetes"),
+            ("kubernetes.default", "begins with kubernetes"),
+            ("kubernetes.default.svc.cluster.local", "begins with kubernetes"),
+            ("kubernetes-worker-1", "begins with kubernetes"),
+            ("kubernetesx.example", "begins with kubernetes"),
+            ("localhost", "is a name of every host"),
+            ("localhost.localdomain", "is a name of every host"),
+            ("a.localhost", "is a name of every host"),
+            ("svc", "is in the domain svc"),
+            ("api.default.svc", "is in the domain svc"),
+            ("api.default.svc.cluster.local", "is in the domain cluster.local"),
+            ("10-0-0-1.default.pod.cluster.local", "is in the domain cluster.local"),
+            ("cluster.local", "is in the domain cluster.local"),
+            ("api.default.svc.prod.example", "is in the domain prod.example"),
+            ("prod.example", "is in the domain prod.example"),
+            ("api.example.com", "is the control-plane endpoint"),
+        ],
+    )
+    def test_even_if_the_machines(self, name: str, why: str) -> None:
+        cluster = cluster_view(service_domain="prod.example", control_plane_host="api.example.com")
+        not_permitted(serving((name,), cluster=cluster, **everywhere(name)), name, why)
+        not_permitted(serving((name,), cluster=cluster, node_name=name), name, why)
+
+    @pytest.mark.parametrize(
+        "name", ["my-kubernetes", "a.kubernetes", "localhost-1", "x.svc.example", "acluster.local"]
+    )
+    def test_others(self, name: str) -> None:
+        judge(serving((name,), machine=with_addresses(name)))
+
+    @pytest.mark.parametrize("host", [NODE, NODE.upper(), f"{NODE}."])
+    def test_control_plane_host(self, host: str) -> None:
+        not_permitted(serving((NODE,), cluster=cluster_view(control_plane_host=host)), NODE, "control-plane endpoint")
+
+    def test_no_control_plane_host_yet(self) -> None:
+        judge(serving((NODE,), ("10.0.0.1",), cluster=cluster_view(control_plane_host="")))
+
+
+def mapped(address: str) -> str:
+    return f"::ffff:{address}"
+
+
+def nat64(address: str) -> str:
+    return f"64:ff9b::{address}"
+
+
+def local_nat64(address: str) -> str:
+    return f"64:ff9b:1::{address}"
+
+
+def six_to_four(address: str) -> str:
+    return str(IPv6Address(0x2002 << 112 | int(IPv4Address(address)) << 80 | 1))
+
+
+def teredo(address: str) -> str:
+    return str(IPv6Address(0x20010000 << 96 | 0x41000001 << 64 | int(IPv4Address(address)) ^ 0xFFFFFFFF))
+
+
+def teredo_server(address: str) -> str:
+    return str(IPv6Address(0x20010000 << 96 | int(IPv4Address(address)) << 64 | 0xF5FFFFFE))
+
+
+def isatap(address: str) -> str:
+    return f"2001:db8::5efe:{address}"
+
+
+def universal_isatap(address: str) -> str:
+    return f"2001:db8::200:5efe:{address}"
+
+
+EMBEDDINGS = [nat64, local_nat64, six_to_four, teredo, teredo_server, isatap, universal_isatap]
+NOBODYS = ["127.0.0.1", "127.9.9.9", str(ip_address(0)), "0.1.2.3"]
+NOBODYS += ["224.0.0.1", "169.254.169.254", "255.255.255.255", "240.0.0.1"]
+
+
+class TestAddressesOfNobody:
+    @pytest.mark.parametrize("address", [*NOBODYS, "::1", "::", "ff02::1", "fe80::1", "febf::1"])
+    def test_even_if_the_machines(self, address: str) -> None:
+        not_permitted(serving((), (address,), **everywhere(address)), address, "of no host, or of every host")
+
+    @pytest.mark.parametrize("embed", EMBEDDINGS)
+    @pytest.mark.parametrize("inside", ["127.0.0.1", "224.0.0.1", "169.254.1.1"])
+    def test_inside_another(self, embed: Any, inside: str) -> None:
+        address = str(ip_address(embed(inside)))
+        not_permitted(serving((), (address,), **everywhere(address)), address, "of no host, or of every host")
+
+    @pytest.mark.parametrize("embed", EMBEDDINGS)
+    def test_that_holds_an_ordinary_address(self, embed: Any) -> None:
+        address = str(ip_address(embed("192.0.2.1")))
+        judge(serving((), (address,), **everywhere(address)))
+
+    @pytest.mark.parametrize("address", [mapped("10.0.0.1"), "::10.0.0.1"])
+    def test_ipv4_in_other_words(self, address: str) -> None:
+        written = str(ip_address(address))
+        not_permitted(serving((), (address,), **everywhere(address)), written, "in the form of IPv6")
+        assert canonical(address) == "10.0.0.1"
+
+
+class TestAddressesOfTheCluster:
+    CLUSTER = cluster_view(
+        service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00::/108")), control_plane_host="192.0.2.7"
+    )
+
+    @pytest.mark.parametrize(
+        "address", ["10.96.0.1", "10.111.255.255", "fd00::1", *(e("10.96.0.1") for e in EMBEDDINGS)]
+    )
+    def test_services(self, address: str) -> None:
+        address = str(ip_address(address))
+        facts = serving((), (address,), cluster=self.CLUSTER, **everywhere(address))
+        not_permitted(facts, address, "the cluster's Services")
+
+    def test_beside_the_services(self) -> None:
+        judge(serving((), ("10.112.0.1",), cluster=self.CLUSTER, **everywhere("10.112.0.1")))
+
+    @pytest.mark.parametrize("address", ["192.0.2.7", *(embed("192.0.2.7") for embed in EMBEDDINGS)])
+    def test_control_plane(self, address: str) -> None:
+        address = str(ip_address(address))
+        facts = serving((), (address,), cluster=self.CLUSTER, **everywhere(address))
+        not_permitted(facts, address, "is the control-plane endpoint")
+
+    @pytest.mark.parametrize("host", ["2001:DB8::0:1", "2001:db8::1", "2001:0db8:0000::0001"])
+    def test_control_plane_written_otherwise(self, host: str) -> None:
+        facts = serving(
+            (), ("2001:db8::1",), cluster=cluster_view(control_plane_host=host), **everywhere("2001:db8::1")
+        )
+        not_permitted(facts, "2001:db8::1", "is the control-plane endpoint")
+
+    def test_a_host_that_is_no_address(self) -> None:
+        judge(serving((NODE,), ("10.0.0.1",), cluster=cluster_view(control_plane_host="api.example.com")))
+
+
+class TestOfOthers:
+    def test_dns_name_of_another_too(self) -> None:
+        defer = deferred(judge, serving((NODE,), held_by_others=frozenset({"x", NODE})))
+        assert defer.reason == Reason.MACHINE_AMBIGUOUS
+        assert NODE in defer.message
+
+    @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
+    def test_address_of_another_too(self, address: str) -> None:
+        facts = serving((), (address,), held_by_others=frozenset({"x", address}), **everywhere(address))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
+
+    @pytest.mark.parametrize("embed", EMBEDDINGS)
+    def test_address_of_another_inside(self, embed: Any) -> None:
+        address = embed("192.0.2.1")
+        facts = serving((), (address,), held_by_others=frozenset({"192.0.2.1"}), **everywhere(address))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
+
+    def test_of_another_alone(self) -> None:
+        facts = serving(("other",), held_by_others=frozenset({"other"}))
+        not_permitted(facts, "other", f"does not belong to {MACHINE}")
+
+    def test_others_do_not_matter(self) -> None:
+        judge(serving((NODE,), ("10.0.0.1",), held_by_others=frozenset({"other", "10.0.0.2"})))
+
+
+class TestCanonical:
+    @pytest.mark.parametrize(
+        ("text", "one"),
+        [
+            ("Node.Example.", "node.example"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("::FFFF:10.0.0.1", "10.0.0.1"),
+            ("2001:DB8:0::1", "2001:db8::1"),
+            ("fe80::1%eth0", "fe80::1"),
+            ("2001:db8::5efe:10.0.0.1", "2001:db8::5efe:a00:1"),
+            ("", ""),
+            ("10.0.0.1/8", "10.0.0.1/8"),
+        ],
+    )
+    def test_one_spelling(self, text: str, one: str) -> None:
+        assert canonical(text) == one
+        assert canonical(one) == one
+
+    @fast
+    @given(st.ip_addresses())
+    def test_addresses(self, address: IPv4Address | IPv6Address) -> None:
+        one = canonical(str(address))
+        assert canonical(address.exploded.upper()) == one
+        assert one in {str(face) for face in faces(address)}
+
+    @fast
+    @given(st.text(max_size=30))
+    def test_any_text(self, text: str) -> None:
+        assert canonical(canonical(text)) == canonical(canonical(canonical(text)))
+
+
+# Whatever passes is the Machine's own, and on no list.
+
+DNS_NAMES = st.sampled_from(
+    [
+        *(NODE, NODE.upper(), f"{NODE}.", "own.example", "other.example", "*.example", "kubernetes", "kubernetes-1"),
+        *("localhost", "api.default.svc", "x.cluster.local", "x.prod.example", "api.example.com", "10.0.0.1", "a.1"),
+    ]
+) | st.from_regex(r"[a-z0-9.*-]{1,12}", fullmatch=True)
+V4 = st.sampled_from([*NOBODYS, "10.0.0.1", "10.0.0.2", "10.96.0.1", "192.0.2.7", "192.0.2.8"]).map(IPv4Address)
+ADDRESSES = (
+    V4
+    | st.builds(lambda embed, v4: ip_address(embed(str(v4))), st.sampled_from([mapped, *EMBEDDINGS]), V4)
+    | st.ip_addresses()
+)
+
+
+@settings(fast, max_examples=500)
+@given(
+    st.lists(DNS_NAMES, max_size=3),
+    st.lists(ADDRESSES, max_size=3),
+    st.lists(DNS_NAMES | ADDRESSES.map(str), max_size=4),
+    st.lists(DNS_NAMES | ADDRESSES.map(str), max_size=3),
+    st.booleans(),
+)
+def test_what_passes(
+    dns_names: list[str], addresses: list[Any], own: list[str], others: list[str], platform_says_so: bool
+) -> None:
+    if platform_says_so:
+        own = [*own, *dns_names, *(str(address) for address in addresses)]
+    cluster = TestAddressesOfTheCluster.CLUSTER
+    cluster = replace(cluster, service_domain="prod.example")
+    facts = serving(
+        tuple(dns_names),
+        tuple(str(address) for address in addresses),
+        cluster=cluster,
+        machine=machine_view(addresses=tuple(MachineAddress("InternalIP", text) for text in own)),
+        proven=None,
+        held_by_others=frozenset(canonical(text) for text in others),
+    )
+    try:
+        judge(facts)
+    except (Refused, Deferred):
+        return
+    mine = {canonical(text) for text in own} | {NODE}
+    for name in dns_names:
+        assert name in mine
+        assert name == name.lower().strip(".")
+        assert "*" not in name
+        assert not name.startswith("kubernetes")
+        assert not f".{name}".endswith((".svc", ".cluster.local", ".prod.example", ".localhost"))
+        assert not name.split(".")[-1].isdigit()
+        assert name not in {canonical(text) for text in others}
+    for address in addresses:
+        assert address in {ip_address(text) for text in own if _is_address(text)}
+        assert address.version == 4 or address.ipv4_mapped is None
+        for face in faces(address):
+            assert not any((face.is_loopback, face.is_multicast, face.is_link_local, face.is_unspecified))
+            assert not any(face in network for network in cluster.service_networks)
+            assert str(face) != "192.0.2.7"
+            assert str(face) not in {canonical(text) for text in others}
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
