@@ -21,6 +21,7 @@ from attestors.contract import (
     GatherRequest,
     InvalidSettings,
     Outcome,
+    Plausible,
     Security,
 )
 from attestors.wire.binding import CACertHash
@@ -33,6 +34,11 @@ PROVIDER_ID_SETTING: Final = "provider-id"
 
 class InsecureControllerHalf:
     """Verifies nothing."""
+
+    def screen(self, request: AttestationRequest) -> Plausible:
+        """Everything that can be read is plausible."""
+        request.evidence.expect_fields()
+        return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
         """Believe the claim, within its own cluster: an unproven claim must not block anybody else's."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import enum
 import logging
-import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from attestors.wire.names import SIGNER_DOMAIN
+from attestors.wire.names import SIGNER_DOMAIN, StockSigner
+from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.controller.room import Limits, NoRoom, Room
+from signer.controller.screening import Screen, unscreened
 from signer.kube.client import JsonObject
-from signer.kube.resources import segment
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
-from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
+from signer.model.lane import Lane, Screening
 from signer.store.mirror import object_key
 
 _LOG = logging.getLogger(__name__)
@@ -26,12 +27,9 @@ MAXIMUM_REQUESTS: Final = 20_000
 """Kept of one cluster: several times the nodes of the largest clusters (Kubernetes is built for 5,000)."""
 MAXIMUM_BYTES: Final = 64 * 1024 * 1024
 """Kept of one cluster, in bytes of memory: 5,000 requests of 12 KiB, which is ample for evidence with its chain."""
-MAXIMUM_ANNOTATION_BYTES: Final = 64 * 1024
-"""Kept of one CSR's annotations and labels, in bytes of memory; none of those that are read is near that."""
-MAXIMUM_OBJECT_BYTES: Final = 256 * 1024
-"""Kept of one CSR, in bytes of memory: the largest request (88 KiB of base64) and its requester, with room."""
-MAXIMUM_UID_CHARACTERS: Final = 128
-"""API servers make UUIDs, of 36; UIDs of settled CSRs are kept for longer than the CSRs."""
+
+SCREENED_PER_LIST: Final = 100_000
+"""While a list is read that does not fit: as many as an API server holds that is about to break."""
 
 
 class Put(enum.Enum):
@@ -44,56 +42,96 @@ class Put(enum.Enum):
     """Nothing can be written to it, or no API server could hold it: it is ignored."""
 
 
-class UnusableRequest(Exception):
-    """A CSR that no call can name, or that is too large even without what is not needed."""
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """An object of a list, as it is kept, and what was found out about it."""
+
+    manifest: JsonObject
+    size: int
+    lane: Lane
 
 
-@dataclass(slots=True)
-class _Room:
-    """What of the limits is taken."""
+class _List:
+    """The objects of a list that is under way. They are held by who reads it, and are bounded all the same: those that
+    make way are emptied.
+    """
 
-    requests: int = 0
-    bytes: int = 0
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
+        self._sizes: list[int] = []
+        self._screened = 0
+        self._room: Room[int] = Room(_limits, self._find_lane, self._empty)
+        self.left_out = False
 
-    def take(self, size: int) -> bool:
-        """Take a place for a request of that size, if there is one."""
-        if self.requests >= MAXIMUM_REQUESTS or self.bytes + size > MAXIMUM_BYTES:
+    def holds(self, kept: JsonObject, size: int) -> bool:
+        """Whether there is room for an object, which is cut already."""
+        number = len(self._objects)
+        self._objects.append(kept)
+        self._sizes.append(size)
+        try:
+            self._room.admit(number, unscreened(kept), size)
+        except NoRoom:
+            self._objects.pop()
+            self._sizes.pop()
+            self.left_out = True
             return False
-        self.requests += 1
-        self.bytes += size
         return True
 
-    def give_back(self, size: int) -> None:
-        """That request is no longer kept."""
-        self.requests -= 1
-        self.bytes -= size
+    def measured(self) -> dict[int, _Measured]:
+        """What is held at its end, by the identity of the objects."""
+        return {
+            id(manifest): _Measured(manifest, self._sizes[number], self._room.lane(number))
+            for number, manifest in enumerate(self._objects)
+            if number in self._room
+        }
 
-    @property
-    def is_half_free(self) -> bool:
-        """Whether listing again is worth its cost."""
-        return self.requests < MAXIMUM_REQUESTS / 2 and self.bytes < MAXIMUM_BYTES / 2
+    def _find_lane(self, number: int) -> Lane:
+        # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
+        self._screened += 1
+        manifest = self._objects[number]
+        return self._screen(manifest) if self._screened <= SCREENED_PER_LIST else unscreened(manifest)
+
+    def _empty(self, number: int) -> None:
+        self._objects[number].clear()
+        self.left_out = True
+
+
+def _limits() -> Limits:
+    return Limits(MAXIMUM_REQUESTS, MAXIMUM_BYTES)
+
+
+def _nobody(name: str) -> None:
+    """Nobody is told."""
 
 
 class PendingRequests:
-    """CSR objects by name, an index by claimed provider ID, and the UIDs that were settled lately.
+    """CSR objects by name with their lanes, an index by claimed provider ID, and the UIDs that were settled lately.
 
     The index wakes exactly those that a change of a Machine concerns. The UIDs keep an old event of a CSR that we have
-    just settled from bringing it back. Everything is bounded, the objects of a list that is under way included.
+    just settled from bringing it back. Everything is bounded, the objects of a list that is under way included; what is
+    kept when not all can be is a matter of ``signer.controller.room``.
+
+    ``screen`` finds the lane of a CSR: without it, requesters share alike, and of each the first come stay. ``evicted``
+    is told the name of each CSR that had to make way for another.
     """
 
-    def __init__(self, key: ClusterKey) -> None:
+    def __init__(
+        self, key: ClusterKey, *, screen: Screen = unscreened, evicted: Callable[[str], None] = _nobody
+    ) -> None:
         self._key = key
+        self._screen = screen
+        self._evicted = evicted
         self._manifests: dict[str, JsonObject] = {}
-        self._sizes: dict[str, int] = {}
-        self._room = _Room()
-        self._listed = _Room()
-        self._left_out_of_list = False
+        self._room: Room[str] = Room(_limits, lambda name: screen(self._manifests[name]), self._evict)
+        self._list = _List(screen)
+        self._measured: dict[int, _Measured] = {}
         self.left_out = False
         """Whether requests are known to wait that are not kept."""
         self.unusable = 0
         """How often a CSR was ignored because it is unusable."""
-        self._names_by_provider_id: dict[str, set[str]] = {}
-        self._provider_id_by_name: dict[str, str] = {}
+        self._waiting: dict[str, set[str]] = {}
+        self._awaited: dict[str, frozenset[str]] = {}
         self._settled: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -114,31 +152,57 @@ class PendingRequests:
     def put(self, manifest: JsonObject) -> Put:
         """Keep a CSR, or its newer state, if possible; what is kept under its name may be older otherwise."""
         try:
-            kept, size = bounded(manifest)
+            found = self._measured.pop(id(manifest), None) or _measured(manifest)
         except UnusableRequest as error:
             self._ignore(manifest, error)
             return Put.UNUSABLE
+        kept, lane = found.manifest, found.lane
         name = request_name(kept)
-        before = self._sizes.pop(name, None)
-        if before is not None:
-            self._room.give_back(before)
+        if self.is_still(name, kept):
+            lane = self._room.lane(name) if lane.screening is Screening.UNSCREENED else lane
+        elif name in self._manifests:
+            self._room.release(name)
+        self._manifests[name] = kept
+        try:
+            self._room.admit(name, lane, found.size)
+        except NoRoom:
             del self._manifests[name]
-        if not self._room.take(size):
             self.left_out = True
             return Put.LEFT_OUT
-        self._manifests[name] = kept
-        self._sizes[name] = size
         return Put.KEPT
 
-    # A list that is under way: its objects are held by who reads it, and are bounded all the same
+    def _evict(self, name: str) -> None:
+        del self._manifests[name]
+        self._waits_no_longer(name)
+        self.left_out = True
+        self._evicted(name)
+
+    # Lanes
+
+    def lane(self, name: str) -> Lane:
+        """The lane of a CSR that is kept; any lane for others, which nobody works on."""
+        return self._room.lane(name) if name in self._room else _ABSENT
+
+    def screen(self, name: str) -> Lane:
+        """Find the lane of a CSR that is kept and was not screened yet. Raises KeyError where it is not kept."""
+        lane = self._room.lane(name)
+        if lane.screening is Screening.UNSCREENED:
+            lane = self._screen(self._manifests[name])
+            self._room.move(name, lane)
+        return lane
+
+    # A list that is under way
 
     def list_begins(self) -> None:
         """Whatever was read of a list before is held by nobody any more."""
-        self._listed = _Room()
-        self._left_out_of_list = False
+        self._list = _List(self._screen)
+        self._measured = {}
 
     def holds_of_list(self, manifest: JsonObject) -> bool:
-        """Whether an object of a list is to be held until the list is complete; it is cut to what is kept."""
+        """Whether an object of a list is to be held until the list is complete; it is cut to what is kept.
+
+        One that is held may have to make way for others: it is empty then.
+        """
         if not self.concerns_us(manifest):
             return False
         try:
@@ -146,19 +210,17 @@ class PendingRequests:
         except UnusableRequest as error:
             self._ignore(manifest, error)
             return False
-        if not self._listed.take(size):
-            self._left_out_of_list = True
-            return False
         manifest.clear()
         manifest.update(kept)
-        return True
+        return self._list.holds(manifest, size)
 
     def list_ends(self) -> bool:
         """It is complete, and knows better than anything before; returns whether something was left out of it."""
-        left_out = self._left_out_of_list
+        ended = self._list
         self.left_out = False
         self.list_begins()
-        return left_out
+        self._measured = ended.measured()
+        return ended.left_out
 
     @property
     def has_room_again(self) -> bool:
@@ -176,16 +238,15 @@ class PendingRequests:
     def drop(self, name: str) -> None:
         """It is settled or gone."""
         if self._manifests.pop(name, None) is not None:
-            self._room.give_back(self._sizes.pop(name))
-        self._no_longer_claims(name)
+            self._room.release(name)
+        self._waits_no_longer(name)
 
-    def _no_longer_claims(self, name: str) -> None:
-        provider_id = self._provider_id_by_name.pop(name, None)
-        if provider_id is not None:
-            names = self._names_by_provider_id[provider_id]
+    def _waits_no_longer(self, name: str) -> None:
+        for provider_id in self._awaited.pop(name, frozenset()):
+            names = self._waiting[provider_id]
             names.discard(name)
             if not names:
-                del self._names_by_provider_id[provider_id]
+                del self._waiting[provider_id]
 
     def is_still(self, name: str, manifest: JsonObject) -> bool:
         """Whether what is kept under that name is that very CSR, not one that was re-created under its name."""
@@ -198,17 +259,26 @@ class PendingRequests:
         if len(self._settled) > _REMEMBERED_SETTLED:
             self._settled.popitem(last=False)
 
-    def claims(self, name: str, provider_id: str) -> None:
-        """It waits, and claims that provider ID."""
+    def waits_for(self, name: str, provider_ids: Iterable[str]) -> None:
+        """It waits for a change of what these stand for: the Machine that it claims to be, and others in its way."""
         if name not in self._manifests:
             return
-        self._no_longer_claims(name)
-        self._provider_id_by_name[name] = provider_id
-        self._names_by_provider_id.setdefault(provider_id, set()).add(name)
+        self._waits_no_longer(name)
+        self._awaited[name] = frozenset(provider_ids)
+        for provider_id in self._awaited[name]:
+            self._waiting.setdefault(provider_id, set()).add(name)
 
-    def claiming(self, provider_ids: Iterable[str]) -> set[str]:
-        """The names of those that wait and claim one of these."""
-        return {name for provider_id in provider_ids for name in self._names_by_provider_id.get(provider_id, ())}
+    def waiting_for(self, provider_ids: Iterable[str]) -> set[str]:
+        """The names of those that wait for one of these."""
+        return {name for provider_id in provider_ids for name in self._waiting.get(provider_id, ())}
+
+
+_ABSENT: Final = unscreened({})
+
+
+def _measured(manifest: JsonObject) -> _Measured:
+    kept, size = bounded(manifest)
+    return _Measured(kept, size, unscreened(kept))
 
 
 def request_name(manifest: JsonObject) -> str:
@@ -225,74 +295,17 @@ def request_uid(manifest: JsonObject) -> str:
 def is_open(manifest: JsonObject) -> bool:
     """Whether it can be one of ours that still needs something; the parser decides for good."""
     spec, status = manifest.get("spec"), manifest.get("status") or {}
-    if not isinstance(spec, dict) or not str(spec.get("signerName", "")).startswith(f"{SIGNER_DOMAIN}/"):
+    if not isinstance(spec, dict) or not isinstance(status, dict) or status.get("certificate"):
         return False
-    if not isinstance(status, dict) or status.get("certificate"):
+    signer_name = str(spec.get("signerName", ""))
+    if signer_name == StockSigner.KUBELET_SERVING.value:
+        settled: tuple[str, ...] = ("Approved", "Denied", "Failed")
+    elif signer_name.startswith(f"{SIGNER_DOMAIN}/"):
+        settled = ("Denied", "Failed")
+    else:
         return False
     conditions = status.get("conditions")
     return not any(
-        isinstance(condition, dict) and condition.get("type") in ("Denied", "Failed")
+        isinstance(condition, dict) and condition.get("type") in settled
         for condition in (conditions if isinstance(conditions, list) else ())
     )
-
-
-def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
-    """The CSR as it is kept, and the bytes of memory that it takes; ``manifest`` is one that :func:`is_open`.
-
-    Raises:
-        UnusableRequest: it cannot be kept at all.
-    """
-    metadata, spec, status = manifest.get("metadata"), manifest["spec"], manifest.get("status") or {}
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise UnusableRequest("it has no name that is text")
-    name, uid = metadata["name"], metadata.get("uid")
-    try:
-        segment(name)
-    except ValueError as error:
-        raise UnusableRequest(str(error)) from error
-    if not isinstance(uid, str) or not 0 < len(uid) <= MAXIMUM_UID_CHARACTERS:
-        raise UnusableRequest(f"its UID is no text of 1 to {MAXIMUM_UID_CHARACTERS} characters")
-    request = spec.get("request")
-    if isinstance(request, str) and len(request) > MAXIMUM_REQUEST_TEXT:
-        # Enough to see that it is too large. Whole groups of base64, or the API server could not read the denial; it
-        # keeps its own spec in any case.
-        spec = {**spec, "request": request[: MAXIMUM_REQUEST_TEXT + 4]}
-    kept = {
-        **manifest,
-        "metadata": {field: value for field, value in metadata.items() if field != "managedFields"},
-        "spec": spec,
-    }
-    described = [metadata.get("annotations"), metadata.get("labels")]
-    if _size(described, MAXIMUM_ANNOTATION_BYTES) <= MAXIMUM_ANNOTATION_BYTES:
-        size = _size(kept, MAXIMUM_OBJECT_BYTES)
-        if size <= MAXIMUM_OBJECT_BYTES:
-            return kept, size
-    kept = {
-        "metadata": {"name": name, "uid": uid, "resourceVersion": metadata.get("resourceVersion")},
-        "spec": spec,
-        "status": {"conditions": status["conditions"]} if "conditions" in status else {},
-    }
-    size = _size(kept, MAXIMUM_OBJECT_BYTES)
-    if size > MAXIMUM_OBJECT_BYTES:
-        raise UnusableRequest(f"spec and conditions take more than {MAXIMUM_OBJECT_BYTES} bytes")
-    return kept, size
-
-
-def _size(value: Any, maximum: int) -> int:
-    """The bytes of memory that a value out of JSON takes; anything above ``maximum`` once it is clear that it is more.
-
-    All values count, not only the texts: a megabyte of ``{},{},...`` takes thirty.
-    """
-    size = 0
-    rest = [value]
-    while rest and size <= maximum:
-        item = rest.pop()
-        size += sys.getsizeof(item)
-        if size > maximum:
-            break  # before the items of a long list are looked at
-        if isinstance(item, dict):
-            rest.extend(item.keys())
-            rest.extend(item.values())
-        elif isinstance(item, list):
-            rest.extend(item)
-    return size

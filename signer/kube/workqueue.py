@@ -2,7 +2,7 @@
 
 The semantics are client-go's (``client-go/util/workqueue``): a key stands for "look at this object again", so it is in
 the queue at most once, is never with two workers at once, and when added while a worker has it, comes again afterwards.
-Time is the event loop's.
+Which of the ready keys comes next is a matter of their lanes (``signer.kube.fair_order``). Time is the event loop's.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from random import Random, SystemRandom
 from typing import Generic, TypeVar
 
 from signer.kube.backoff import Backoff
+from signer.kube.fair_order import FairOrder
+from signer.model.lane import ONE_LANE, Lane
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -27,12 +29,23 @@ class QueueClosed(Exception):
 
 
 class WorkQueue(Generic[Key]):
-    """Keys to work on: now, later, or again after a failure. Made and used in one event loop."""
+    """Keys to work on: now, later, or again after a failure. Made and used in one event loop.
 
-    def __init__(self, *, backoff: Backoff = DEFAULT_BACKOFF, random: Random | None = None) -> None:
+    ``lane_of`` is asked each time a key becomes ready; by default all keys are in one lane, first come, first served.
+    """
+
+    def __init__(
+        self,
+        *,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        random: Random | None = None,
+        lane_of: Callable[[Key], Lane] = lambda key: ONE_LANE,
+    ) -> None:
         self._backoff = backoff
+        self._lane_of = lane_of
         self._random = random if random is not None else SystemRandom()
         self._ready: OrderedDict[Key, float] = OrderedDict()  # key -> since when, oldest first
+        self._order: FairOrder[Key] = FairOrder()  # of the ready keys
         self._processing: dict[Key, float] = {}  # key -> since when
         self._again: dict[Key, float] = {}  # added while processing -> since when
         self._due: dict[Key, tuple[float, int]] = {}  # delayed key -> (loop time, serial): the valid heap entry
@@ -47,16 +60,19 @@ class WorkQueue(Generic[Key]):
     # Adding
 
     def add(self, key: Key) -> None:
-        """Work on ``key`` as soon as a worker is free; a pending later time for it is dropped."""
+        """Work on ``key`` when its turn comes; a pending later time for it is dropped. One that is ready changes to
+        its present lane.
+        """
         if self._closed:
             return
         self._due.pop(key, None)
         now = asyncio.get_running_loop().time()
         if key in self._processing:
             self._again.setdefault(key, now)
-        elif key not in self._ready:
-            self._ready[key] = now
-            self._wake_one()
+        elif key in self._ready:
+            self._order.put(key, self._lane_of(key))
+        else:
+            self._make_ready(key, now)
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Work on ``key`` after ``seconds``, or earlier where it is waiting already."""
@@ -90,6 +106,7 @@ class WorkQueue(Generic[Key]):
     def discard(self, key: Key) -> None:
         """``key`` is no more: drop it wherever it waits. A worker that has it keeps it until ``done``."""
         self._ready.pop(key, None)
+        self._order.discard(key)
         self._again.pop(key, None)
         self._due.pop(key, None)
         self._failures.pop(key, None)
@@ -99,7 +116,7 @@ class WorkQueue(Generic[Key]):
     # Working
 
     async def get(self) -> Key:
-        """The key that waits longest; the caller has it alone until ``done``.
+        """The key whose turn it is; the caller has it alone until ``done``.
 
         Raises QueueClosed after ``shutdown``.
         """
@@ -116,7 +133,8 @@ class WorkQueue(Generic[Key]):
                 elif self._ready:
                     self._wake_one()  # this getter was woken and goes away: the key is for another
                 raise
-        key, _ = self._ready.popitem(last=False)
+        key = self._order.take()
+        del self._ready[key]
         self._processing[key] = asyncio.get_running_loop().time()
         return key
 
@@ -125,8 +143,7 @@ class WorkQueue(Generic[Key]):
         del self._processing[key]
         since = self._again.pop(key, None)
         if since is not None:
-            self._ready[key] = since
-            self._wake_one()
+            self._make_ready(key, since)
         self._settle()
 
     def shutdown(self, *, drain: bool = False) -> None:
@@ -139,6 +156,7 @@ class WorkQueue(Generic[Key]):
         self._heap.clear()
         if not drain:
             self._ready.clear()
+            self._order = FairOrder()
             self._again.clear()
         self._set_timer()
         self._settle()
@@ -149,6 +167,10 @@ class WorkQueue(Generic[Key]):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_waiters.append(waiter)
             await waiter
+
+    def is_crowded(self, requester: str) -> bool:
+        """Whether so many ready keys are that requester's that it is worth screening them before they are worked on."""
+        return self._order.is_crowded(requester)
 
     # Figures for metrics
 
@@ -182,6 +204,11 @@ class WorkQueue(Generic[Key]):
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
     # Machinery
+
+    def _make_ready(self, key: Key, since: float) -> None:
+        self._ready[key] = since
+        self._order.put(key, self._lane_of(key))
+        self._wake_one()
 
     def _wake_one(self) -> None:
         while self._getters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from attestors.contract import AttestationRequest, AttestorSettings, InvalidSettings, VerifiedIdentity
+from attestors.contract import AttestationRequest, AttestorSettings, InvalidSettings, Plausible, VerifiedIdentity
 from keyed_mac.keys import MAC_BYTES, MAC_FIELD, compute_mac, derive_machine_key, identity_of, key_from_setting
 
 MASTER_KEY_SETTING: Final = "masterKey"
@@ -31,6 +31,11 @@ class KeyedMACControllerHalf:
     """Implements :class:`attestors.contract.ControllerHalf`; no state, no network, so nothing is ever "not yet"."""
 
     master_key: bytes = field(repr=False)
+
+    def screen(self, request: AttestationRequest) -> Plausible:
+        """Verify the MAC, which asks nobody; raises like :meth:`verify_client`."""
+        self._verify(request)
+        return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> VerifiedIdentity:
         """Verify the MAC of a request for a client certificate.

@@ -71,7 +71,9 @@ class TestVerifiedIdentity:
         with pytest.raises(TypeError, match="binding"):
             VerifiedIdentity(PROVIDER_ID, "id")  # type: ignore[call-arg]
 
-    @pytest.mark.parametrize("binding", [binding_for(), binding_for().value, None, True])
+    @pytest.mark.parametrize(
+        "binding", [binding_for(), binding_for().value, None, True], ids=["expected", "its value", "None", "True"]
+    )
     def test_what_was_not_compared_is_no_proof(self, binding: object) -> None:
         """Most of all the request's own binding, which an attestor has in its hand and which holds the right value."""
         with pytest.raises(InvalidOutcome, match="ProvenBinding"):

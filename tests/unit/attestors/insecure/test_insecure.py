@@ -9,6 +9,7 @@ from attestors.contract import (
     EvidenceUnavailable,
     GatherRequest,
     InvalidSettings,
+    Plausible,
     Security,
 )
 from attestors.insecure import plugin
@@ -40,6 +41,13 @@ async def test_a_claim_counts_within_its_own_cluster_only() -> None:
 async def test_refuses_evidence_that_it_does_not_understand() -> None:
     with pytest.raises(MalformedEvidence):
         await plugin.controller_half(AttestorSettings()).verify_client(attestation_request(evidence_of({"mac": "a"})))
+
+
+def test_all_that_can_be_read_is_plausible() -> None:
+    half = plugin.controller_half(AttestorSettings())
+    assert half.screen(attestation_request(evidence_of({}))) == Plausible()
+    with pytest.raises(MalformedEvidence):
+        half.screen(attestation_request(evidence_of({"mac": "a"})))
 
 
 async def test_refuses_to_serve() -> None:

@@ -23,6 +23,7 @@ from attestors.contract import (
     EvidenceUnavailable,
     GatherRequest,
     InvalidSettings,
+    Plausible,
     VerifiedIdentity,
 )
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash
@@ -128,6 +129,21 @@ class TestVerification:
         with pytest.raises(BindingMismatch):
             await getattr(controller_half(), method)(attestation_request(gather(made_for)))
 
+    @pytest.mark.parametrize("purpose", Purpose)
+    def test_screening_finds_it_plausible(self, purpose: Purpose) -> None:
+        expected = binding_for(purpose=purpose)
+        assert controller_half().screen(attestation_request(gather(expected), binding=expected)) == Plausible()
+
+    def test_screening_refuses_what_verification_refuses(self) -> None:
+        for request, refusal in (
+            (attestation_request(gather(binding_for(provider="tpm"))), BindingMismatch),
+            (attestation_request(gather(), provider_id=OTHER_PROVIDER_ID), BindingMismatch),
+            (attestation_request(evidence_of({"mac": base64_of(bytes(32))})), BindingMismatch),
+            (attestation_request(evidence_of({})), MalformedEvidence),
+        ):
+            with pytest.raises(refusal):
+                controller_half().screen(request)
+
     async def test_a_machine_cannot_be_another(self) -> None:
         """A root user on one machine has its key, and claims to be the next machine."""
         with pytest.raises(BindingMismatch):
@@ -137,7 +153,11 @@ class TestVerification:
         with pytest.raises(BindingMismatch):
             await verify(attestation_request(gather()), controller_half(bytes(32)))
 
-    @pytest.mark.parametrize("mac", [binding_for().value, bytes(32), MACHINE_KEY, b"\0", bytes(31)])
+    @pytest.mark.parametrize(
+        "mac",
+        [binding_for().value, bytes(32), MACHINE_KEY, b"\0", bytes(31)],
+        ids=["the binding", "zeros", "the key", "one byte", "a byte less"],
+    )
     async def test_no_other_mac_verifies(self, mac: bytes) -> None:
         with pytest.raises(BindingMismatch):
             await verify(attestation_request(evidence_of({"mac": base64_of(mac)})))

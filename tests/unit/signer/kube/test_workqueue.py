@@ -6,13 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from signer.kube.backoff import Backoff
+from signer.kube.fair_order import CROWD
 from signer.kube.workqueue import QueueClosed, WorkQueue
-from tests.unit.signer.kube.support import VirtualTimeLoop, run_in_virtual_time
+from signer.model.lane import Lane, Screening
+from tests.unit.signer.kube.support import run_in_virtual_time
 
 FIXED = Backoff(base_seconds=1.0, maximum_seconds=8.0, jitter=0.0)
 
@@ -273,6 +272,65 @@ async def test_ages(queue: WorkQueue[str]) -> None:
     assert queue.longest_processing_seconds() == pytest.approx(3)
 
 
+def test_lanes_take_turns_whatever_way_their_keys_become_ready() -> None:
+    lanes = {
+        "thief": Lane(Screening.UNSCREENED, "thief"),
+        "node": Lane(Screening.UNSCREENED, "node"),
+        "seen": Lane(Screening.REFUSED, "thief", "a"),
+    }
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, lane_of=lambda key: lanes[key.partition("-")[0]])
+        for number in range(CROWD + 1):
+            queue.add(f"thief-{number}")
+        assert queue.is_crowded("thief")
+        assert not queue.is_crowded("node")
+        queue.add("node-added")
+        assert {await queue.get(), await queue.get()} >= {"node-added"}
+        queue.retry("node-retried")
+        queue.add_after("node-later", 1)
+        await asyncio.sleep(2)
+        turns = [await queue.get() for _ in range(4)]
+        assert {"node-retried", "node-later"} <= set(turns)
+        # One that is with a worker goes back into the lane that was found meanwhile.
+        thiefs = next(key for key in turns if key.startswith("thief"))
+        queue.add(thiefs)
+        lanes["thief"] = lanes["seen"]
+        queue.done(thiefs)
+        ready = len(queue)
+        assert thiefs not in [await queue.get() for _ in range(ready - 1)][:30]
+        queue.shutdown()
+
+    run_in_virtual_time(main())
+
+
+def test_a_ready_key_changes_to_its_present_lane() -> None:
+    lanes = {key: Lane(Screening.UNSCREENED, "token") for key in ("a", "b", "c")}
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(lane_of=lanes.__getitem__)
+        for key in lanes:
+            queue.add(key)
+        lanes["b"] = Lane(Screening.PLAUSIBLE, "token", "machine")
+        queue.add("b")
+        assert len(queue) == 3
+        assert [await queue.get() for _ in range(3)] == ["b", "a", "c"]
+
+    run_in_virtual_time(main())
+
+
+@virtual_time
+async def test_what_was_dropped_by_shutdown_is_not_given_out(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add("b")
+    queue.shutdown()
+    queue.done("a")
+    assert not queue.is_crowded("")
+    with pytest.raises(QueueClosed):
+        await queue.get()
+
+
 def test_workers_never_share_a_key_and_lose_none() -> None:
     async def main() -> None:
         queue: WorkQueue[int] = WorkQueue(backoff=FIXED)
@@ -304,86 +362,3 @@ def test_workers_never_share_a_key_and_lose_none() -> None:
         assert all(isinstance(result, QueueClosed) for result in results)
 
     run_in_virtual_time(main())
-
-
-class QueueMachine(RuleBasedStateMachine):
-    """Drives a queue and a plain model of it: what must come, and what a worker has."""
-
-    keys = st.integers(0, 4)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualTimeLoop()
-        self.queue: WorkQueue[int] = WorkQueue(backoff=FIXED)
-        self.wanted: dict[int, float] = {}  # key -> latest time at which it must be ready
-        self.held: set[int] = set()
-
-    def teardown(self) -> None:
-        self.loop.close()
-
-    def _do(self, action: Callable[[], Any]) -> Any:
-        async def main() -> Any:
-            return action()
-
-        return self.loop.run_until_complete(main())
-
-    def _want(self, key: int, seconds: float) -> None:
-        due = self.loop.time() + max(0.0, seconds)
-        self.wanted[key] = min(due, self.wanted.get(key, due))
-
-    @rule(key=keys)
-    def add(self, key: int) -> None:
-        self._do(lambda: self.queue.add(key))
-        self._want(key, 0)
-
-    @rule(key=keys, seconds=st.floats(-1, 50))
-    def add_after(self, key: int, seconds: float) -> None:
-        self._do(lambda: self.queue.add_after(key, seconds))
-        self._want(key, seconds)
-
-    @rule(key=keys)
-    def retry(self, key: int) -> None:
-        self._want(key, self._do(lambda: self.queue.retry(key)))
-
-    @rule(key=keys)
-    def forget(self, key: int) -> None:
-        self._do(lambda: self.queue.forget(key))
-
-    @rule(key=keys)
-    def discard(self, key: int) -> None:
-        self._do(lambda: self.queue.discard(key))
-        self.wanted.pop(key, None)
-
-    @rule(seconds=st.floats(0, 20))
-    def pass_time(self, seconds: float) -> None:
-        self.loop.run_until_complete(asyncio.sleep(seconds))
-
-    def _due(self) -> set[int]:
-        return {key for key, due in self.wanted.items() if due <= self.loop.time() and key not in self.held}
-
-    @precondition(lambda self: self._due())
-    @rule()
-    def get(self) -> None:
-        key = self.loop.run_until_complete(asyncio.wait_for(self.queue.get(), 1))
-        assert key not in self.held
-        assert key in self.wanted
-        # The queue may be up to one tick of the timer early, never more.
-        assert self.wanted.pop(key) <= self.loop.time() + 0.002
-        self.held.add(key)
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def done(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.held)))
-        self._do(lambda: self.queue.done(key))
-        self.held.remove(key)
-
-    @invariant()
-    def nothing_is_lost_or_invented(self) -> None:
-        assert self.queue.processing == len(self.held)
-        assert len(self.queue) + self.queue.delayed == len(self.wanted)
-        assert len(self.queue._heap) <= 2 * self.queue.delayed + 64
-
-
-TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

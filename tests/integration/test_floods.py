@@ -1,0 +1,142 @@
+"""A thief with a bootstrap token posts thousands of requests; the node that shares the token joins all the same.
+
+What is counted are the requests that were decided before the honest one, never time.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from signer.controller import pending as pending_module
+from signer.kube.fair_order import LOOKS, TURNS_OF_OTHERS
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
+from signer.model.lane import Screening
+from signer.testing.fixtures import embedded_api
+from signer.testing.nodes import SimulatedNode
+from signer.testing.world import WorldCluster
+from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.requests import BOOTSTRAP, plant
+
+pytestmark = pytest.mark.slow
+
+FLOOD: Final = 1_000
+HONEST: Final = "honest"
+FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + 8
+"""Decided first where nobody is in the way: those that the workers have in hand, and no more than one round."""
+Flood: TypeAlias = Callable[[WorldCluster, int], tuple[dict[str, Any], tuple[str, Sequence[str]]]]
+
+
+def _invented(cluster: WorldCluster, machine: str, number: int) -> dict[str, Any]:
+    """A request for that machine by somebody who does not have its key."""
+    identifier = provider_id(machine)
+    settings = {"provider-id": identifier, "machine-key": base64.b64encode(bytes(32)).decode("ascii")}
+    return SimulatedNode(machine, identifier, cluster.ca_cert_hash, "keyed-mac", settings).client_request(
+        f"flood-{number:04}"
+    )
+
+
+def _random_machines(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], tuple[str, Sequence[str]]]:
+    return _invented(cluster, f"random-{number}", number), BOOTSTRAP
+
+
+def _honest_machine(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], tuple[str, Sequence[str]]]:
+    return _invented(cluster, HONEST, number), BOOTSTRAP
+
+
+def _other_tokens(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], tuple[str, Sequence[str]]]:
+    return _invented(cluster, HONEST, number), (f"system:bootstrap:thief{number % 5}", BOOTSTRAP[1])
+
+
+def _copies() -> Flood:
+    """Copies of a request of the honest machine, which every token can read: the evidence in them is good."""
+    copied: dict[str, Any] = {}
+
+    def copy(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], tuple[str, Sequence[str]]]:
+        if not copied:
+            copied.update(node_of(cluster, HONEST).client_request("older"))
+        return {**copied, "metadata": {"name": f"flood-{number:04}"}}, BOOTSTRAP
+
+    return copy
+
+
+FLOODS: Final = {
+    "random-provider-ids": _random_machines,
+    "the-honest-provider-id": _honest_machine,
+    "other-tokens": _other_tokens,
+    "copies": _copies(),
+}
+
+
+def _decided_before(cluster: WorldCluster, name: str) -> int:
+    """How many requests the controller had decided when it decided that one."""
+    prefix = f"{CERTIFICATE_SIGNING_REQUESTS.collection()}/"
+    decided: list[str] = []
+    for entry in embedded_api(cluster).requests.writes():
+        if entry.user == CONTROLLER_USER and entry.path.startswith(prefix):
+            other = entry.path.removeprefix(prefix).partition("/")[0]
+            if other == name:
+                return len(set(decided))
+            decided.append(other)
+    raise AssertionError(f"{name} was not decided")
+
+
+def _says_that_requests_are_left_out(policy: dict[str, Any]) -> bool:
+    conditions = (policy.get("status") or {}).get("conditions") or []
+    return any(condition["reason"] == "RequestsLeftOut" for condition in conditions)
+
+
+def _join(cluster: WorldCluster, name: str) -> None:
+    plant(cluster, node_of(cluster, HONEST).client_request(name))
+
+
+_BEFORE: Final = ("a-first", FEW)
+_AMONG: Final = (f"flood-{FLOOD // 2:04}-honest", FEW + FLOOD // LOOKS)
+_AFTER: Final = ("z-last", FEW)
+
+
+@pytest.mark.parametrize(
+    ("flood", "name", "most"),
+    [
+        *((flood, *_BEFORE) for flood in FLOODS),
+        *((flood, *_AMONG) for flood in FLOODS),
+        *((flood, *_AFTER) for flood in FLOODS),
+    ],
+)
+def test_a_node_joins_through_a_flood(house: House, flood: str, name: str, most: int) -> None:
+    """The controller finds all of them at once; lists are in the order of names."""
+    cluster = house.cluster()
+    cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
+    for number in range(FLOOD):
+        plant(cluster, *FLOODS[flood](cluster, number))
+    _join(cluster, name)
+    house.run()
+    verdict = cluster.wait_until_decided(name, 60)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
+    assert _decided_before(cluster, name) <= most
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
+    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch, flood: str
+) -> None:
+    """While the Cluster is paused nothing is decided; the flood is there first, and is more than is kept."""
+    kept = 200
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", kept)
+    cluster = house.cluster()
+    cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
+    cluster.patch({"spec": {"paused": True}})
+    for number in range(2 * kept):
+        plant(cluster, *FLOODS[flood](cluster, number))
+    house.run()
+    house.management.client.wait_for(
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+    )
+    _join(cluster, "z-last")
+    cluster.patch({"spec": {"paused": False}})
+    verdict = cluster.wait_until_decided("z-last", 60)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
+    assert _decided_before(cluster, "z-last") <= FEW + kept // LOOKS
