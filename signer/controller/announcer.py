@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
 
-from attestors.wire.names import NODE_USER_PREFIX
+from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.controller.recorder import Occurrence, Subject
 from signer.controller.surroundings import Surroundings
-from signer.model.cluster import ClusterKey
-from signer.model.decision import Approve, Challenge, Decision, Defer, Ignore, Refused, printable
+from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.decision import (
+    Approve,
+    ApproveOnly,
+    Challenge,
+    Decision,
+    Defer,
+    Deferred,
+    Ignore,
+    LeftAlone,
+    Refused,
+    printable,
+)
 from signer.model.reasons import Reason
-from signer.model.signing_request import NotOurs, Parsed, SigningRequest
-from signer.rules.request import claimed_provider_id
+from signer.model.record import AttestedNode, record_name
+from signer.model.signing_request import NotOurs, Parsed, SigningRequest, StockServingRequest
+from signer.rules.machine import MachineGone
+from signer.rules.request import claimed_provider_id, node_name_of
 
 _LOG = logging.getLogger(__name__)
+_CLUSTER_KIND: Final = "Cluster"
+
+
+class DecisionListener(Protocol):
+    """Who wants to know what was decided about a Machine, such as the writer of its condition."""
+
+    def decided(self, machine: MachineView, decision: Decision) -> None:
+        """A request that claims this Machine was decided; must neither wait nor raise."""
+        ...
 
 
 class Announcer:
     """Tells of one cluster's decisions; a deferral is told once, until its reason changes."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings) -> None:
+    def __init__(self, key: ClusterKey, surroundings: Surroundings, listeners: Sequence[DecisionListener] = ()) -> None:
         self._key = key
         self._around = surroundings
+        self._listeners = listeners
         self._said: dict[str, tuple[str, str]] = {}
 
     def forget(self, name: str) -> None:
@@ -33,21 +58,30 @@ class Announcer:
         """Log, count and record one decision."""
         if isinstance(parsed, NotOurs) or isinstance(decision, Ignore):
             return
+        if isinstance(decision, LeftAlone):
+            self._leave_alone(name, parsed, decision)
+            return
         envelope = parsed.envelope
         reason = str(Reason.CHALLENGE_ISSUED if isinstance(decision, Challenge) else decision.reason)
         message = "" if isinstance(decision, Challenge) else decision.message
         kind = type(decision).__name__
-        self._around.metrics.decided(str(self._key), envelope.signer.provider, kind, reason)
+        # The stock signers have no attestor.
+        provider = envelope.signer.provider if isinstance(envelope.signer, SignerName) else ""
+        purpose = envelope.signer.purpose
+        self._around.metrics.decided(str(self._key), provider, kind, reason)
         if isinstance(decision, Approve):
-            self._around.metrics.certificates.labels(
-                str(self._key), envelope.signer.provider, envelope.signer.purpose.value
-            ).inc()
+            self._around.metrics.certificates.labels(str(self._key), provider, purpose.value).inc()
         said = (kind, reason)
         if isinstance(decision, Defer):
             if self._said.get(name) == said:
                 return
             self._said[name] = said
-        subject = self._subject(parsed)
+        machines = self._claimed(parsed)
+        if purpose is Purpose.CLIENT:  # what lets a node join
+            for machine in machines:
+                for listener in self._listeners:
+                    listener.decided(machine, decision)
+        subject = self._subject(machines)
         _LOG.info(
             "decided",
             extra={
@@ -56,35 +90,85 @@ class Announcer:
                 "decision": kind,
                 "reason": reason,
                 "detail": message,
-                "provider": envelope.signer.provider,
-                "purpose": envelope.signer.purpose.value,
+                "provider": provider,
+                "purpose": purpose.value,
                 "requester": printable(envelope.username),
-                "machine": subject.name if subject is not None and subject.kind == "Machine" else "",
+                "machine": subject.name if subject is not None and subject.kind != _CLUSTER_KIND else "",
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
         )
         if subject is not None and not _is_routine(decision, envelope.username):
-            self._around.recorder.record(_occurrence(subject, name, decision, reason, message))
+            text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
+            self._around.recorder.record(_occurrence(subject, name, decision, reason, text))
 
-    def _subject(self, parsed: Parsed) -> Subject | None:
-        """The Machine that the request claims, or the Cluster when there is none."""
+    def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
+        """Count and log once what Enforce would have decided; nobody is sent an Event about what did not happen."""
+        would_be = decision.instead_of
+        said = (type(would_be).__name__, str(would_be.reason))
+        if self._said.get(name) == said or isinstance(parsed, NotOurs):
+            return
+        self._said[name] = said
+        self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
+        _LOG.info(
+            "left alone",
+            extra={
+                "cluster": str(self._key),
+                "csr": printable(name),
+                "insteadOf": said[0],
+                "reason": said[1],
+                "detail": would_be.message,
+                "requester": printable(parsed.envelope.username),
+            },
+        )
+
+    def _claimed(self, parsed: Parsed) -> tuple[MachineView, ...]:
+        """The one Machine, or instance of a MachinePool, that the request claims to be; none where it is not clear."""
+        with contextlib.suppress(Refused):
+            if isinstance(parsed, SigningRequest):
+                machines = self._around.inventory.machines_with(self._key, claimed_provider_id(parsed))
+                if machines:
+                    return machines if len(machines) == 1 else ()
+                return self._called(node_name_of(parsed))
+            if isinstance(parsed, StockServingRequest):
+                return self._recorded(node_name_of(parsed))
+        return ()
+
+    def _called(self, node_name: str) -> tuple[MachineView, ...]:
+        """The Machine of that name that has no provider ID yet: many providers call the node as the Machine."""
+        machine = self._around.inventory.machines.get(self._key.namespace, node_name)
+        if machine is None or machine.cluster != self._key or machine.provider_id:
+            return ()
+        return (machine,)
+
+    def _recorded(self, node_name: str) -> tuple[MachineView, ...]:
+        """The Machine that the node's record names, for a request that names no provider ID."""
         inventory = self._around.inventory
-        if isinstance(parsed, SigningRequest):
-            with contextlib.suppress(Refused):
-                machines = inventory.machines_with(self._key, claimed_provider_id(parsed))
-                if len(machines) == 1:
-                    machine = machines[0]
-                    version = inventory.version.machines.api_version
-                    return Subject(version, "Machine", self._key.namespace, machine.name, machine.uid)
+        with contextlib.suppress(Deferred):  # without the controller key there are no records to go by
+            record = inventory.authentic.get(self._key.namespace, record_name(self._key, node_name))
+            machine = inventory.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
+            return (machine,) if isinstance(machine, MachineView) else ()
+        return ()
+
+    def _subject(self, machines: tuple[MachineView, ...]) -> Subject | None:
+        """What an Event is about: the Machine or MachinePool that was claimed, else the Cluster."""
+        inventory = self._around.inventory
+        for machine in machines:
+            version = inventory.version.machines.api_version
+            return Subject(version, machine.kind, self._key.namespace, machine.name, machine.uid)
         cluster = inventory.clusters.get(self._key.namespace, self._key.name)
         if cluster is None:
             return None
         version = inventory.version.clusters.api_version
-        return Subject(version, "Cluster", self._key.namespace, self._key.name, cluster.uid)
+        return Subject(version, _CLUSTER_KIND, self._key.namespace, self._key.name, cluster.uid)
+
+
+def _is_one_of_many(machines: tuple[MachineView, ...]) -> bool:
+    """An instance: the Event stands on its MachinePool, and has to say which of them it is about."""
+    return any(machine.kind != MACHINE_KIND for machine in machines)
 
 
 def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, message: str) -> Occurrence:
-    normal = isinstance(decision, Approve | Challenge) and reason != Reason.ASSERTED
+    normal = isinstance(decision, Approve | ApproveOnly | Challenge) and reason != Reason.ASSERTED
     kind = "Normal" if normal else "Warning"
     text = printable(f"{message} (CSR {name})") if reason == Reason.ASSERTED else message or "challenge issued"
     return Occurrence(subject, kind, reason, text)
@@ -92,4 +176,4 @@ def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, me
 
 def _is_routine(decision: Decision, requester: str) -> bool:
     """A node that renews, every few days for each node: nobody reads an Event about it, and it would cost a write."""
-    return isinstance(decision, Approve) and requester.startswith(NODE_USER_PREFIX)
+    return isinstance(decision, Approve | ApproveOnly) and requester.startswith(NODE_USER_PREFIX)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import Purpose, SignerName
+from signer.controller.configuration import Configuration
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
-from signer.model.policy import Policy
+from signer.model.policy import Mode, Policy, UntraceableTokens
 from signer.model.record import format_time
 
 _LOG = logging.getLogger(__name__)
@@ -24,6 +27,77 @@ CERTIFICATE_AUTHORITY_AVAILABLE: Final = "CertificateAuthorityAvailable"
 WORKLOAD_CLUSTER_REACHABLE: Final = "WorkloadClusterReachable"
 ATTESTORS_CONFIGURED: Final = "AttestorsConfigured"
 AUTO_APPROVAL_REMOVED: Final = "AutoApprovalRemoved"
+BOOTSTRAP_TOKENS_TRACEABLE: Final = "BootstrapTokensTraceable"
+MACHINE_POOL_TOKENS_EXTENDED: Final = "MachinePoolTokensExtended"
+
+
+class Counting(enum.Enum):
+    """Whether a condition counts toward Ready."""
+
+    TOWARD_READY = "toward Ready"
+    INFORMATION = "information"
+
+
+def counting(kind: str, policy: Policy | None) -> Counting:
+    """Whether a condition of that type counts toward Ready under that policy; None is one that cannot be followed.
+
+    What a policy does not ask for does not make it unready: that kubeadm's approval is in place under Observe, or that
+    bootstrap tokens cannot be traced where untraceable ones are allowed.
+    """
+    under_enforce = (AUTO_APPROVAL_REMOVED, MACHINE_POOL_TOKENS_EXTENDED)
+    if kind in under_enforce and (policy is None or policy.mode is not Mode.ENFORCE):
+        return Counting.INFORMATION
+    if kind == BOOTSTRAP_TOKENS_TRACEABLE and (
+        policy is None or policy.untraceable_tokens is not UntraceableTokens.REFUSE
+    ):
+        return Counting.INFORMATION
+    return Counting.TOWARD_READY
+
+
+@dataclass(frozen=True, slots=True)
+class UsableSigners:
+    """The signer names that kubelets of one cluster may use, in the policy's order of attestors."""
+
+    attestors: tuple[str, ...]
+    client: tuple[str, ...]
+    serving: tuple[str, ...]
+
+
+Permits: TypeAlias = Callable[[str], bool]
+"""Whether the operator allows the attestor of that provider name to the policies of one namespace."""
+
+
+def permitted_in(namespace: str, configuration: Configuration, registry: Registry) -> Permits:
+    """What the controller's configuration allows to the policies of that namespace."""
+
+    def permits(provider: str) -> bool:
+        if not configuration.attestor(provider).allows(namespace):
+            return False
+        try:
+            insecure = registry.load(provider).description.security is Security.INSECURE
+        except AttestorUnavailable:
+            return True  # it may be once it can be loaded
+        return not insecure or configuration.insecure_allowed(namespace)
+
+    return permits
+
+
+def usable_signers(policy: Policy, registry: Registry, permits: Permits) -> UsableSigners:
+    """The signers of the attestors that the policy authorizes and the operator permits."""
+    attestors: list[str] = []
+    client: list[str] = []
+    serving: list[str] = []
+    for attestor in policy.authorized_attestors:
+        if not permits(attestor.provider):
+            continue  # AttestorsConfigured says so
+        attestors.append(attestor.provider)
+        client.append(str(SignerName(Purpose.CLIENT, attestor.provider)))
+        try:
+            if registry.load(attestor.provider).description.serves:
+                serving.append(str(SignerName(Purpose.SERVING, attestor.provider)))
+        except AttestorUnavailable:
+            continue  # AttestorsConfigured says so
+    return UsableSigners(tuple(attestors), tuple(client), tuple(serving))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +131,32 @@ class StatusCalls(Protocol):
 class PolicyStatus:
     """Writes the status of one policy when it differs from what is there."""
 
-    def __init__(self, client: StatusCalls, key: ClusterKey, registry: Registry, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: StatusCalls,
+        key: ClusterKey,
+        registry: Registry,
+        now: Callable[[], datetime],
+        permits: Permits,
+    ) -> None:
+        """``permits``: see :func:`permitted_in`; the names of other attestors' signers are not published."""
         self._client = client
         self._path = NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)
         self._key = key
         self._registry = registry
         self._now = now
+        self._permits = permits
         self._written: JsonObject | None = None
+        self._written_uid = ""
 
     async def write(self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition]) -> None:
         """Write if anything changed; a fault of the management cluster is logged and tried again at the next call."""
         try:
-            if self._written is None:
+            if self._written is None or policy is None or policy.uid != self._written_uid:
                 current = await self._client.get(self._path)
                 self._written = current.get("status") or {}
-            wanted = self._status(generation, policy, (_ready(conditions), *conditions), self._written)
+                self._written_uid = current["metadata"]["uid"]
+            wanted = self._status(generation, policy, (_ready(conditions, policy), *conditions), self._written)
             if wanted != self._written:
                 await self._client.patch(f"{self._path}/status", {"status": wanted})
                 self._written = wanted
@@ -85,11 +170,14 @@ class PolicyStatus:
         self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition], before: JsonObject
     ) -> JsonObject:
         known = {condition["type"]: condition for condition in before.get("conditions") or []}
-        client, serving = self._signer_names(policy)
+        signers = UsableSigners((), (), ())
+        if policy is not None:
+            signers = usable_signers(policy, self._registry, self._permits)
         return {
             "observedGeneration": generation,
-            "clientSignerNames": client,
-            "servingSignerNames": serving,
+            "attestors": ", ".join(signers.attestors) or "none",
+            "clientSignerNames": list(signers.client),
+            "servingSignerNames": list(signers.serving),
             "conditions": [
                 self._condition(condition, generation, known.get(condition.type)) for condition in conditions
             ],
@@ -106,21 +194,12 @@ class PolicyStatus:
             "message": condition.message,
         }
 
-    def _signer_names(self, policy: Policy | None) -> tuple[list[str], list[str]]:
-        client: list[str] = []
-        serving: list[str] = []
-        for attestor in policy.authorized_attestors if policy is not None else ():
-            client.append(str(SignerName(Purpose.CLIENT, attestor.provider)))
-            try:
-                if self._registry.load(attestor.provider).description.serves:
-                    serving.append(str(SignerName(Purpose.SERVING, attestor.provider)))
-            except AttestorUnavailable:
-                continue  # AttestorsConfigured says so
-        return client, serving
 
-
-def _ready(conditions: Sequence[PolicyCondition]) -> PolicyCondition:
-    for condition in conditions:
-        if condition.met is not True:
-            return PolicyCondition(READY, condition.met, condition.reason, condition.message)
+def _ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> PolicyCondition:
+    """The first condition that counts and is False; else the first that is Unknown; else it is ready."""
+    counted = [one for one in conditions if counting(one.type, policy) is Counting.TOWARD_READY]
+    for met in (False, None):
+        for condition in counted:
+            if condition.met is met:
+                return PolicyCondition(READY, met, condition.reason, condition.message)
     return PolicyCondition(READY, True, "Ready", "requests are decided")

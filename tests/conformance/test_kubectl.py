@@ -88,7 +88,10 @@ def test_custom_resource(kubectl: Kubectl, namespace: str, name: str) -> None:
                             "properties": {"spec": {"type": "object", "properties": {"color": {"type": "string"}}}},
                         }
                     },
-                    "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}],
+                    "additionalPrinterColumns": [
+                        {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+                        {"name": "Kind", "type": "string", "jsonPath": ".kind", "priority": 1},
+                    ],
                 }
             ],
         },
@@ -106,6 +109,9 @@ def test_custom_resource(kubectl: Kubectl, namespace: str, name: str) -> None:
     heading, line = kubectl.run("get", "gadgets", "-n", namespace, name).splitlines()
     assert heading.split() == ["NAME", "COLOR"]
     assert line.split() == [name, "blue"]
+    heading, line = kubectl.run("get", "gadgets", "-n", namespace, name, "-o", "wide").splitlines()
+    assert heading.split() == ["NAME", "COLOR", "KIND"]
+    assert line.split() == [name, "blue", "Gadget"]
 
 
 def test_can_i(kubectl: Kubectl) -> None:

@@ -62,11 +62,13 @@ good = Plugin(_secure("good"))
 client_only = Plugin(_secure("client-only", serves=False))
 bare = Plugin(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
 picky = Plugin(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
+asserting = Plugin(AttestorDescription("asserting", Security.INSECURE, ("v1",), renews=False, serves=False))
 liar = Plugin(_secure("somebody-else"))
 
 
 def registry() -> Registry:
     """These attestors, and ``absent``, whose module does not exist."""
     found = {"good": "good", "client-only": "client_only", "bare": "bare", "picky": "picky", "liar": "liar"}
+    found["asserting"] = "asserting"
     entry_points = [EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP) for name, attribute in found.items()]
     return Registry([*entry_points, EntryPoint("absent", "no_such_module_here:plugin", ENTRY_POINT_GROUP)])

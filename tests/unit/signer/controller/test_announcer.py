@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from attestors.wire.names import Purpose, SignerName
+from attestors.wire import pem
+from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
 from signer.controller.announcer import Announcer
 from signer.controller.metrics import Metrics
-from signer.controller.recorder import Occurrence
-from signer.model.cluster import ClusterKey
-from signer.model.decision import Approve, Decision, Defer, Deny, Ignore
+from signer.controller.recorder import Occurrence, Subject
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Deny, Ignore
 from signer.model.reasons import Reason
-from signer.model.record import JournalEntry
-from signer.model.signing_request import Malformed, NotOurs, RequestEnvelope
+from signer.model.record import JournalEntry, record_spec
+from signer.model.seal import ControllerKeys, RecordSeals
+from signer.model.signing_request import (
+    Malformed,
+    NoCredentialNamed,
+    NotOurs,
+    Parsed,
+    RequestEnvelope,
+    StockServingRequest,
+    parse_signing_request,
+)
+from signer.store.inventory import ClusterAPIVersion, Inventory
+from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW
 
 HOSTILE = "\x1b[31mhé\n" + "x" * 5000
@@ -81,13 +95,14 @@ def request(username: str = "system:bootstrap:abcdef") -> Malformed:
         created="",
         conditions=frozenset(),
         spec_digest="",
+        credential=NoCredentialNamed(),
     )
     return Malformed(envelope, Reason.MALFORMED_REQUEST, "no block")
 
 
 def approval(reason: Reason) -> Approve:
-    entry = JournalEntry("csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", NOW)
-    return Approve("n1", reason, "it is so", entry)
+    entry = JournalEntry("csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", NOW, NOW)
+    return Approve("n1", reason, "it is so", entry, b"")
 
 
 def announcer() -> tuple[Announcer, Around]:
@@ -153,3 +168,139 @@ def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytes
         announcing.announce("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
     assert [event.reason for event in around.recorded] == ["NodeNameMismatch"]
     assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
+
+
+def dns(name: str) -> bytes:
+    return builders.tlv(0x82, name.encode())
+
+
+class Told:
+    """Somebody who wants to know what was decided about Machines."""
+
+    def __init__(self) -> None:
+        self.decisions: list[tuple[str, str]] = []
+
+    def decided(self, machine: MachineView, decision: Decision) -> None:
+        self.decisions.append((machine.name, type(decision).__name__))
+
+
+class Fleet:
+    """An announcer over a real inventory of the cluster that the requests of ``builders`` are for."""
+
+    def __init__(self) -> None:
+        version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+        self.inventory = Inventory(version, own_namespace="system")
+        metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
+        self.inventory.clusters.replaced([{"metadata": metadata}])
+        self.told = Told()
+        self.recorded: list[Occurrence] = []
+        around = SimpleNamespace(metrics=Metrics(), inventory=self.inventory, recorder=self)
+        self._announcer = Announcer(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
+
+    def record(self, occurrence: Occurrence) -> None:
+        self.recorded.append(occurrence)
+
+    def machine(self, name: str, provider_id: str = "", *, cluster: str = builders.CLUSTER.name) -> None:
+        spec = {"clusterName": cluster, "providerID": provider_id}
+        namespace = builders.CLUSTER.namespace
+        self.inventory.machines.applied(
+            {"metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}"}, "spec": spec}
+        )
+
+    def pool(self, name: str, *provider_ids: str) -> None:
+        spec = {"clusterName": builders.CLUSTER.name, "providerIDList": list(provider_ids)}
+        metadata = {"namespace": builders.CLUSTER.namespace, "name": name, "uid": f"uid-{name}"}
+        self.inventory.machine_pools.applied({"metadata": metadata, "spec": spec})
+
+    def announce(self, decision: Decision, parsed: Parsed | None = None) -> Occurrence:
+        self._announcer.announce("csr", parsed or builders.signing_request(), decision)
+        return self.recorded[-1]
+
+
+DENIED = Deny("NodeNameMismatch", "no")
+
+
+async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    event = fleet.announce(DENIED)
+    assert event.subject == Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "claimed", "uid-claimed")
+    assert event.message == "no"
+    assert fleet.told.decisions == [("claimed", "Deny")]
+
+
+async def test_the_event_of_an_instance_is_on_its_pool_and_says_which() -> None:
+    fleet = Fleet()
+    fleet.pool("pool", builders.PROVIDER_ID, "test:///other")
+    event = fleet.announce(DENIED)
+    assert (event.subject.kind, event.subject.name) == ("MachinePool", "pool")
+    assert event.message == f"{builders.PROVIDER_ID}: no"
+
+
+async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE)
+    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
+    assert fleet.told.decisions == [(builders.NODE, "Defer")]
+
+
+async def test_a_machine_of_that_name_with_another_provider_id_is_not_meant() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE, "test:///another")
+    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_a_machine_of_that_name_of_another_cluster_is_not_meant() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE, cluster="beside")
+    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_an_ambiguous_claim_is_told_on_the_cluster() -> None:
+    fleet = Fleet()
+    fleet.machine("one", builders.PROVIDER_ID)
+    fleet.machine("two", builders.PROVIDER_ID)
+    assert fleet.announce(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_serving_requests_say_nothing_of_whether_the_node_joined() -> None:
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    serving = builders.signing_request(builders.serving_manifest(dns(builders.NODE)))
+    assert fleet.announce(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
+    assert fleet.told.decisions == []
+
+
+def stock_request() -> StockServingRequest:
+    der = builders.pkcs10(extensions=[builders.alternative_names(dns(builders.NODE))])
+    content = pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der))
+    manifest = builders.manifest(content, signer_name="kubernetes.io/kubelet-serving", requester=builders.AS_NODE)
+    parsed = parse_signing_request(manifest, builders.PROVIDERS)
+    assert isinstance(parsed, StockServingRequest), parsed
+    return parsed
+
+
+async def test_a_stock_request_is_told_on_the_machine_of_the_nodes_record() -> None:
+    fleet = Fleet()
+    view = builders.machine_view()
+    fleet.machine(view.name, builders.PROVIDER_ID)
+    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.kind == "Cluster"
+    keys = ControllerKeys(bytes(32))
+    fleet.inventory.authentic.use_keys(keys)
+    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.kind == "Cluster"
+    record = builders.record(view)
+    record = replace(record, seal=RecordSeals(keys).seal(record))
+    metadata = {"namespace": "team-a", "name": record.name, "uid": "r-1", "resourceVersion": "1"}
+    fleet.inventory.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
+    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.name == view.name
+    assert fleet.told.decisions == []
+
+
+async def test_an_approval_by_us_that_others_sign_is_routine() -> None:
+    fleet = Fleet()
+    fleet.announce(DENIED)
+    fleet.announce(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), stock_request())
+    assert [event.reason for event in fleet.recorded] == ["NodeNameMismatch"]

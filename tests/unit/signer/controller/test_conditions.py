@@ -9,12 +9,17 @@ import pytest
 
 from signer.controller.conditions import (
     ATTESTORS_CONFIGURED,
+    AUTO_APPROVAL_REMOVED,
+    BOOTSTRAP_TOKENS_TRACEABLE,
     CERTIFICATE_AUTHORITY_AVAILABLE,
     READY,
     WORKLOAD_CLUSTER_REACHABLE,
     PolicyCondition,
     PolicyStatus,
+    permitted_in,
+    usable_signers,
 )
+from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.kube.errors import ApiError, NotFound, ServerError
 from signer.model.cluster import ClusterKey
 from signer.model.policy import Policy, parse_policy
@@ -25,8 +30,12 @@ START = "2026-03-01T12:00:00Z"
 
 
 def policy(*attestors: str) -> Policy:
-    spec = {"authorizedAttestors": [{"name": name} for name in attestors]}
-    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": spec})
+    return policy_with({"authorizedAttestors": [{"name": name} for name in attestors]})
+
+
+def policy_with(spec: dict[str, Any], uid: str = "policy-1") -> Policy:
+    given = {"authorizedAttestors": [{"name": "good"}], **spec}
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": uid}, "spec": given})
 
 
 GOOD = policy("good", "client-only")
@@ -39,13 +48,15 @@ def condition(kind: str = ATTESTORS_CONFIGURED, met: bool | None = True, message
 class World:
     def __init__(self, status: dict[str, Any] | None = None) -> None:
         self.clock = Clock()
-        self.stored: dict[str, Any] | None = {"status": status} if status is not None else {}
+        self.stored: dict[str, Any] | None = {"metadata": {"uid": "policy-1"}}
+        if status is not None:
+            self.stored["status"] = status
         self.calls: list[str] = []
         self.failure: ApiError | None = None
         self.status = self.restarted()
 
     def restarted(self) -> PolicyStatus:
-        return PolicyStatus(self, ClusterKey("team-a", "prod"), registry(), self.clock.now)
+        return PolicyStatus(self, ClusterKey("team-a", "prod"), registry(), self.clock.now, lambda provider: True)
 
     async def get(self, path: str) -> dict[str, Any]:
         assert path == PATH
@@ -95,7 +106,9 @@ async def test_signer_names_of_what_cannot_be_loaded_or_read(world: World) -> No
     assert world.stored is not None
     assert len(world.stored["status"]["clientSignerNames"]) == 1
     assert world.stored["status"]["servingSignerNames"] == []
+    assert world.stored["status"]["attestors"] == "absent"
     await world.write(condition(met=False), of=None)
+    assert world.stored["status"]["attestors"] == "none"
     assert world.stored["status"]["clientSignerNames"] == []
 
 
@@ -145,16 +158,17 @@ async def test_transition_time_changes_with_the_status_only(world: World) -> Non
         ((True, True, True), "True", "Ready"),
         ((True, False, True), "False", "Broken"),
         ((True, None, True), "Unknown", "Broken"),
-        ((None, False, True), "Unknown", "Broken"),
+        ((None, False, True), "False", "Broken"),
     ],
 )
-async def test_ready_is_the_first_that_is_not_met(
+async def test_ready_is_the_first_that_is_false_else_the_first_that_is_unknown(
     world: World, met: tuple[bool | None, ...], status: str, reason: str
 ) -> None:
     kinds = (ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE, WORKLOAD_CLUSTER_REACHABLE)
     await world.write(*(condition(kind, one, f"{kind} it is") for kind, one in zip(kinds, met, strict=True)))
     assert (world.condition(READY)["status"], world.condition(READY)["reason"]) == (status, reason)
-    first = next((kind for kind, one in zip(kinds, met, strict=True) if one is not True), "")
+    worst = False if False in met else None
+    first = next((kind for kind, one in zip(kinds, met, strict=True) if one is worst), "")
     assert world.condition(READY)["message"].startswith(first or "requests")
 
 
@@ -170,3 +184,68 @@ async def test_faults_are_waited_out(world: World, failure: ApiError) -> None:
     world.failure = None
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "False"
+
+
+REFUSES_UNTRACEABLE = {"bootstrapTokens": {"untraceable": "Refuse"}}
+
+
+@pytest.mark.parametrize("met", [False, None])
+@pytest.mark.parametrize(
+    ("kind", "spec", "ready"),
+    [
+        (AUTO_APPROVAL_REMOVED, {}, True),
+        (AUTO_APPROVAL_REMOVED, {"mode": "Observe"}, True),
+        (AUTO_APPROVAL_REMOVED, {"mode": "Enforce"}, False),
+        (AUTO_APPROVAL_REMOVED, REFUSES_UNTRACEABLE, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, {}, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, {"mode": "Enforce"}, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, REFUSES_UNTRACEABLE, False),
+        (CERTIFICATE_AUTHORITY_AVAILABLE, {}, False),
+    ],
+)
+async def test_what_the_policy_does_not_ask_for_does_not_make_it_unready(
+    world: World, kind: str, spec: dict[str, Any], ready: bool, met: bool | None
+) -> None:
+    await world.write(condition(), condition(kind, met), of=policy_with(spec))
+    assert (world.condition(READY)["status"] == "True") is ready
+    assert world.condition(kind)["status"] == ("False" if met is False else "Unknown")
+
+
+async def test_a_policy_that_cannot_be_followed_is_unready_for_that_reason(world: World) -> None:
+    await world.write(condition(AUTO_APPROVAL_REMOVED, False), condition(met=False, message="no such field"), of=None)
+    assert world.condition(READY)["message"] == "no such field"
+
+
+async def test_a_policy_that_was_created_anew_gets_its_status_again(world: World) -> None:
+    await world.write(condition())
+    world.stored = {"metadata": {"uid": "policy-2"}}
+    attestors = [{"name": one.provider} for one in GOOD.authorized_attestors]
+    await world.write(condition(), of=policy_with({"authorizedAttestors": attestors}, uid="policy-2"))
+    assert world.condition(READY)["status"] == "True"
+
+
+def test_signers_that_the_operator_does_not_permit_are_not_usable() -> None:
+    configuration = Configuration(
+        namespace="system",
+        attestors={"client-only": OperatorAttestor(namespaces=frozenset({"team-b"}))},
+        insecure_enabled=True,
+        insecure_namespaces=frozenset({"team-b"}),
+    )
+    everything = policy("client-only", "asserting", "good")
+
+    def names(namespace: str) -> tuple[str, ...]:
+        return usable_signers(everything, registry(), permitted_in(namespace, configuration, registry())).client
+
+    stem = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
+    assert names("team-a") == (f"{stem}good",)
+    assert names("team-b") == (f"{stem}client-only", f"{stem}asserting", f"{stem}good")
+
+
+async def test_only_permitted_signers_are_published(world: World) -> None:
+    world.status = PolicyStatus(
+        world, ClusterKey("team-a", "prod"), registry(), world.clock.now, lambda provider: provider == "client-only"
+    )
+    await world.write(condition())
+    assert world.stored is not None
+    assert world.stored["status"]["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only"]
+    assert world.stored["status"]["servingSignerNames"] == []

@@ -1,0 +1,96 @@
+"""Condition ``NodeAttested`` of a Machine, for ``spec.readinessGates``: what it should say.
+
+Its form is ``metav1.Condition`` (apimachinery ``pkg/apis/meta/v1/types.go``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from attestors.contract import Security
+from attestors.wire.names import Purpose, SignerName, parse_signer_name
+from signer.model.decision import Decision, Defer, Deny, Fail, printable
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode, format_time
+
+NODE_ATTESTED: Final = "NodeAttested"
+"""The condition's type, for ``spec.readinessGates[].conditionType``."""
+NOT_ATTESTED_YET: Final = "NotAttestedYet"
+ATTESTATION_EXPIRED: Final = "AttestationExpired"
+
+_REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,127}[A-Za-z0-9_])?", re.ASCII)
+_ATTESTOR_SPECIFIC: Final = "AttestorSpecific"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAttested:
+    """What the condition should say."""
+
+    status: str
+    """``True``, ``False`` or ``Unknown``."""
+    reason: str
+    message: str
+
+
+NOT_YET: Final = NodeAttested("Unknown", NOT_ATTESTED_YET, "no request of this Machine's node was attested yet")
+
+
+def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: datetime) -> NodeAttested:
+    """What records and the last decision say of a Machine; a live record of a secure attestor comes first.
+
+    ``last`` is what :func:`node_attested_after` made of the last decision that was no approval.
+    """
+    known = sorted(((_valid_until(record), record) for record in records), key=lambda one: one[0], reverse=True)
+    for end, record in known:
+        if end > now and record.identity.security is Security.SECURE:
+            text = f"attested by {record.identity.provider} as node {record.node_name}; "
+            text += f"the last certificate is valid until {format_time(end)}"
+            return NodeAttested("True", str(Reason.ATTESTED), printable(text))
+    for end, record in known:
+        if end > now:
+            text = f"asserted without proof by {record.identity.provider} as node {record.node_name}"
+            return NodeAttested("False", str(Reason.ASSERTED), printable(text))
+    if last != NOT_YET:
+        return last
+    if known:
+        end = known[0][0]
+        return NodeAttested("False", ATTESTATION_EXPIRED, f"the last certificate ran out at {format_time(end)}")
+    return NOT_YET
+
+
+def _valid_until(record: AttestedNode) -> datetime:
+    """When the last client certificate of the record's own identity runs out.
+
+    ``last_not_after`` also counts those of another identity that had the node name before, perhaps an insecure one.
+    """
+    ends = [
+        entry.not_after
+        for entry in record.journal
+        if entry.decided >= record.first_attestation and _is_client(entry.signer_name)
+    ]
+    return max(ends, default=record.first_attestation)
+
+
+def _is_client(signer_name: str) -> bool:
+    signer = parse_signer_name(signer_name)
+    return isinstance(signer, SignerName) and signer.purpose is Purpose.CLIENT
+
+
+def node_attested_after(decision: Decision) -> NodeAttested:
+    """What a decision that was no approval says of the Machine; nothing, for the others."""
+    match decision:
+        case Deny() | Fail():
+            return NodeAttested("False", _reason(decision.reason), printable(decision.message) or "denied")
+        case Defer():
+            return NodeAttested("Unknown", _reason(decision.reason), printable(decision.message) or "waiting")
+        case _:
+            return NOT_YET
+
+
+def _reason(reason: str) -> str:
+    """An attestor's own reason is one word; whatever else comes is not written into other people's objects."""
+    return reason if _REASON.fullmatch(reason) else _ATTESTOR_SPECIFIC

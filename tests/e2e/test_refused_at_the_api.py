@@ -1,0 +1,263 @@
+"""A wrong policy is refused by ``kubectl apply``, with a sentence that names the field and what is allowed.
+
+On the embedded API and on the real kube-apiserver; what only CEL can say where the real one is of 1.25 or newer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from signer.crds import CRD_FILES
+from signer.crds.expressions import FIRST_VERSION, POLICY_FILE
+from signer.testing.api import EmbeddedAPI
+from tests.conformance.api import version_of
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.control_plane import ControlPlane
+from tests.support.kubectl import find_kubectl, run_kubectl
+from tests.support.raw_client import RawClient
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+DEFINITIONS: Final = Path(__file__).parents[2] / "signer" / "crds"
+API = EmbeddedAPI | ControlPlane
+ONE: Final = [{"name": "tpm"}]
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=(pytest.mark.real, pytest.mark.slow))])
+def api(request: pytest.FixtureRequest) -> Iterator[API]:
+    """An API server with our definitions."""
+    try:
+        find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    if request.param == "real":
+        control_plane: ControlPlane = request.getfixturevalue("real_control_plane")
+        control_plane.install_crds(DEFINITIONS / name for name in CRD_FILES)
+        yield control_plane
+        return
+    with EmbeddedAPI() as embedded:
+        embedded.install_crds(DEFINITIONS / name for name in CRD_FILES)
+        yield embedded
+
+
+def manifest(kind: str, name: str, spec: Any) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": spec,
+        }
+    )
+
+
+def refusal(api: API, applied: str) -> str:
+    """What kubectl prints when the API server does not take it."""
+    result = run_kubectl(api.kubeconfig(), ["apply", "-f", "-"], standard_input=applied)
+    assert result.returncode != 0, result.stdout
+    return result.stderr
+
+
+def assert_says(said: str, words: tuple[str, ...]) -> None:
+    """The field and what is allowed; before 1.25, kubectl finds some of it by itself, and words it its own way."""
+    for word in words:
+        assert word.lower() in said.lower(), said
+
+
+def policy(**spec: Any) -> str:
+    return manifest("NodeAttestationPolicy", "wrong", {"authorizedAttestors": ONE, **spec})
+
+
+def certificates(**durations: Any) -> str:
+    return policy(certificates=durations)
+
+
+WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "mode": (policy(mode="enforce"), ("spec.mode", '"Observe"', '"Enforce"')),
+    "no attestor": (policy(authorizedAttestors=[]), ("spec.authorizedAttestors", "at least 1")),
+    "attestors missing": (manifest("NodeAttestationPolicy", "wrong", {}), ("authorizedAttestors", "spec", "required")),
+    "too many attestors": (
+        policy(authorizedAttestors=[{"name": f"a{number}"} for number in range(17)]),
+        ("spec.authorizedAttestors", "16"),
+    ),
+    "attestor twice": (policy(authorizedAttestors=[*ONE, *ONE]), ("spec.authorizedAttestors[1]", "Duplicate", "tpm")),
+    "attestor without a name": (
+        policy(authorizedAttestors=[{"settings": {}}]),
+        ("authorizedAttestors", "name", "required"),
+    ),
+    "attestor's name": (policy(authorizedAttestors=[{"name": "TPM"}]), ("authorizedAttestors", "name", "[a-z0-9]")),
+    "attestor's long name": (policy(authorizedAttestors=[{"name": "a" * 41}]), ("authorizedAttestors", "name", "40")),
+    "attestor's settings": (policy(authorizedAttestors=[{"name": "tpm", "settings": "x"}]), ("settings", "object")),
+    "attestors as text": (policy(authorizedAttestors="tpm"), ("spec.authorizedAttestors", "array")),
+    "source of node names": (policy(nodeNameSource="NodeRef"), ("spec.nodeNameSource", '"ProviderID"')),
+    "reuse of node names": (policy(nodeNameReuse="Never"), ("spec.nodeNameReuse", '"AfterExpiry"', '"Immediate"')),
+    "approval by others": (policy(approvalByOthers="Honour"), ("spec.approvalByOthers", '"Refuse"', '"Honor"')),
+    "stock serving requests": (policy(stockServingRequests="Deny"), ("spec.stockServingRequests", '"FollowMode"')),
+    "untraceable tokens": (
+        policy(bootstrapTokens={"untraceable": "Deny"}),
+        ("spec.bootstrapTokens.untraceable", '"Allow"', '"Refuse"'),
+    ),
+    "tokens of pools": (
+        policy(bootstrapTokens={"machinePools": "Keep"}),
+        ("spec.bootstrapTokens.machinePools", '"Rotate"', '"Extend"'),
+    ),
+    "duration in days": (certificates(clientDuration="7d"), ("spec.certificates.clientDuration", "[0-9]{1,6}h")),
+    "duration as a number": (certificates(servingDuration=168), ("spec.certificates.servingDuration", "string")),
+    "empty duration": (certificates(insecureDuration=""), ("spec.certificates.insecureDuration", "at least 2")),
+    "no spec": (
+        json.dumps({**json.loads(policy()), "spec": None}),
+        ("spec", "required"),
+    ),
+    "name that no Cluster can have": (
+        manifest("NodeAttestationPolicy", "x" * 64, {"authorizedAttestors": ONE}),
+        ("metadata.name", "63"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_policy(api: API, case: str) -> None:
+    applied, words = WRONG[case]
+    said = refusal(api, applied)
+    assert_says(said, words)
+
+
+def test_a_field_of_another_name_is_not_passed_over(api: API) -> None:
+    said = refusal(api, policy(modus="Enforce"))
+    assert "modus" in said, said
+
+
+RESERVATION: Final[dict[str, Any]] = {
+    "machineRef": {"namespace": "default", "clusterName": "prod", "kind": "Machine", "name": "m"},
+    "providerID": "test:///m",
+    "attestor": "tpm",
+    "identity": "i",
+    "security": "secure",
+}
+RECORD: Final[dict[str, Any]] = {
+    "clusterName": "prod",
+    "machineRef": {"kind": "Machine", "name": "m", "uid": "u"},
+    "providerID": "test:///m",
+    "nodeName": "m",
+    "attestor": "tpm",
+    "security": "secure",
+    "identity": "i",
+    "firstAttestationTime": "2026-03-01T12:00:00Z",
+    "lastAttestationTime": "2026-03-01T12:00:00Z",
+    "lastNotAfter": "2026-03-08T12:00:00Z",
+    "journal": [],
+    "seal": "v1.x",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "wrong", "words"),
+    [
+        ("IdentityReservation", RESERVATION, {"security": "some"}, ("spec.security", '"secure"', '"insecure"')),
+        ("IdentityReservation", RESERVATION, {"providerID": ""}, ("spec.providerID", "at least 1")),
+        (
+            "IdentityReservation",
+            RESERVATION,
+            {"machineRef": {"name": "m"}},
+            ("spec.machineRef", "clusterName", "required"),
+        ),
+        ("AttestedNode", RECORD, {"seal": None}, ("spec", "seal", "required")),
+        ("AttestedNode", RECORD, {"lastNotAfter": "tomorrow"}, ("spec.lastNotAfter", "date-time")),
+        ("AttestedNode", RECORD, {"machineRef": {"kind": "Pod", "name": "m", "uid": "u"}}, ("machineRef.kind", "Pod")),
+        ("AttestedNode", RECORD, {"journal": [{}] * 33}, ("spec.journal", "32")),
+    ],
+)
+def test_a_wrong_record(
+    api: API, kind: str, good: dict[str, Any], wrong: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    spec = {key: value for key, value in {**good, **wrong}.items() if value is not None}
+    said = refusal(api, manifest(kind, "wrong", spec))
+    assert_says(said, words)
+
+
+@pytest.mark.parametrize("file", sorted((DEPLOY / "policies").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_example_policies_are_taken(api: API, file: Path) -> None:
+    (example,) = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    example["metadata"]["namespace"] = "default"
+    applied = run_kubectl(api.kubeconfig(), ["apply", "-f", "-"], standard_input=json.dumps(example))
+    assert applied.returncode == 0, applied.stderr
+    run_kubectl(api.kubeconfig(), ["delete", "-f", "-"], standard_input=json.dumps(example))
+
+
+# What only CEL can say.
+
+
+@pytest.fixture(scope="module")
+def real(real_control_plane: ControlPlane) -> tuple[ControlPlane, tuple[int, int]]:
+    """The real API server with our definitions, and its version. The embedded one evaluates no CEL."""
+    real_control_plane.install_crds(DEFINITIONS / name for name in CRD_FILES)
+    with RawClient(real_control_plane.connection()) as client:
+        return real_control_plane, version_of(client)
+
+
+@pytest.fixture(scope="module")
+def rules(real: tuple[ControlPlane, tuple[int, int]]) -> Iterator[ControlPlane]:
+    """The API server with the overlay, where it is new enough to evaluate it."""
+    api, version = real
+    if version < FIRST_VERSION:
+        found = f"kube-apiserver {version[0]}.{version[1]}"
+        pytest.skip(f"{found} evaluates no CEL: set KUBEBUILDER_ASSETS to 1.25 or newer")
+    api.install_crds([DEPLOY / "crds-cel" / POLICY_FILE])
+    yield api
+    api.install_crds([DEFINITIONS / POLICY_FILE])
+
+
+INSECURE: Final = [{"name": "insecure"}]
+WRONG_BY_RULE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "too short": (certificates(clientDuration="59m"), ("spec.certificates.clientDuration", "from 1h to 8784h")),
+    "too long": (certificates(servingDuration="8784h1s"), ("spec.certificates.servingDuration", "from 1h to 8784h")),
+    "zero": (certificates(insecureDuration="0h"), ("spec.certificates.insecureDuration", "from 1h to 8784h")),
+    "Enforce without attestation": (
+        policy(mode="Enforce", authorizedAttestors=INSECURE),
+        ("spec", "mode Enforce needs an attestor"),
+    ),
+}
+RIGHT_BY_RULE: Final = {
+    "least and most": certificates(clientDuration="1h", servingDuration="8784h", insecureDuration="90m"),
+    "Enforce": policy(mode="Enforce", authorizedAttestors=[*ONE, *INSECURE]),
+    "Observe without attestation": policy(mode="Observe", authorizedAttestors=INSECURE),
+    "Extend without Enforce, to be able to leave it in one step": policy(bootstrapTokens={"machinePools": "Extend"}),
+    "Extend under Enforce": policy(mode="Enforce", bootstrapTokens={"machinePools": "Extend"}),
+}
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("case", WRONG_BY_RULE)
+def test_a_policy_that_only_a_rule_refuses(rules: ControlPlane, case: str) -> None:
+    applied, words = WRONG_BY_RULE[case]
+    said = refusal(rules, applied)
+    assert_says(said, words)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RIGHT_BY_RULE)
+def test_a_policy_that_the_rules_allow(rules: ControlPlane, case: str) -> None:
+    applied = run_kubectl(rules.kubeconfig(), ["apply", "-f", "-"], standard_input=RIGHT_BY_RULE[case])
+    assert applied.returncode == 0, applied.stderr
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_an_older_api_server_does_not_get_the_overlay_by_mistake(real: tuple[ControlPlane, tuple[int, int]]) -> None:
+    """Why it is an overlay: kubectl refuses it, and the plain definition stays."""
+    api, version = real
+    if version >= FIRST_VERSION:
+        pytest.skip(f"kube-apiserver {version[0]}.{version[1]} evaluates CEL")
+    said = refusal(api, (DEPLOY / "crds-cel" / POLICY_FILE).read_text(encoding="utf-8"))
+    assert "x-kubernetes-validations" in said
+    group, plural = POLICY_FILE.removesuffix(".yaml").split("_")
+    with RawClient(api.connection()) as client:
+        stored = client.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}").expect(200)
+    assert "x-kubernetes-validations" not in json.dumps(stored)

@@ -1,0 +1,321 @@
+"""What people and other controllers see: policies, InfraClusters, Machines, records; with the real kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from signer.controller import machine_condition
+from signer.kube.client import JsonObject
+from signer.kube.errors import NotFound
+from signer.kube.resources import (
+    CLUSTERS_V1BETA2,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    Resource,
+)
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
+from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.kubectl import find_kubectl, run_kubectl
+
+CLIENT: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"
+SERVING: Final = "cluster.x-k8s.io/kubelet-serving-keyed-mac"
+INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)
+FIELDS: Final = ("kubeletClientCertificateSigner", "kubeletServingCertificateSigner")
+GATES: Final = {"spec": {"readinessGates": [{"conditionType": "NodeAttested"}]}}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(machine_condition, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(machine_condition, "RESYNC_SECONDS", 0.1)
+
+
+def kubectl(house: House, *arguments: str) -> str:
+    try:
+        find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    result = run_kubectl(house.api.kubeconfig(), list(arguments))
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def cells(printed: str) -> dict[str, str]:
+    """The one line of ``kubectl get``, by heading."""
+    heading, line = printed.splitlines()
+    return dict(zip(heading.split(), line.split(), strict=True))
+
+
+# The policy
+
+
+def test_a_policy_shows_what_it_is_and_whether_it_works(house: House) -> None:
+    cluster = house.cluster()
+    house.run()
+    house.wait_for_condition(cluster, "Ready", "True")
+    shown = cells(kubectl(house, "get", "nodeattestationpolicies"))
+    assert shown.pop("AGE")
+    assert shown == {
+        "NAME": "workload",
+        "MODE": "Observe",
+        "ATTESTORS": "keyed-mac",
+        "READY": "True",
+        "REASON": "Ready",
+    }
+
+
+def test_what_observe_does_not_ask_for_does_not_make_it_unready(house: House) -> None:
+    cluster = house.cluster(policy={"mode": "Observe", "bootstrapTokens": {"untraceable": "Allow"}})
+    house.run()
+    assert house.wait_for_condition(cluster, "Ready", "True")["reason"] == "Ready"
+
+
+def test_signers_that_the_operator_does_not_permit_are_not_published(house: House) -> None:
+    cluster = house.cluster(attestors=("insecure", "keyed-mac"))
+    house.run()
+    house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
+    status = house.management.client.get(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))["status"]
+    assert status["clientSignerNames"] == [CLIENT]
+    assert status["attestors"] == "keyed-mac"
+
+
+# The InfraCluster
+
+
+def infra_definition(*fields: str) -> JsonObject:
+    status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "tests.infrastructure.cluster.x-k8s.io",
+            "labels": {"cluster.x-k8s.io/v1beta2": "v1beta2"},
+        },
+        "spec": {
+            "group": INFRASTRUCTURE.group,
+            "scope": "Namespaced",
+            "names": {"kind": "Test", "listKind": "TestList", "plural": "tests", "singular": "test"},
+            "versions": [
+                {
+                    "name": "v1beta2",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}},
+                }
+            ],
+        },
+    }
+
+
+def add_infra_cluster(house: House, cluster: WorldCluster, *fields: str) -> Callable[[], JsonObject]:
+    """The object that the Cluster's infrastructureRef names, owned by it; returns how to read it."""
+    client = house.management.client
+    definition = infra_definition(*fields)
+    client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
+    client.wait_for(
+        CUSTOM_RESOURCE_DEFINITIONS.collection(),
+        definition["metadata"]["name"],
+        lambda item: any(one["status"] == "True" for one in (item.get("status") or {}).get("conditions") or []),
+    )
+    owner = client.get(CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace))
+    reference = {"apiVersion": owner["apiVersion"], "kind": "Cluster", "name": cluster.name}
+    client.create(
+        INFRASTRUCTURE.collection(cluster.namespace),
+        {
+            "apiVersion": INFRASTRUCTURE.api_version,
+            "kind": "Test",
+            "metadata": {
+                "name": cluster.name,
+                "namespace": cluster.namespace,
+                "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}],
+            },
+            "status": {"phase": "Provisioned"},
+        },
+    )
+    path = INFRASTRUCTURE.object(cluster.name, cluster.namespace)
+    client.patch(f"{path}/status", {"status": {"phase": "Provisioned"}})
+    return lambda: client.get(path)
+
+
+def wait_for_signer(house: House, cluster: WorldCluster, field: str, signer: str) -> JsonObject:
+    shown = house.management.client.wait_for(
+        INFRASTRUCTURE.collection(cluster.namespace),
+        cluster.name,
+        lambda item: (item.get("status") or {}).get(field, "") == signer,
+    )
+    status: JsonObject = shown["status"]
+    return status
+
+
+def test_signer_names_on_the_infra_cluster(house: House) -> None:
+    cluster = house.cluster()
+    add_infra_cluster(house, cluster, *FIELDS)
+    house.run()
+    status = wait_for_signer(house, cluster, FIELDS[0], CLIENT)
+    assert status == {"phase": "Provisioned", FIELDS[0]: CLIENT, FIELDS[1]: SERVING}
+
+
+def test_an_infra_cluster_without_the_fields_is_left_alone(house: House) -> None:
+    cluster = house.cluster()
+    read = add_infra_cluster(house, cluster)
+    before = read()
+    house.run()
+    house.wait_for_condition(cluster, "Ready", "True")
+    house.join(cluster)
+    assert read() == before
+    written = house.api.requests.writes(f"* {INFRASTRUCTURE.collection(cluster.namespace)}*")
+    assert not [entry for entry in written if entry.user == CONTROLLER_USER]
+
+
+def test_without_an_infra_cluster_everything_else_works(house: House) -> None:
+    cluster = house.cluster()
+    with pytest.raises(NotFound):
+        house.management.client.get(INFRASTRUCTURE.object(cluster.name, cluster.namespace))
+    house.run()
+    house.wait_for_condition(cluster, "Ready", "True")
+    house.join(cluster)
+
+
+# The Machine
+
+
+def gated_machine(cluster: WorldCluster, name: str) -> None:
+    cluster.add_machine(name, provider_id=provider_id(name))
+    cluster.patch_machine(name, GATES)
+
+
+def wait_for_node_attested(house: House, cluster: WorldCluster, name: str, status: str, reason: str) -> dict[str, Any]:
+    def ours(machine: JsonObject) -> list[dict[str, Any]]:
+        conditions = (machine.get("status") or {}).get("conditions") or []
+        return [one for one in conditions if one["type"] == "NodeAttested"]
+
+    def fits(machine: JsonObject) -> bool:
+        return any((one["status"], one["reason"]) == (status, reason) for one in ours(machine))
+
+    return ours(house.management.client.wait_for(MACHINES_V1BETA2.collection(cluster.namespace), name, fits))[0]
+
+
+def test_a_machine_that_waits_for_it_becomes_attested(house: House) -> None:
+    cluster = house.cluster()
+    gated_machine(cluster, "gated")
+    house.run()
+    wait_for_node_attested(house, cluster, "gated", "Unknown", "NotAttestedYet")
+    cluster.submit_with_token(node_of(cluster, "gated", "other").client_request("wrong-name"))
+    denied = wait_for_node_attested(house, cluster, "gated", "False", "NodeNameMismatch")
+    assert_readable(denied["message"])
+    cluster.submit_with_token(node_of(cluster, "gated").client_request("right-name"))
+    attested = wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+    assert "attested by keyed-mac as node gated" in attested["message"]
+    machine = house.management.client.get(MACHINES_V1BETA2.object("gated", cluster.namespace))
+    assert machine["status"]["initialization"] == {"bootstrapDataSecretCreated": True}
+
+
+def test_the_condition_comes_back_after_a_restart(house: House) -> None:
+    cluster = house.cluster()
+    gated_machine(cluster, "gated")
+    first = house.run()
+    cluster.submit_with_token(node_of(cluster, "gated").client_request("join"))
+    wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+    first.kill()
+    path = MACHINES_V1BETA2.object("gated", cluster.namespace, "status")
+    house.management.client.patch(path, {"status": {"conditions": []}})
+    house.run()
+    wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+
+
+def test_a_machine_that_does_not_wait_for_it_is_left_alone(house: House) -> None:
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster, "plain")
+    gated_machine(cluster, "gated")
+    wait_for_node_attested(house, cluster, "gated", "Unknown", "NotAttestedYet")
+    written = house.api.requests.writes(f"* {MACHINES_V1BETA2.object('plain', cluster.namespace)}*")
+    assert not [entry for entry in written if entry.user == CONTROLLER_USER]
+
+
+def test_kubectl_describe_machine_says_why_its_node_did_not_join(house: House) -> None:
+    cluster = house.cluster()
+    cluster.add_machine("lost", provider_id=provider_id("lost"))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "lost", "somebody-else").client_request("lost-1"))
+    message = house.wait_for_event("NodeNameMismatch", "lost")
+    described = kubectl(house, "describe", "machine", "--namespace", cluster.namespace, "lost")
+    event = next(line for line in described.splitlines() if "NodeNameMismatch" in line)
+    assert event.split()[:2] == ["Warning", "NodeNameMismatch"]
+    assert "node-attestation-controller" in event
+    assert message in event
+
+
+def test_a_machine_whose_provider_id_is_not_known_yet_says_so(house: House) -> None:
+    cluster = house.cluster()
+    cluster.add_machine("young")
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "young").client_request("young-1"))
+    assert provider_id("young") in house.wait_for_event("MachineNotFound", "young")
+    pending(cluster, "young-1")
+
+
+def test_the_event_of_a_pools_instance_is_on_the_pool(house: House) -> None:
+    cluster = house.cluster()
+    house.management.client.create(
+        MACHINE_POOLS_V1BETA2.collection(cluster.namespace),
+        {
+            "apiVersion": MACHINE_POOLS_V1BETA2.api_version,
+            "kind": "MachinePool",
+            "metadata": {"name": "pool", "namespace": cluster.namespace},
+            "spec": {
+                "clusterName": cluster.name,
+                "template": {
+                    "spec": {
+                        "clusterName": cluster.name,
+                        "bootstrap": {"dataSecretName": "pool-bootstrap"},
+                        "infrastructureRef": {"apiGroup": INFRASTRUCTURE.group, "kind": "TestPool", "name": "pool"},
+                    }
+                },
+                "providerIDList": [provider_id("instance-1"), provider_id("instance-2")],
+            },
+        },
+    )
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "instance-2").client_request("instance-2-1"))
+    client = house.management.client
+    event = client.wait_for_any(
+        f"/api/v1/namespaces/{cluster.namespace}/events",
+        lambda item: item["involvedObject"]["kind"] == "MachinePool" and item["involvedObject"]["name"] == "pool",
+    )
+    assert event["message"].startswith(f"{provider_id('instance-2')}: ")
+    described = kubectl(house, "describe", "machinepool", "--namespace", cluster.namespace, "pool")
+    assert provider_id("instance-2") in described.partition("Events:")[2]
+
+
+# The record
+
+
+def test_kubectl_get_attestednodes_says_who_by_what_since_and_until_when(house: House) -> None:
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster, "m-1")
+    (record,) = house.records(cluster)
+    shown = cells(kubectl(house, "get", "attestednodes"))
+    assert shown.pop("SINCE").endswith("s")
+    assert shown.pop("LAST").endswith("s")
+    assert shown == {
+        "NAME": "workload.m-1",
+        "NODE": "m-1",
+        "MACHINE": "m-1",
+        "ATTESTOR": "keyed-mac",
+        "UNTIL": record["spec"]["lastNotAfter"],
+    }
+    wide = kubectl(house, "get", "attestednodes", "-o", "wide")
+    for text in ("PROVIDER ID", "IDENTITY", cluster.name, "Machine", provider_id("m-1")):
+        assert text in wide
+    assert embedded_api(cluster) is not house.api

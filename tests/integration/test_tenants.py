@@ -1,0 +1,185 @@
+"""What a tenant can write, policies and Machines, chooses among what the operator allows, and takes from nobody."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from keyed_mac.keys import derive_machine_key
+
+from signer.controller.configuration import OperatorAttestor
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.testing.nodes import SimulatedNode
+from signer.testing.world import WorldCluster
+from tests.integration.house import House, assert_readable, keyed_mac, node_of, pending, provider_id
+
+TENANTS_KEY: Final = bytes(reversed(range(32)))
+VICTIM: Final = "victim"
+
+
+def allowed_in(*namespaces: str) -> dict[str, OperatorAttestor]:
+    return {"keyed-mac": replace(keyed_mac()["keyed-mac"], namespaces=frozenset(namespaces))}
+
+
+def settings(**given: Any) -> dict[str, Any]:
+    return {"authorizedAttestors": [{"name": "keyed-mac", "settings": given}]}
+
+
+def set_policy(house: House, cluster: WorldCluster, spec: dict[str, Any]) -> None:
+    """Write the policy's spec as the tenant may."""
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": spec})
+
+
+def nothing_is_recorded(house: House, *clusters: WorldCluster) -> bool:
+    return house.reservations() == [] and not any(house.records(cluster) for cluster in clusters)
+
+
+# Policies
+
+
+def test_an_attestor_of_other_namespaces_cannot_be_authorized(house: House) -> None:
+    inside, outside = house.cluster("inside", namespace="team-a"), house.cluster("outside", namespace="team-b")
+    house.run(attestors=allowed_in("team-a"))
+    shown = house.wait_for_condition(outside, "AttestorsConfigured", "False")
+    assert shown["reason"] == "AttestorNotAllowed"
+    assert house.wait_for_condition(outside, "Ready", "False")["reason"] == "AttestorNotAllowed"
+    outside.add_machine("m-out", provider_id=provider_id("m-out"))
+    outside.submit_with_token(node_of(outside, "m-out").client_request("m-out-1"))
+    denied = outside.wait_until_decided("m-out-1")
+    assert (denied.condition, denied.reason) == ("Denied", "AttestorNotAuthorized")
+    assert_readable(denied.message)
+    assert nothing_is_recorded(house, inside, outside)
+    house.wait_for_condition(inside, "Ready", "True")
+    house.join(inside)
+
+
+def test_a_policys_settings_do_not_become_the_operators(house: House) -> None:
+    """With a master key of the tenant's own, the tenant could vouch for any machine."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    set_policy(house, cluster, settings(masterKey=base64.b64encode(TENANTS_KEY).decode("ascii")))
+    house.run()
+    shown = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    assert shown["reason"] == "AttestorUnavailable"
+    assert_readable(shown["message"], base64.b64encode(TENANTS_KEY).decode("ascii"))
+    forger = node_of(cluster, "m").but(settings=_settings_under(TENANTS_KEY, "m"))
+    cluster.submit_with_token(forger.client_request("forged"))
+    house.wait_for_event("AttestorUnavailable", "m")
+    pending(cluster, "forged")
+    assert nothing_is_recorded(house, cluster)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        settings(endpoint="https://sts.evil.example"),
+        settings(roleARN="arn:aws:iam::1:role/x"),
+        settings(insecure=True),
+        settings(endorsementAuthorities="/var/run/secrets"),
+    ],
+)
+def test_settings_that_the_attestor_does_not_take_from_a_policy(house: House, spec: dict[str, Any]) -> None:
+    cluster = house.cluster()
+    set_policy(house, cluster, spec)
+    house.run()
+    assert house.wait_for_condition(cluster, "AttestorsConfigured", "False")["reason"] == "AttestorUnavailable"
+
+
+def test_insecure_needs_the_operator_whatever_the_policy_says(house: House) -> None:
+    cluster = house.cluster(attestors=("insecure",), namespace="team-b")
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    house.run(insecure_enabled=True, insecure_namespaces=frozenset({"team-a"}))
+    node = SimulatedNode("m", provider_id("m"), cluster.ca_cert_hash, "insecure")
+    cluster.submit_with_token(node.client_request("asserted"))
+    denied = cluster.wait_until_decided("asserted")
+    assert (denied.condition, denied.reason) == ("Denied", "AttestorNotAuthorized")
+    assert nothing_is_recorded(house, cluster)
+
+
+def test_an_attestor_that_nobody_installed_gives_no_signer(house: House) -> None:
+    cluster = house.cluster(attestors=("unheard-of", "keyed-mac"))
+    house.run()
+    shown = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    assert "unheard-of" in shown["message"]
+    house.join(cluster)
+
+
+def test_a_policy_says_nothing_of_another_namespaces_cluster(house: House) -> None:
+    """The tenant of one namespace writes a policy of the name that another namespace's Cluster has."""
+    victim = house.cluster("prod", namespace="team-a")
+    set_policy(house, victim, {"nodeNameSource": "MachineName"})
+    house.management.ensure_namespace("team-b")
+    house.management.client.create(
+        NODE_ATTESTATION_POLICIES.collection("team-b"),
+        {
+            "apiVersion": NODE_ATTESTATION_POLICIES.api_version,
+            "kind": "NodeAttestationPolicy",
+            "metadata": {"name": "prod", "namespace": "team-b"},
+            "spec": {"authorizedAttestors": [{"name": "insecure"}]},
+        },
+    )
+    victim.add_machine("m", provider_id=provider_id("m"))
+    house.run(insecure_enabled=True, insecure_namespaces=frozenset({"team-b"}))
+    node = SimulatedNode("m", provider_id("m"), victim.ca_cert_hash, "insecure")
+    victim.submit_with_token(node.client_request("asserted"))
+    assert victim.wait_until_decided("asserted").reason == "AttestorNotAuthorized"
+    house.join(victim)
+
+
+# Machines
+
+
+def _settings_under(master_key: bytes, machine: str) -> dict[str, str]:
+    key = derive_machine_key(master_key, provider_id(machine))
+    return {"provider-id": provider_id(machine), "machine-key": base64.b64encode(key).decode("ascii")}
+
+
+def test_a_machine_with_somebody_elses_provider_id_reserves_nothing(house: House) -> None:
+    """The tenant knows the victim's provider ID, and neither its key nor its hardware."""
+    tenant = house.cluster("tenant", namespace="team-b")
+    tenant.add_machine("claimed", provider_id=provider_id(VICTIM), addresses=[("Hostname", VICTIM)])
+    owner = house.cluster("owner", namespace="team-a")
+    house.run()
+    house.wait_for_condition(tenant, "Ready", "True")
+
+    forger = SimulatedNode(
+        VICTIM, provider_id(VICTIM), tenant.ca_cert_hash, "keyed-mac", _settings_under(TENANTS_KEY, VICTIM)
+    )
+    tenant.submit_with_token(forger.client_request("forged"))
+    assert tenant.wait_until_decided("forged").reason == "BindingMismatch"
+    assert nothing_is_recorded(house, tenant, owner)
+
+    house.join(owner, VICTIM)
+    (record,) = house.records(owner)
+    assert record["spec"]["machineRef"]["name"] == VICTIM
+    reserved = {item["spec"]["machineRef"]["namespace"] for item in house.reservations()}
+    assert reserved == {"team-a"}
+    assert house.records(tenant) == []
+
+
+def test_evidence_seen_elsewhere_reserves_nothing_either(house: House) -> None:
+    """Every bootstrap token of the owner's cluster can read evidence; it is bound to that cluster and that key."""
+    tenant, owner = house.cluster("tenant", namespace="team-b"), house.cluster("owner", namespace="team-a")
+    tenant.add_machine("claimed", provider_id=provider_id(VICTIM), addresses=[("Hostname", VICTIM)])
+    house.run()
+    honest = node_of(owner, VICTIM)
+    copied = honest.but(ca_cert_hash=tenant.ca_cert_hash).client_request("copied", evidence_of=honest.evidence())
+    tenant.submit_with_token(copied)
+    assert tenant.wait_until_decided("copied").reason == "ClusterMismatch"
+    assert nothing_is_recorded(house, tenant, owner)
+    house.join(owner, VICTIM)
+
+
+def test_a_machine_that_names_another_namespaces_cluster_is_not_one_of_its_machines(house: House) -> None:
+    owner = house.cluster("prod", namespace="team-a")
+    house.management.ensure_namespace("team-b")
+    replace(owner, namespace="team-b").add_machine("planted", provider_id=provider_id(VICTIM))
+    house.run()
+    owner.submit_with_token(node_of(owner, VICTIM, "planted").client_request("planted-1"))
+    assert provider_id(VICTIM) in house.wait_for_event("MachineNotFound", "prod", "Cluster", "team-a")
+    pending(owner, "planted-1")
+    assert nothing_is_recorded(house, owner)
+    house.join(owner, VICTIM)
