@@ -70,7 +70,7 @@ class IssuanceRequest:
     """Everything that goes into a certificate. The same value and the same CA give the same to-be-signed bytes.
 
     Serial number and validity are part of it, so that the journal can fix them before approval and a retry repeats
-    them. Only an ECDSA CA's signature differs between two runs.
+    them. The signature is the same too, wherever OpenSSL can sign ECDSA deterministically.
 
     Raises:
         IssuanceRefused: a field is not what a kubelet certificate may have.

@@ -238,10 +238,20 @@ def signature_algorithm(key: AuthorityPrivateKey) -> bytes:
 
 
 def sign(key: AuthorityPrivateKey, data: bytes) -> bytes:
-    """Sign with PKCS#1 v1.5 and SHA-256, or with ECDSA and the hash of the curve's strength. Releases the GIL."""
+    """Sign with PKCS#1 v1.5 and SHA-256, or with ECDSA and the hash of the curve's strength. Releases the GIL.
+
+    Signing the same data twice gives the same bytes, ECDSA included (RFC 6979), wherever OpenSSL can do that.
+    """
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(data, padding.PKCS1v15(), hashes.SHA256())
-    return key.sign(data, ec.ECDSA(_ECDSA[key.curve.name][0]))
+    return key.sign(data, _ecdsa(_ECDSA[key.curve.name][0]))
+
+
+def _ecdsa(algorithm: hashes.HashAlgorithm) -> ec.ECDSA:
+    try:
+        return ec.ECDSA(algorithm, deterministic_signing=True)
+    except UnsupportedAlgorithm:
+        return ec.ECDSA(algorithm)  # OpenSSL before 3.2: who repeats a signature sees that it differs, and plans anew
 
 
 def verify(public_key: AuthorityPublicKey, signature: bytes, data: bytes) -> None:

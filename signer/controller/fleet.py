@@ -47,7 +47,7 @@ class Fleet:
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
-        inventory.on_change(self._on_change)
+        inventory.on_change(self.wake)
 
     @property
     def served(self) -> frozenset[ClusterKey]:
@@ -74,7 +74,8 @@ class Fleet:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
 
-    def _on_change(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+    def wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        """Something changed that the requests of that cluster may wait for."""
         self._changed.set()
         served = self._served.get(cluster)
         if served is not None:

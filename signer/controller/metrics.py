@@ -32,6 +32,13 @@ class Metrics:
             namespace=_NAMESPACE,
             registry=self.registry,
         )
+        self.stock_approvals = Counter(
+            "stock_approvals",
+            "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved, without attestation.",
+            ("cluster",),
+            namespace=_NAMESPACE,
+            registry=self.registry,
+        )
         self.handling_seconds = Histogram(
             "handling_seconds",
             "Time from taking a request off the queue to its decision being written, in seconds.",

@@ -15,15 +15,23 @@ from typing import Final
 from attestors.registry import Registry
 from signer.controller.configuration import Configuration
 from signer.controller.fleet import Fleet
+from signer.controller.infrastructure_status import InfrastructureStatus
+from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
+from signer.controller.restoration import Restoration
 from signer.controller.surroundings import Surroundings
+from signer.controller.unserved_policies import UnservedPolicies
 from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.rebuild import Rebuild
 from signer.store.records import Records
+from signer.store.removed_grants import RemovedGrants
 from signer.store.reservations import Reservations
+from signer.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
@@ -67,28 +75,51 @@ async def run_controller(
             watch_namespace=configuration.watch_namespace,
             monotonic=options.monotonic,
         )
+        reservations = Reservations(client, inventory)
+        bootstrap_tokens = BootstrapTokens(
+            client, inventory, watch_namespace=configuration.watch_namespace, monotonic=options.monotonic
+        )
+        removed_grants = RemovedGrants(client, configuration.namespace)
+        machine_conditions = MachineConditions(
+            client, inventory, inventory.authentic.of_machine, now=options.now, monotonic=options.monotonic
+        )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
         surroundings = Surroundings(
             management=client,
             configuration=configuration,
             registry=options.registry,
             inventory=inventory,
-            reservations=Reservations(client, inventory),
+            reservations=reservations,
             records=Records(client, inventory),
+            bootstrap_tokens=bootstrap_tokens,
+            removed_grants=removed_grants,
+            machine_conditions=machine_conditions,
+            infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
             recorder=recorder,
             metrics=options.metrics,
             now=options.now,
             monotonic=options.monotonic,
         )
         fleet = Fleet(inventory, lambda key: WorkloadCluster(key, surroundings))
+        bootstrap_tokens.on_change(fleet.wake)
+        upkeep = Upkeep(client, inventory, reservations, Rebuild(inventory, reservations), now=options.now)
+        unserved = UnservedPolicies(client, inventory, options.registry, configuration, options.now)
+        restoration = Restoration(inventory, client, removed_grants, now=options.now, monotonic=options.monotonic)
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(inventory.run(client), name="inventory"),
+                tasks.create_task(bootstrap_tokens.run(), name="bootstrap tokens"),
                 tasks.create_task(recorder.run(), name="events"),
             ]
             try:
-                if await _filled_or_stopped(inventory, stop):
-                    running.append(tasks.create_task(fleet.run(), name="fleet"))
+                if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
+                    running += [
+                        tasks.create_task(fleet.run(), name="fleet"),
+                        tasks.create_task(machine_conditions.run(), name="machine conditions"),
+                        tasks.create_task(upkeep.run(), name="upkeep"),
+                        tasks.create_task(restoration.run(), name="restoration"),
+                        tasks.create_task(unserved.run(), name="unserved policies"),
+                    ]
                     started(inventory)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
                     await stop.wait()
@@ -108,8 +139,12 @@ async def _flush(recorder: Recorder) -> None:
             await recorder.flush()
 
 
-async def _filled_or_stopped(inventory: Inventory, stop: asyncio.Event) -> bool:
-    waiting = {asyncio.ensure_future(inventory.filled()), asyncio.ensure_future(stop.wait())}
+async def _filled_or_stopped(inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:
+    async def filled() -> None:
+        await inventory.filled()
+        await tokens.answered.wait()
+
+    waiting = {asyncio.ensure_future(filled()), asyncio.ensure_future(stop.wait())}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return not stop.is_set()

@@ -8,11 +8,15 @@ from datetime import datetime
 
 from attestors.registry import Registry
 from signer.controller.configuration import Configuration
+from signer.controller.infrastructure_status import InfrastructureStatus
+from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
 from signer.kube.client import Client
+from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
 from signer.store.records import Records
+from signer.store.removed_grants import RemovedGrants
 from signer.store.reservations import Reservations
 
 
@@ -26,6 +30,10 @@ class Surroundings:
     inventory: Inventory
     reservations: Reservations
     records: Records
+    bootstrap_tokens: BootstrapTokens
+    removed_grants: RemovedGrants
+    machine_conditions: MachineConditions
+    infrastructure_status: InfrastructureStatus
     recorder: Recorder
     metrics: Metrics
     now: Callable[[], datetime]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
 
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
-from signer.controller.conditions import PolicyCondition, PolicyStatus
+from signer.controller.conditions import PolicyCondition, PolicyStatus, permitted_in
+from signer.controller.policy_owner import PolicyOwner
 from signer.controller.surroundings import Surroundings
+from signer.model.bootstrap_token import TracingInterrupted, TracingOff
 from signer.model.cluster import ClusterKey
-from signer.model.policy import Mode, Policy
+from signer.model.decision import printable
+from signer.model.policy import Policy
+from signer.store.bootstrap_tokens import TracingOn
 from signer.store.inventory import UnreadablePolicy
-
-# Said rather than passed over: who asks for Enforce must not believe that kubeadm's side door is shut.
-_ENFORCE_HAS_NO_EFFECT: Final = PolicyCondition(
-    condition_types.AUTO_APPROVAL_REMOVED,
-    False,
-    "NotSupported",
-    "this release does not remove kubeadm's automatic approval: mode Enforce works like Observe",
-)
 
 
 class Surveyor:
@@ -29,18 +25,38 @@ class Surveyor:
         self._key = key
         self._around = surroundings
         self._authority_source = authority_source
-        self._status = PolicyStatus(surroundings.management, key, surroundings.registry, surroundings.now)
+        permits = permitted_in(key.namespace, surroundings.configuration, surroundings.registry)
+        self._owner = PolicyOwner(surroundings.management, surroundings.inventory.version.clusters)
+        self._status = PolicyStatus(surroundings.management, key, surroundings.registry, surroundings.now, permits)
 
-    async def survey(self, adjudicator: Adjudicator, reachable: PolicyCondition) -> bool:
-        """Write the policy's conditions; returns whether there is a CA to sign with."""
+    async def survey(
+        self, adjudicator: Adjudicator, reachable: PolicyCondition, door: Sequence[PolicyCondition]
+    ) -> bool:
+        """Write the policy's conditions, and the InfraCluster's signer names; returns whether there is a CA.
+
+        ``door`` is what was found of the side door.
+        """
         authority = await self._authority_condition()
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
-            found = [self._attestors_condition(policy, adjudicator), authority, reachable]
-            if isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
-                found.append(_ENFORCE_HAS_NO_EFFECT)
+            tokens = self._tokens_condition()
+            found = [self._attestors_condition(policy, adjudicator), authority, reachable, *door, tokens]
             await self._status.write(policy.generation, policy if isinstance(policy, Policy) else None, found)
+        cluster = self._around.inventory.clusters.get(self._key.namespace, self._key.name)
+        if isinstance(policy, Policy) and cluster is not None:
+            await self._owner.ensure(cluster, policy)
+            await self._around.infrastructure_status.publish(cluster, policy)
         return authority.met is True
+
+    def _tokens_condition(self) -> PolicyCondition:
+        kind = condition_types.BOOTSTRAP_TOKENS_TRACEABLE
+        match self._around.bootstrap_tokens.tracing():
+            case TracingOn():
+                return PolicyCondition(kind, True, "Traced", "each token is followed to the Machine it was made for")
+            case TracingOff(cause):
+                return PolicyCondition(kind, False, "TracingOff", printable(cause))
+            case TracingInterrupted(cause):
+                return PolicyCondition(kind, None, "TracingInterrupted", printable(cause))
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from signer.controller import authority_source, recorder, workload_cluster
+from signer.controller import authority_source, recorder, request_handling, workload_cluster
 from signer.kube.backoff import Backoff
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
@@ -53,7 +53,7 @@ def short_waits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload_cluster, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
-        patch.setattr(workload_cluster, "WorkQueue", partial(WorkQueue, backoff=soon))
+        patch.setattr(request_handling, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)
         patch.setattr(authority_source, "KEPT_SECONDS", 0.05)

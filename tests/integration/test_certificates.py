@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address
 
 import pytest
 from cryptography import x509
@@ -24,6 +24,7 @@ from tests.integration.house import (
     provider_id,
     writes,
 )
+from tests.integration.kubelets import attest
 
 BACKDATE = timedelta(minutes=5)
 
@@ -93,11 +94,9 @@ def test_policy_durations(house: House) -> None:
     cluster = house.cluster(policy={"certificates": {"clientDuration": "2h", "servingDuration": "3h"}})
     cluster.add_machine("m", provider_id=provider_id("m"))
     house.run()
+    kubelet = attest(cluster, "m", "join")
+    kubelet.submit(kubelet.node.serving_request("serving", dns_names=["m"]))
     for csr, hours in (("join", 2), ("serving", 3)):
-        if csr == "join":
-            cluster.submit_with_token(node_of(cluster, "m").client_request(csr))
-        else:
-            cluster.submit_as_node(node_of(cluster, "m").serving_request(csr, dns_names=["m"]), "m")
         certificate = certificate_of(cluster.wait_until_decided(csr))
         lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         assert timedelta(hours=hours) <= lifetime <= timedelta(hours=hours) + BACKDATE
@@ -116,10 +115,8 @@ def test_expiration_seconds_shorten(house: House, cluster: WorldCluster) -> None
 
 
 def test_serving_certificate(house: House, cluster: WorldCluster) -> None:
-    _join(cluster)
-    node = node_of(cluster, "m")
-    request = node.serving_request("serving", dns_names=["m"], ip_addresses=[IPv4Address("192.0.2.10")])
-    cluster.submit_as_node(request, "m")
+    kubelet = attest(cluster, "m", "join")
+    kubelet.submit(kubelet.node.serving_request("serving", dns_names=["m"], ip_addresses=[IPv4Address("192.0.2.10")]))
     certificate = certificate_of(cluster.wait_until_decided("serving"))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["m"]
@@ -127,47 +124,6 @@ def test_serving_certificate(house: House, cluster: WorldCluster) -> None:
     usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert_one_certificate(house, cluster, "m", "join", "serving")
-
-
-@pytest.fixture(scope="module")
-def neighbourhood(shared_house: House) -> WorldCluster:
-    """Two Machines, ``m`` and ``neighbour``, under a running controller."""
-    cluster = shared_house.cluster()
-    for name, address in (("m", "192.0.2.10"), ("neighbour", "192.0.2.11")):
-        addresses = [("Hostname", name), ("InternalIP", address)]
-        cluster.add_machine(name, provider_id=provider_id(name), addresses=addresses)
-    shared_house.run()
-    return cluster
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        "kubernetes",
-        "kubernetes.default.svc",
-        "localhost",
-        "control-plane.example",
-        "neighbour",
-        "unknown.example",
-        "*.example",
-        "m 127.0.0.1",
-        "m 169.254.169.254",
-        "m 192.0.2.11",
-        "m 198.51.100.1",
-        "",
-    ],
-)
-def test_names_that_are_not_the_machines(neighbourhood: WorldCluster, names: str) -> None:
-    """DNS names and addresses, of which one belongs to somebody else; or none at all."""
-    csr = "serving-" + "-".join(names.replace("*", "any").split())
-    addresses = [ip_address(name) for name in names.split() if name[0].isdigit()]
-    dns_names = [name for name in names.split() if not name[0].isdigit()]
-    node = node_of(neighbourhood, "m")
-    neighbourhood.submit_as_node(node.serving_request(csr, dns_names=dns_names, ip_addresses=addresses), "m")
-    verdict = neighbourhood.wait_until_decided(csr)
-    assert (verdict.condition, verdict.reason) == ("Denied", "InvalidSubjectAlternativeNames")
-    assert verdict.certificate == b""
-    assert_readable(verdict.message)
 
 
 def test_serving_certificates_are_for_nodes_only(house: House, cluster: WorldCluster) -> None:
@@ -223,6 +179,8 @@ def test_policy_status(house: House, cluster: WorldCluster) -> None:
         "CertificateAuthorityAvailable": "True",
         "WorkloadClusterReachable": "True",
         "AttestorsConfigured": "True",
+        "BootstrapTokensTraceable": "True",
+        "AutoApprovalRemoved": "False",
     }
     for item in status["conditions"]:
         assert_readable(item["message"])

@@ -99,7 +99,7 @@ def test_machine_appears(wait: Wait, cluster: WorldCluster, machine: str) -> Non
 def test_machine_gets_its_provider_id(wait: Wait, cluster: WorldCluster, machine: str) -> None:
     cluster.add_machine(machine)
     waiting = wait()
-    waiting.for_reason("MachineNotFound", "Cluster")
+    waiting.for_reason("MachineNotFound", "Machine")
     cluster.patch_machine(machine, {"spec": {"providerID": provider_id(machine)}})
     waiting.is_over()
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from signer.controller import workload_cluster as workload_cluster_module
-from signer.controller.workload_cluster import WorkloadCluster
+from signer.controller.request_handling import RequestHandling
 from signer.kube.client import Client
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
@@ -191,13 +191,13 @@ def test_a_wait_that_was_asked_for_is_kept(
 ) -> None:
     """Retry-After is what the request is tried again after, not the queue's own backoff."""
     waits: list[float] = []
-    original = WorkloadCluster._wait
+    original = RequestHandling._wait
 
-    def note(self: WorkloadCluster, name: str, adjudication: Any, decision: Any) -> None:
+    def note(self: RequestHandling, name: str, adjudication: Any, decision: Any) -> None:
         waits.append(decision.retry_after.total_seconds())
         original(self, name, adjudication, decision)
 
-    monkeypatch.setattr(WorkloadCluster, "_wait", note)
+    monkeypatch.setattr(RequestHandling, "_wait", note)
     steady.add_machine(machine, provider_id=provider_id(machine))
     for path, method in (("/attestednodes", "POST"), ("/approval", "PUT")):
         api = house.api if method == "POST" else embedded_api(steady)

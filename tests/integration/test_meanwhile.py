@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from signer.controller import adjudicator as adjudicator_module
-from signer.controller.adjudicator import Adjudicator
+from signer.controller import admission
+from signer.controller.attestation import Attestation
+from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
+from signer.store.inventory import Inventory
 from signer.testing.world import Verdict
 from tests.integration.house import House, node_of, provider_id
 
@@ -21,19 +24,28 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
     """`clusterctl move` pauses it, and the next management cluster may be signing already."""
     cluster = house.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    ask = Adjudicator._ask
+    ask = Attestation._ask
     asked: list[bool] = []
 
-    async def paused_meanwhile(self: Adjudicator, *arguments: Any) -> Any:
+    async def paused_meanwhile(self: Attestation, *arguments: Any) -> Any:
         outcome = await ask(self, *arguments)
         if not asked:
             asked.append(True)
             await asyncio.to_thread(cluster.patch, {"spec": {"paused": True}})
-            while (view := self._inventory.clusters.get(cluster.namespace, cluster.name)) is None or not view.paused:  # noqa: ASYNC110
+            while not seen.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # the mirror has no Event to wait for
         return outcome
 
-    monkeypatch.setattr(Adjudicator, "_ask", paused_meanwhile)
+    seen = threading.Event()
+    mirrored = Inventory._cluster_changed
+
+    def seen_paused(self: Inventory, key: Any, before: Any, after: ClusterView | None) -> None:
+        mirrored(self, key, before, after)
+        if after is not None and after.paused:
+            seen.set()
+
+    monkeypatch.setattr(Inventory, "_cluster_changed", seen_paused)
+    monkeypatch.setattr(Attestation, "_ask", paused_meanwhile)
     house.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
     assert "is paused" in house.wait_for_event("ClusterPaused", "m")
@@ -46,7 +58,7 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
 def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adjudicator_module, "_JOURNAL_SPAN", timedelta(hours=1))
+    monkeypatch.setattr(admission, "_JOURNAL_SPAN", timedelta(hours=1))
     cluster = house.cluster()
     house.run()
     house.join(cluster, "m")

@@ -7,12 +7,15 @@ from typing import Any, Final
 import pytest
 
 from attestors.contract import Security
+from attestors.wire.names import NODE_USER_PREFIX
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.reasons import Reason
 from signer.testing.nodes import SimulatedNode
-from signer.testing.world import WorldCluster
+from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import House, node_of, provider_id
-from tests.integration.ownership import assert_one_owner_each, verdicts, whole_pairs
+from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
+from tests.support.certificates import with_client_certificate
+from tests.support.signing_requests import request_pem, signing_request
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +28,13 @@ CONTESTED: Final = [f"contested-{number}" for number in range(15)]
 
 
 def test_conflicting_requests_under_two_controllers(house: House) -> None:
-    first = house.cluster("first", ("keyed-mac", "insecure"))
+    first = house.cluster("first", ("keyed-mac", "insecure"), policy={"stockServingRequests": "Approve"})
     second = house.cluster("second", namespace="other")
     _add_machines(first, [*TWICE, *IN_TWO_CLUSTERS, *CONTESTED])
     _add_machines(second, IN_TWO_CLUSTERS)
+    twice = {f"{name}.{number}": node_of(first, name) for name in TWICE for number in (1, 2)}
     asked_first = [
-        *(node_of(first, name).client_request(f"{name}.{number}") for name in TWICE for number in (1, 2)),
+        *(node.client_request(csr) for csr, node in twice.items()),
         *(node_of(first, name).client_request(name) for name in IN_TWO_CLUSTERS),
         *(request for name in CONTESTED for request in _secure_and_insecure(first, name)),
     ]
@@ -45,6 +49,7 @@ def test_conflicting_requests_under_two_controllers(house: House) -> None:
     for cluster, asked in ((first, asked_first), (second, asked_second)):
         for request in asked:
             cluster.wait_until_decided(request["metadata"]["name"])
+    _let_them_serve(first, twice)
 
     assert [entry for entry in house.api.requests.matching() if entry.status == 409], "they never met"
     records = assert_one_owner_each(house, (first, second))
@@ -61,6 +66,26 @@ def _add_machines(cluster: WorldCluster, names: list[str]) -> None:
         cluster.add_machine(name, provider_id=provider_id(name))
 
 
+def _let_them_serve(cluster: WorldCluster, nodes: dict[str, SimulatedNode]) -> None:
+    """Each that has a client certificate asks our serving signer and the stock signer with it, while both decide."""
+    path = CERTIFICATE_SIGNING_REQUESTS.collection()
+    joined = {csr: verdict.certificate for csr, verdict in verdicts(cluster).items() if csr in nodes}
+    for csr, certificate in joined.items():
+        if certificate:
+            node = nodes[csr]
+            connection = with_client_certificate(cluster.api.connection(), certificate, node.key)
+            cluster.submit(node.serving_request(f"{csr}.serving", dns_names=[node.node_name]), connection)
+            request = request_pem(NODE_USER_PREFIX + node.node_name, alternative_names=[node.node_name])
+            usages = ("digital signature", "server auth")
+            stock = signing_request(f"{csr}.stock", request, signer=STOCK_SERVING_SIGNER, usages=usages)
+            cluster.submit(stock, connection)
+    for csr, certificate in joined.items():
+        if certificate:
+            assert cluster.wait_until_decided(f"{csr}.serving").condition in ("Approved", "Denied")
+            cluster.client().wait_for(path, f"{csr}.stock", lambda item: bool(Verdict.of(item).condition))
+            assert cluster.verdict(f"{csr}.stock").condition == "Approved"
+
+
 def _secure_and_insecure(cluster: WorldCluster, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     pretender = SimulatedNode(
         name, provider_id(name), cluster.ca_cert_hash, "insecure", {"provider-id": provider_id(name)}
@@ -74,8 +99,12 @@ def _secure_and_insecure(cluster: WorldCluster, name: str) -> tuple[dict[str, An
 def _assert_each_got_what_it_must(first: WorldCluster, second: WorldCluster) -> None:
     in_first, in_second = verdicts(first), verdicts(second)
     for name in TWICE:
-        assert in_first[f"{name}.1"].certificate
-        assert in_first[f"{name}.2"].certificate
+        clients, serving = ([in_first.get(f"{name}.{n}{kind}") for n in (1, 2)] for kind in ("", ".serving"))
+        for verdict in (*clients, *serving):
+            # The older of the two may come too late.
+            assert verdict is None or verdict.certificate or verdict.reason == Reason.SUPERSEDED, verdict
+        assert [verdict for verdict in clients if verdict and verdict.certificate]
+        assert [verdict for verdict in serving if verdict and verdict.certificate]
     for name in IN_TWO_CLUSTERS:
         both = (in_first[name], in_second[name])
         assert sorted((verdict.condition, verdict.reason) for verdict in both) == [

@@ -7,7 +7,7 @@ import ipaddress
 import ssl
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cryptography import x509
@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from signer.kube.connection import ClusterConnection
 
 _BACKDATE: Final = datetime.timedelta(minutes=5)
 _DAY: Final = datetime.timedelta(days=1)
@@ -109,10 +111,17 @@ class CertificateAuthority:
         )
         if names:
             builder = builder.add_extension(
-                x509.SubjectAlternativeName([_general_name(n) for n in names]), critical=False
+                x509.SubjectAlternativeName([general_name(n) for n in names]), critical=False
             )
         certificate = builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         return certificate, private_key_pem(key)
+
+
+def with_client_certificate(
+    connection: ClusterConnection, certificate: bytes, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+) -> ClusterConnection:
+    """The same server, as whoever has that certificate (PEM) and its key."""
+    return replace(connection, client_certificate=certificate, client_key=private_key_pem(key), bearer_token=None)
 
 
 def private_key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
@@ -159,7 +168,8 @@ def _key_usage(*, key_encipherment: bool = False, key_cert_sign: bool = False) -
     )
 
 
-def _general_name(name: str) -> x509.GeneralName:
+def general_name(name: str) -> x509.GeneralName:
+    """An IP address if it reads as one, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

@@ -165,11 +165,17 @@ class ControlPlane:
             self._apiserver.wait_ready(self._apiserver_is_ready)
 
     def start_controllers(
-        self, *, controllers: Sequence[str] = ("csrapproving", "csrsigning"), qps: float = 20, burst: int = 30
+        self,
+        *,
+        controllers: Sequence[str] = ("csrapproving", "csrsigning"),
+        qps: float = 20,
+        burst: int = 30,
+        verbosity: int = 0,
     ) -> Program:
         """Start kube-controller-manager with the named ``controllers`` only; it signs with the cluster CA.
 
-        ``qps`` and ``burst`` are its client limits; the defaults are its own. Raises ``MissingPart``.
+        ``qps`` and ``burst`` are its client limits; the defaults are its own. From a ``verbosity`` of 4 its log names
+        every request that it would approve and may not. Raises ``MissingPart``.
         """
         binary = self.binaries.kube_controller_manager()
         configuration = self._folder / "controllers.kubeconfig"
@@ -187,6 +193,7 @@ class ControlPlane:
             "cluster-signing-key-file": self._folder / "ca.key",
             "kube-api-qps": qps,
             "kube-api-burst": burst,
+            "v": verbosity,
             "leader-elect": "false",
             "bind-address": "127.0.0.1",
             "secure-port": port,

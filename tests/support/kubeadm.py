@@ -11,10 +11,11 @@ from typing import Any, Final
 NODE_TOKEN_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
 NODES_GROUP: Final = "system:nodes"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+NODECLIENT: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+SELFNODECLIENT: Final = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+"""ClusterRoles of Kubernetes itself (``plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go``)."""
 
 _TOKEN_ALPHABET: Final = string.ascii_lowercase + string.digits
-_NODECLIENT: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
-_SELFNODECLIENT: Final = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ def grants() -> list[tuple[str, dict[str, Any]]]:
     bindings = [
         cluster_role_binding("kubeadm:get-nodes", "kubeadm:get-nodes", NODE_TOKEN_GROUP),
         cluster_role_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKEN_GROUP),
-        cluster_role_binding("kubeadm:node-autoapprove-bootstrap", _NODECLIENT, NODE_TOKEN_GROUP),
-        cluster_role_binding("kubeadm:node-autoapprove-certificate-rotation", _SELFNODECLIENT, NODES_GROUP),
+        cluster_role_binding("kubeadm:node-autoapprove-bootstrap", NODECLIENT, NODE_TOKEN_GROUP),
+        cluster_role_binding("kubeadm:node-autoapprove-certificate-rotation", SELFNODECLIENT, NODES_GROUP),
     ]
     return [
         (f"{RBAC}/clusterroles", get_nodes),

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.certificates import general_name
+
 COLLECTION: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
 STOCK_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -25,17 +27,33 @@ def shared_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def request_der(common_name: str, organizations: Sequence[str] = ("system:nodes",)) -> bytes:
-    """A signed PKCS#10 request."""
+def request_der(
+    common_name: str,
+    organizations: Sequence[str] = ("system:nodes",),
+    *,
+    key: ec.EllipticCurvePrivateKey | None = None,
+    alternative_names: Sequence[str] = (),
+) -> bytes:
+    """A signed PKCS#10 request; ``alternative_names`` are DNS names and IP addresses."""
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations]
     attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
-    return builder.sign(shared_key(), hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    if alternative_names:
+        names = x509.SubjectAlternativeName([general_name(name) for name in alternative_names])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key or shared_key(), hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def request_pem(common_name: str = "system:node:n1", organizations: Sequence[str] = ("system:nodes",)) -> bytes:
+def request_pem(
+    common_name: str = "system:node:n1",
+    organizations: Sequence[str] = ("system:nodes",),
+    *,
+    key: ec.EllipticCurvePrivateKey | None = None,
+    alternative_names: Sequence[str] = (),
+) -> bytes:
     """A signed PKCS#10 request in its PEM block."""
-    return pem_block("CERTIFICATE REQUEST", request_der(common_name, organizations))
+    der = request_der(common_name, organizations, key=key, alternative_names=alternative_names)
+    return pem_block("CERTIFICATE REQUEST", der)
 
 
 def pem_block(label: str, content: bytes) -> bytes:

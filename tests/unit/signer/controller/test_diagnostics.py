@@ -8,6 +8,7 @@ from signer.controller.diagnostics import Readiness, State, diagnostics_server
 from signer.controller.metrics import Metrics
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.seal import KEY_BYTES, ControllerKeys
 from signer.store.inventory import OUT_OF_TOUCH_SECONDS, ClusterAPIVersion, Inventory
 
 
@@ -46,6 +47,8 @@ def test_ready_from_the_start_on_and_while_in_touch() -> None:
     readiness = Readiness()
     assert readiness.state() is State.STARTING
     readiness.started(inventory)
+    assert readiness.state() is State.OUT_OF_TOUCH, "without the controller key nothing is decided"
+    inventory.authentic.use_keys(ControllerKeys(bytes(KEY_BYTES)))
     assert readiness.state() is State.READY
     inventory.machines.failed(Forbidden("may not watch", status=403), 1.0)
     assert readiness.state() is State.READY

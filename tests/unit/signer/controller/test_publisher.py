@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import base64
 import copy
-from functools import cache
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from attestors.wire.names import CHALLENGE_ANNOTATION
-from signer.authority import Authority, IssuanceRefused, load_certificate_authority
-from signer.controller.publisher import Publisher, StaleCertificateAuthority
+from signer.controller.publisher import Publisher
 from signer.kube.errors import ApiError, Conflict
 from signer.model.decision import Approve, Challenge, Deny, Fail
 from signer.model.reasons import Reason
-from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer.builders import (
     NODE,
     NOW,
-    dns,
-    ec_key,
     journal_entry,
     manifest,
-    public_key_info,
-    serving_manifest,
     signing_request,
 )
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x1"
 
 
-@cache
-def authority(algorithm: EncryptionAlgorithm = EncryptionAlgorithm.ECDSA_P256) -> Authority:
-    made = new_cluster_certificate_authority(algorithm, now=NOW)
-    return Authority(load_certificate_authority(made.secret_data, now=NOW))
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----\n"
 
 
-def approval(chosen: Authority | None = None) -> Approve:
-    entry = journal_entry(0xABC, ca_cert_hash=(chosen or authority()).signing.certificate.public_key_hash)
-    return Approve(NODE, Reason.ATTESTED, "Attested by tpm", entry)
+def approval() -> Approve:
+    return Approve(NODE, Reason.ATTESTED, "Attested by tpm", journal_entry(0xABC), CERTIFICATE)
 
 
 class Workload:
@@ -71,7 +58,7 @@ def assert_complete(condition: dict[str, Any]) -> None:
 async def test_approve_then_sign() -> None:
     workload, csr = Workload(), manifest()
     before = copy.deepcopy(csr)
-    await workload.publisher.approve_and_sign(csr, signing_request(csr), approval(), authority())
+    await workload.publisher.approve_and_sign(csr, signing_request(csr), approval())
     (first, approved), (second, signed) = workload.writes
     assert (first, second) == ("approval", "status")
     assert approved["apiVersion"] == "certificates.k8s.io/v1"
@@ -82,78 +69,24 @@ async def test_approve_then_sign() -> None:
     assert_complete(condition)
     assert "certificate" not in approved["status"]
     assert signed["status"]["conditions"] == [condition]
+    assert base64.b64decode(signed["status"]["certificate"]) == CERTIFICATE
     assert approved["spec"] == signed["spec"] == before["spec"]
     assert csr == before, "the object of the watch stays as it is"
-
-
-async def test_certificate_is_the_journals() -> None:
-    workload = Workload()
-    await workload.publisher.approve_and_sign(manifest(), signing_request(), approval(), authority())
-    certificate = x509.load_pem_x509_certificate(base64.b64decode(workload.writes[1][1]["status"]["certificate"]))
-    entry = approval().entry
-    assert certificate.serial_number == entry.serial_number
-    assert (certificate.not_valid_before_utc, certificate.not_valid_after_utc) == (entry.not_before, entry.not_after)
-    names = {attribute.oid: attribute.value for attribute in certificate.subject}
-    assert names == {NameOID.COMMON_NAME: f"system:node:{NODE}", NameOID.ORGANIZATION_NAME: "system:nodes"}
-    assert public_key_info(_Public(certificate)) == public_key_info(ec_key())
-
-
-class _Public:
-    def __init__(self, certificate: x509.Certificate) -> None:
-        self.public_key = certificate.public_key
-
-
-async def test_serving_certificate_has_the_names_that_were_judged() -> None:
-    workload, csr = Workload(), serving_manifest(dns(NODE))
-    await workload.publisher.approve_and_sign(csr, signing_request(csr), approval(), authority())
-    certificate = x509.load_pem_x509_certificate(base64.b64decode(workload.writes[1][1]["status"]["certificate"]))
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [NODE]
-
-
-async def test_slow_keys_sign_too() -> None:
-    chosen = authority(EncryptionAlgorithm.RSA_4096)
-    assert chosen.is_slow_to_sign
-    workload = Workload()
-    await workload.publisher.approve_and_sign(manifest(), signing_request(), approval(chosen), chosen)
-    assert workload.writes[1][1]["status"]["certificate"]
 
 
 async def test_approved_already_is_only_signed() -> None:
     condition = {"type": "Approved", "status": "True", "reason": "Attested"}
     workload, csr = Workload(), manifest(conditions=[condition])
-    await workload.publisher.approve_and_sign(csr, signing_request(csr), approval(), authority())
+    await workload.publisher.approve_and_sign(csr, signing_request(csr), approval())
     ((subresource, body),) = workload.writes
     assert subresource == "status"
     assert body["status"]["conditions"] == [condition]
 
 
-async def test_stale_authority_writes_nothing() -> None:
-    workload = Workload()
-    another = Authority(
-        load_certificate_authority(
-            new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256, now=NOW).secret_data, now=NOW
-        )
-    )
-    with pytest.raises(StaleCertificateAuthority):
-        await workload.publisher.approve_and_sign(manifest(), signing_request(), approval(), another)
-    assert workload.writes == []
-
-
-async def test_certificate_that_would_be_a_bad_one_writes_nothing() -> None:
-    """Never approved because signing cannot succeed: an approval cannot be taken back."""
-    workload = Workload()
-    entry = journal_entry(1, ca_cert_hash=authority().signing.certificate.public_key_hash, not_after=NOW.replace(2099))
-    decision = Approve(NODE, Reason.ATTESTED, "", entry)
-    with pytest.raises(IssuanceRefused):
-        await workload.publisher.approve_and_sign(manifest(), signing_request(), decision, authority())
-    assert workload.writes == []
-
-
 async def test_conflict_at_approval_signs_nothing() -> None:
     workload = Workload(Conflict("changed", status=409))
     with pytest.raises(Conflict):
-        await workload.publisher.approve_and_sign(manifest(), signing_request(), approval(), authority())
+        await workload.publisher.approve_and_sign(manifest(), signing_request(), approval())
     assert [subresource for subresource, _ in workload.writes] == ["approval"]
 
 

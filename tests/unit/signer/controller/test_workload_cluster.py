@@ -44,7 +44,8 @@ class Served:
         self.client = AsyncMock()
         self.meanwhile: Callable[[], object] = lambda: None
         self.decision: Decision = DEFERRAL
-        self.cluster._adjudicator = self
+        self.requests = self.cluster._requests
+        self.requests._adjudicator = self
 
     async def adjudicate(self, manifest: dict[str, Any]) -> Adjudication:
         self.meanwhile()
@@ -53,13 +54,13 @@ class Served:
         return Adjudication(parsed, self.decision)
 
     async def handle(self, name: str) -> None:
-        assert await self.cluster._queue.get() == name
-        await self.cluster._handle(self.client, self.publisher, name)
-        self.cluster._queue.done(name)
+        assert await self.requests._queue.get() == name
+        await self.requests._handle(self.client, self.publisher, name)
+        self.requests._queue.done(name)
 
     def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
-        queue = self.cluster._queue
-        return len(self.cluster._pending), queue.delayed, queue.failing, self.cluster._announcer._said
+        queue = self.requests._queue
+        return len(self.requests.pending), queue.delayed, queue.failing, self.requests._announcer._said
 
 
 NOTHING: tuple[int, int, int, dict[str, Any]] = (0, 0, 0, {})
@@ -109,8 +110,8 @@ async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Ser
     served.meanwhile = recreate
     await served.handle("csr")
     assert served.left_behind() == (1, 0, 0, {})
-    assert served.cluster._pending.is_still("csr", csr("csr", "uid-2"))
-    assert len(served.cluster._queue) == 1
+    assert served.requests.pending.is_still("csr", csr("csr", "uid-2"))
+    assert len(served.requests._queue) == 1
 
 
 @pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
@@ -129,7 +130,7 @@ async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[st
     served.client.get = answer_late
     await served.handle("csr")
     assert served.left_behind() == NOTHING
-    assert len(served.cluster._queue) == 0
+    assert len(served.requests._queue) == 0
 
 
 async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
@@ -138,7 +139,7 @@ async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
     served.publisher.deny.side_effect = Conflict("changed", status=409)
     served.client.get.return_value = csr("csr", "uid-1")
     await served.handle("csr")
-    assert len(served.cluster._queue) == 1
+    assert len(served.requests._queue) == 1
     served.client.get.side_effect = ServerError("etcd", status=500)
     await served.handle("csr")
     assert served.left_behind() == (1, 1, 1, {})
@@ -153,7 +154,7 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
         for number in range(10):
             cluster.applied(csr(f"csr-{number}", f"uid-{number}"))
         cluster.synced()
-    assert len(cluster._pending) == len(cluster._queue) == 4
+    assert len(cluster._requests.pending) == len(cluster._requests._queue) == 4
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsLeftOut"]
     assert (cluster._reachable.met, cluster._reachable.reason) == (True, "RequestsLeftOut")
     for number in range(3):
@@ -163,10 +164,10 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
     # The list that follows knows all.
     cluster._reconnect.clear()
     rest = [csr(f"csr-{number}", f"uid-{number}") for number in range(6, 10)]
-    cluster._pending.list_begins()
-    cluster.replaced([manifest for manifest in rest if cluster._pending.holds_of_list(manifest)])
+    cluster._requests.pending.list_begins()
+    cluster.replaced([manifest for manifest in rest if cluster._requests.pending.holds_of_list(manifest)])
     cluster.synced()
-    assert list(cluster._pending) == ["csr-6", "csr-7", "csr-8", "csr-9"]
+    assert list(cluster._requests.pending) == ["csr-6", "csr-7", "csr-8", "csr-9"]
     assert cluster._reachable.reason == "Watching"
     assert not cluster._reconnect.is_set()
 
@@ -175,11 +176,11 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = served.cluster
     for names in ("abcde", "fghijk"):
-        cluster._pending.list_begins()
+        cluster._requests.pending.list_begins()
         listed = [csr(name, f"uid-{name}") for name in names]
-        cluster.replaced([manifest for manifest in listed if cluster._pending.holds_of_list(manifest)])
+        cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
         cluster.synced()
-        assert list(cluster._pending) == list(names[:4])
+        assert list(cluster._requests.pending) == list(names[:4])
         assert cluster._reachable.reason == "RequestsLeftOut"
         assert not cluster._reconnect.is_set()
 
@@ -189,5 +190,5 @@ async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: 
         for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
             served.cluster.applied(csr(name, "uid-1"))
     assert served.left_behind() == NOTHING
-    assert len(served.cluster._queue) == 0
+    assert len(served.requests._queue) == 0
     assert len(caplog.records) == 1

@@ -1,70 +1,37 @@
-"""``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
-
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration.
-"""
+"""``node-attestation-controller run``: the controller until SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
+from signer.cli.arguments import add_controller_namespace, add_kubeconfig
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration, read_attestors
 from signer.controller.diagnostics import Readiness, diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
 from signer.controller.run import ControllerOptions, run_controller
-from signer.crds import custom_resource_definitions
-from signer.kube.errors import ApiError
-from signer.kube.management import ManagementConfigurationRefused, management_connection
+from signer.kube.management import management_connection
 from signer.kube.transport import shrink_tls_buffers
 
-_DISTRIBUTION: Final = "capi-node-attestation"
-_DEFAULT_NAMESPACE: Final = "node-attestation-system"
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
 
 _LOG = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of ``node-attestation-controller``."""
-    options = _parser().parse_args(arguments)
-    try:
-        return int(options.command(options))
-    except (InvalidConfiguration, ManagementConfigurationRefused) as error:
-        print(f"node-attestation-controller: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except ApiError as error:
-        print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
-        return EXIT_FAILED
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="node-attestation-controller",
-        description="Approves and signs kubelet certificates of Cluster API workload clusters, on proof of identity.",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version(_DISTRIBUTION)}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
+def add_run(commands: Commands) -> None:
+    """Add the command."""
     run = commands.add_parser("run", help="run the controller until SIGTERM")
     run.set_defaults(command=_run)
-    run.add_argument("--kubeconfig", type=Path, help="management cluster (default: in-cluster, or KUBECONFIG)")
+    add_kubeconfig(run)
     run.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
-    run.add_argument(
-        "--controller-namespace",
-        default=os.environ.get("POD_NAMESPACE", _DEFAULT_NAMESPACE),
-        help="the controller's own namespace, where IdentityReservations live (default: POD_NAMESPACE, "
-        f"or {_DEFAULT_NAMESPACE})",
-    )
+    add_controller_namespace(run)
     run.add_argument("--config", type=Path, help="YAML file with what the operator allows and sets for each attestor")
     run.add_argument(
         "--enable-insecure-attestor",
@@ -94,15 +61,6 @@ def _parser() -> argparse.ArgumentParser:
         "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
     )
     run.add_argument("-v", "--verbose", action="store_true", help="log more")
-
-    crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
-    crds.set_defaults(command=_crds)
-    return parser
-
-
-def _crds(_: argparse.Namespace) -> int:
-    print("---\n".join(custom_resource_definitions()), end="")
-    return 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -172,7 +130,3 @@ def _positive(text: str) -> int:
     if not 1 <= number <= 1000:
         raise argparse.ArgumentTypeError("between 1 and 1000")
     return number
-
-
-if __name__ == "__main__":
-    sys.exit(main())

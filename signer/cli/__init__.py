@@ -1,0 +1,59 @@
+"""``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
+
+Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` found what to do first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final
+
+from signer.cli.preflight import add_preflight
+from signer.cli.run import add_run
+from signer.controller.configuration import InvalidConfiguration
+from signer.controller.preflight import PreflightFailed
+from signer.crds import custom_resource_definitions
+from signer.kube.errors import ApiError
+from signer.kube.management import ManagementConfigurationRefused
+
+_DISTRIBUTION: Final = "capi-node-attestation"
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``node-attestation-controller``."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except (InvalidConfiguration, ManagementConfigurationRefused) as error:
+        print(f"node-attestation-controller: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except PreflightFailed as error:
+        print(f"node-attestation-controller: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except ApiError as error:
+        print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="node-attestation-controller",
+        description="Approves and signs kubelet certificates of Cluster API workload clusters, on proof of identity.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version(_DISTRIBUTION)}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_run(commands)
+    add_preflight(commands)
+    crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
+    crds.set_defaults(command=_crds)
+    return parser
+
+
+def _crds(_: argparse.Namespace) -> int:
+    print("---\n".join(custom_resource_definitions()), end="")
+    return 0

@@ -1,0 +1,191 @@
+"""``node-attestation-controller preflight CLUSTER``: what to know before a cluster is enforced."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from attestors.registry import Registry
+from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.controller.preflight import Preflight, PreflightFailed, preflight
+from signer.controller.standing import Attested, Standing
+from signer.controller.workload_access import WorkloadAccessRefused
+from signer.controller.workload_grants import CannotBeProven, MissingGrant
+from signer.kube.client import Client
+from signer.kube.management import management_connection
+from signer.kube.tls import TlsMaterialRefused
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred, printable
+from signer.model.record import format_time
+from signer.model.side_door import UnreadableGrant, shown
+from signer.rules.side_door import Grant, RemovableGrant, TooManyIdentities
+
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
+
+EXIT_NOT_READY: Final = 3
+_CANNOT_BE_SAID: Final = (
+    WorkloadAccessRefused,
+    TlsMaterialRefused,
+    MissingGrant,
+    CannotBeProven,
+    UnreadableGrant,
+    TooManyIdentities,
+    Deferred,
+)
+
+
+def add_preflight(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "preflight",
+        help="before mode Enforce: who would lose renewal, what still opens the side door, what to do first",
+        description="Looks and changes nothing. Exit code 0: Enforce can be set; 3: there is something to do first.",
+    )
+    parser.set_defaults(command=_preflight)
+    parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
+    parser.add_argument("--namespace", default="default", help="namespace of the Cluster (default: default)")
+    add_kubeconfig(parser)
+    add_controller_namespace(parser)
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def _preflight(options: argparse.Namespace) -> int:
+    namespace, _, name = options.cluster.rpartition("/")
+    key = ClusterKey(namespace or options.namespace, name)
+    try:
+        found = asyncio.run(_look(options, key))
+    except _CANNOT_BE_SAID as error:
+        raise PreflightFailed(f"Cluster {key}: {error}") from error
+    if options.output == "json":
+        json.dump(as_json(found), sys.stdout, indent=2)
+        print()
+    else:
+        show(found, Console(highlight=False))
+    return 0 if found.is_ready else EXIT_NOT_READY
+
+
+async def _look(options: argparse.Namespace, key: ClusterKey) -> Preflight:
+    access = await management_connection(options.kubeconfig)
+    async with Client(access.connection, token_source=access.token_source) as client:
+        return await preflight(
+            client, key, options.controller_namespace, registry=Registry(), now=lambda: datetime.now(UTC)
+        )
+
+
+def as_json(found: Preflight) -> dict[str, Any]:
+    """Everything that was found, for programs; fields are only ever added."""
+    return {
+        "cluster": str(found.cluster),
+        "mode": found.mode.value if found.mode is not None else "",
+        "ready": found.is_ready,
+        "machines": [_machine(one) for one in found.standings],
+        "unknownNodes": [node.name for node in found.unknown_nodes],
+        "grants": [_grant(grant) for grant in found.grants],
+        "openings": [
+            {"door": opening.door.value, "who": opening.identity.label, "staysOpen": opening in found.stays_open}
+            for opening in found.openings
+        ],
+        "notes": list(found.notes),
+        "steps": list(found.steps()),
+    }
+
+
+def _machine(one: Standing) -> dict[str, Any]:
+    attested = isinstance(one, Attested)
+    return {
+        "kind": one.machine.kind,
+        "name": one.machine.name,
+        "providerID": one.machine.provider_id,
+        "attested": attested,
+        "node": one.record.node_name if isinstance(one, Attested) else one.machine.node_ref,
+        "attestor": one.record.identity.provider if isinstance(one, Attested) else "",
+        "notAfter": format_time(one.record.last_not_after) if isinstance(one, Attested) else "",
+        "why": "" if isinstance(one, Attested) else one.why,
+    }
+
+
+def _grant(grant: Grant) -> dict[str, Any]:
+    removable = isinstance(grant, RemovableGrant)
+    return {
+        "clusterRoleBinding": grant.binding.name,
+        "clusterRole": grant.binding.role_name,
+        "subjects": [str(subject) for subject in grant.binding.subjects],
+        "doors": sorted(door.value for door in grant.doors),
+        "enforceRemovesIt": removable,
+        "why": "" if isinstance(grant, RemovableGrant) else grant.obstacle.value,
+    }
+
+
+def show(found: Preflight, console: Console) -> None:
+    """The same for people."""
+    mode = found.mode.value if found.mode is not None else "no policy"
+    console.print(f"Cluster [bold]{found.cluster}[/bold] ({mode})\n")
+    machines = _table("Who renews by attestation", "", "Machine", "Node", "Attested by", "Until")
+    for one in found.standings:
+        if isinstance(one, Attested):
+            record = one.record
+            until = f"{record.last_not_after:%Y-%m-%d %H:%M}"
+            machines.add_row(_YES, _plain(one.machine.name), _plain(record.node_name), record.identity.provider, until)
+        else:
+            why = Text(one.why, style="red")
+            machines.add_row(_NO, _plain(one.machine.name), _plain(one.machine.node_ref), why, "")
+    for node in found.unknown_nodes:
+        machines.add_row(_NO, "", _plain(node.name), "[red]no Machine accounts for this Node[/red]", "")
+    console.print(machines if machines.row_count else "There are no Machines.")
+    console.print()
+    _show_grants(found, console)
+    for note in found.notes:
+        console.print(Text.assemble(("Note: ", "yellow"), note))
+    steps = found.steps()
+    if found.is_ready and not steps:
+        console.print("[green]Enforced already, and nothing is in the way.[/green]")
+    elif found.is_ready:
+        console.print("[green]Ready for Enforce: nobody would lose renewal, and both doors would shut.[/green]")
+    for number, step in enumerate(steps, start=1):
+        console.print(Text(f"{number}. {step}"))
+
+
+_YES: Final = "[green]yes[/green]"
+_NO: Final = "[red]no[/red]"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _plain(text: str) -> Text:
+    """Brackets in names are no markup, and control characters do nothing to the terminal."""
+    return Text(printable(text))
+
+
+def _show_grants(found: Preflight, console: Console) -> None:
+    console.print(Text("What opens the side door now", style="bold"))
+    for grant in found.grants_that_matter:
+        doors = " and ".join(sorted(door.value for door in grant.doors))
+        subjects = printable(", ".join(str(subject) for subject in grant.binding.subjects))
+        removed = ("Enforce removes it", "green")
+        if not isinstance(grant, RemovableGrant):
+            removed = (f"Enforce leaves it: {grant.obstacle.value}", "red")
+        console.print(Text(f" ClusterRoleBinding {shown(grant.binding.name)}"))
+        console.print(Padding(Text.assemble(f"approves {doors} for {subjects}; ", removed), (0, 0, 0, 4)))
+    if not found.grants_that_matter:
+        console.print(" No ClusterRoleBinding grants automatic approval.")
+    others = [one for one in found.stays_open if not any(one.door in grant.doors for grant in found.grants)]
+    for opening in others:
+        said = f"{opening.identity.label} may create {opening.door.resource}, and no binding says why."
+        console.print(Text(said, style="red"))
+    console.print()

@@ -1,0 +1,180 @@
+"""Match, reserve and journal: from a proven identity to the certificate that its Machine's node may have."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from attestors.contract import VerifiedIdentity
+from signer.authority import Authority
+from signer.controller.attestation import Attested
+from signer.controller.case import Case, Cases
+from signer.controller.certificates import (
+    NotRepeatable,
+    approval,
+    created,
+    journal_entry,
+    plan,
+    public_key_digest,
+    repeat,
+    repeat_for_key,
+    sign,
+)
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.decision import Approve, Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.record import (
+    JOURNAL_ENTRIES,
+    AttestedIdentity,
+    AttestedNode,
+    JournalEntry,
+    MachineKey,
+    new_record,
+    record_name,
+)
+from signer.model.reservation import Pair
+from signer.model.signing_request import SigningRequest
+from signer.rules.checks import MACHINE_CHECKS, run_checks
+from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
+from signer.rules.request import node_name_of
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.inventory import Inventory
+from signer.store.names_of_others import held_by_others
+from signer.store.rebuild import Rebuild
+from signer.store.records import RecordChanged, Records
+from signer.store.reservations import Reservations
+
+_RECORD_ATTEMPTS: Final = 5
+_JOURNAL_SPAN: Final = timedelta(minutes=1)
+"""A journal that was filled faster than this still holds requests between approval and certificate."""
+
+
+class Admission:
+    """Admits proven identities of one cluster."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        cases: Cases,
+        inventory: Inventory,
+        reservations: Reservations,
+        records: Records,
+        tokens: BootstrapTokens,
+    ) -> None:
+        self._key = key
+        self._cases = cases
+        self._inventory = inventory
+        self._reservations = reservations
+        self._rebuild = Rebuild(inventory, reservations)
+        self._records = records
+        self._tokens = tokens
+
+    async def admit(self, request: SigningRequest, case: Case, attested: Attested) -> Approve:
+        """Match, reserve and journal; again from the match when somebody else wrote the record first.
+
+        Raises:
+            Refused, Deferred: from the first check that does not pass.
+            ApiError: from the management cluster.
+        """
+        outcome = attested.outcome
+        identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
+        for _ in range(_RECORD_ATTEMPTS):
+            self._cases.require_unchanged(case)
+            machine = the_machine(outcome.provider_id, self._inventory.machines_with(self._key, outcome.provider_id))
+            facts = await self._checked(request, case, attested, identity, machine)
+            await self._tokens.require_the_machines(request.envelope.username, machine, case.policy)
+            record = facts.record
+            # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
+            of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
+            pair = Pair(MachineKey.of(machine), identity)
+            await self._rebuild.rebuild(pair)
+            await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
+            try:
+                return await self._journal(request, facts, attested.authority)
+            except RecordChanged:
+                continue
+        raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    async def _checked(
+        self,
+        request: SigningRequest,
+        case: Case,
+        attested: Attested,
+        identity: AttestedIdentity,
+        machine: MachineView,
+    ) -> MachineFacts:
+        """Run the checks of the Machine; by a second look at the record where ours may lack what was just issued."""
+        facts = self._facts(request, case, attested, identity, machine)
+        try:
+            run_checks(MACHINE_CHECKS, facts)
+        except Refused as error:
+            if error.deny.reason != Reason.FOREIGN_CREDENTIAL:
+                raise
+            # Another replica may have issued the credential a moment ago: what our mirror lacks is never a denial.
+            await self._records.refresh(self._key, record_name(self._key, facts.node_name))
+            facts = self._facts(request, case, attested, identity, machine)
+            run_checks(MACHINE_CHECKS, facts)
+        return facts
+
+    def _facts(
+        self,
+        request: SigningRequest,
+        case: Case,
+        attested: Attested,
+        identity: AttestedIdentity,
+        machine: MachineView,
+    ) -> MachineFacts:
+        node_name = node_name_of(request)
+        record = self._records.recorded(self._key, node_name)
+        outcome = attested.outcome
+        return MachineFacts(
+            node_name=node_name,
+            signer_name=str(request.envelope.signer),
+            created=created(request, case.now),
+            public_key_digest=public_key_digest(request),
+            purpose=request.envelope.signer.purpose,
+            dns_names=request.certificate_request.dns_names,
+            ip_addresses=request.certificate_request.ip_addresses,
+            identity=identity,
+            proven=outcome if isinstance(outcome, VerifiedIdentity) else None,
+            cluster=case.cluster,
+            policy=case.policy,
+            machine=machine,
+            record=record,
+            recorded_machine=self._recorded_machine(record),
+            held_by_others=self._held_by_others(request, machine),
+            credential=request.envelope.credential,
+            now=case.now,
+        )
+
+    def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
+        return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
+
+    def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
+        asked = request.certificate_request
+        return held_by_others(self._inventory, self._records, machine, asked.dns_names, asked.ip_addresses)
+
+    async def _journal(self, request: SigningRequest, facts: MachineFacts, authority: Authority) -> Approve:
+        envelope, record = request.envelope, facts.record
+        if not isinstance(record, NoRecord):
+            entry = record.entry_for(envelope.uid, envelope.spec_digest)
+            # Written by us before a restart, or by another replica at this moment: issue that very certificate.
+            if isinstance(entry, JournalEntry):
+                repeated = await repeat(request, record, entry, authority, facts.now)
+                if not isinstance(repeated, NotRepeatable):
+                    return repeated
+            copied = await repeat_for_key(request, record, authority, facts.now)
+            if not isinstance(copied, NotRepeatable):
+                return copied
+            if len(record.journal) == JOURNAL_ENTRIES and record.journal[0].decided > facts.now - _JOURNAL_SPAN:
+                raise Deferred(
+                    Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
+                )
+        issuance = plan(request, facts, authority)
+        certificate = await sign(issuance, authority)
+        entry = journal_entry(request, issuance, certificate, authority, facts.now)
+        if isinstance(record, NoRecord):
+            wanted = new_record(facts.machine, facts.node_name, facts.identity, entry)
+        else:
+            wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
+        return approval(await self._records.write(wanted, facts.cluster), entry, certificate)

@@ -1,0 +1,168 @@
+"""The request checks and the attestor: from a request that was read to the identity that its evidence proves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from attestors.contract import (
+    AssertedIdentity,
+    AttestationRequest,
+    AttestorDescription,
+    ChallengeIssued,
+    ControllerHalf,
+    Denied,
+    NotProvableYet,
+    Outcome,
+    Screened,
+    VerifiedIdentity,
+)
+from attestors.wire import binding as binding_format
+from attestors.wire.binding import BindingMismatch
+from attestors.wire.evidence import MalformedEvidence
+from attestors.wire.names import Purpose
+from signer.authority import Authority
+from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.controller.case import Case
+from signer.controller.configuration import Configuration
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.signing_request import SigningRequest
+from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
+from signer.rules.identity import IdentityFacts
+from signer.rules.request import RequestFacts, claimed_provider_id
+
+_ATTESTATION_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What the evidence proved, and the CA that the cluster had at that moment."""
+
+    outcome: VerifiedIdentity | AssertedIdentity
+    description: AttestorDescription
+    authority: Authority
+
+
+class Attestation:
+    """Runs the request checks of one cluster, and asks its attestors."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        configuration: Configuration,
+        authority_source: AuthoritySource,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._key = key
+        self._configuration = configuration
+        self._authority_source = authority_source
+        self._monotonic = monotonic
+
+    async def attest(
+        self, request: SigningRequest, case: Case, description: AttestorDescription
+    ) -> Attested | ChallengeIssued:
+        """Judge request and evidence.
+
+        Raises:
+            Refused, Deferred: from the first check that does not pass, or from the attestor's answer.
+        """
+        authority, attestation = await self._checked(request, case, description)
+        outcome = await self._ask(attestation, request, case)
+        match outcome:
+            case Denied():
+                raise Refused(outcome.reason, outcome.message)
+            case NotProvableYet():
+                raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
+            case ChallengeIssued():
+                return outcome
+            case VerifiedIdentity() | AssertedIdentity():
+                facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
+                run_checks(IDENTITY_CHECKS, facts)
+                return Attested(outcome, description, authority)
+
+    def screen(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Screened:
+        """What the attestor can say without asking anybody: it only puts requests in order.
+
+        Raises:
+            Refused: the provider ID is not well formed.
+            Deferred: the attestor is not ready.
+        """
+        half: ControllerHalf = case.attestors.ready(description.provider).controller_half
+        return half.screen(self._attestation_request(request, case))
+
+    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
+        """The cluster's CA.
+
+        Raises:
+            Deferred: there is none to sign with.
+        """
+        try:
+            return await self._authority_source.authority(not_before=not_before)
+        except AuthorityUnavailable as error:
+            raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
+
+    async def _checked(
+        self, request: SigningRequest, case: Case, description: AttestorDescription
+    ) -> tuple[Authority, AttestationRequest]:
+        authority = await self.authority()
+        if request.evidence.cluster.text not in authority.ca_certificate_hashes:
+            # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
+            authority = await self.authority(not_before=self._monotonic())
+        self._check(request, case, description, authority)
+        return authority, self._attestation_request(request, case)
+
+    def _check(
+        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+    ) -> None:
+        run_checks(
+            REQUEST_CHECKS,
+            RequestFacts(
+                request=request,
+                cluster=case.cluster,
+                policy=case.policy,
+                attestor=description,
+                insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
+                operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
+                ca_cert_hashes=authority.ca_certificate_hashes,
+            ),
+        )
+
+    def _attestation_request(self, request: SigningRequest, case: Case) -> AttestationRequest:
+        binding = binding_format.compute(
+            evidence_version=request.evidence.version,
+            cluster=request.evidence.cluster,
+            signer_name=request.envelope.signer,
+            subject_public_key_info=request.certificate_request.subject_public_key_info,
+        )
+        return AttestationRequest(
+            provider_id=claimed_provider_id(request),
+            evidence=request.evidence,
+            binding=binding,
+            cluster_namespace=self._key.namespace,
+            cluster_name=self._key.name,
+            csr_uid=request.envelope.uid,
+            dns_names=request.certificate_request.dns_names,
+            ip_addresses=request.certificate_request.ip_addresses,
+            now=case.now,
+        )
+
+    async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
+        signer = request.envelope.signer
+        half: ControllerHalf = case.attestors.ready(signer.provider).controller_half
+        verify = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+        try:
+            async with asyncio.timeout(_ATTESTATION_SECONDS):
+                return await verify(attestation)
+        except BindingMismatch as error:
+            raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
+        except MalformedEvidence as error:
+            raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
+        except TimeoutError as error:
+            raise Deferred(
+                Reason.ATTESTOR_UNAVAILABLE,
+                f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
+            ) from error

@@ -1,0 +1,201 @@
+"""From an attested request to its certificate and to the journal entry that allows it.
+
+The certificate is signed before it is journaled, because the journal holds its digest; it leaves this process only
+after the journal and the approval were written. Whoever continues after a crash makes the same certificate again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from attestors.contract import Security
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
+from signer.authority import (
+    Authority,
+    CertificateUsage,
+    IssuanceRefused,
+    IssuanceRequest,
+    certificate_validity,
+    issue,
+    new_serial_number,
+)
+from signer.authority.errors import CertificateAuthorityUnavailable
+from signer.authority.pem import read_blocks
+from signer.model.decision import Approve, Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode, JournalEntry, parse_time
+from signer.model.signing_request import SigningRequest
+from signer.rules.machine import MachineFacts
+
+_LEAST_LIFETIME: Final = timedelta(minutes=10)
+"""An entry whose certificate would have less left than the API server's least duration is planned again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A signed certificate that nobody outside has seen yet."""
+
+    pem: bytes
+    digest: str
+    """SHA-256 of its DER, hexadecimal."""
+
+
+def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> IssuanceRequest:
+    """The certificate that this request may become, with a serial number and a validity of its own.
+
+    Raises:
+        Deferred: the CA has run out.
+        Refused: the request asks for a validity that cannot be.
+    """
+    policy = facts.policy
+    if facts.identity.security is Security.INSECURE:
+        duration = policy.insecure_duration
+    elif facts.purpose is Purpose.SERVING:
+        duration = policy.serving_duration
+    else:
+        duration = policy.client_duration
+    try:
+        validity = certificate_validity(
+            facts.now, duration, request.envelope.expiration_seconds, authority.signing.certificate.not_after
+        )
+    except CertificateAuthorityUnavailable as error:
+        raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
+    except IssuanceRefused as error:
+        raise Refused(Reason.MALFORMED_REQUEST, str(error)) from error
+    return _issuance(request, facts.node_name, new_serial_number(), validity.not_before, validity.not_after)
+
+
+def planned(request: SigningRequest, node_name: str, entry: JournalEntry) -> IssuanceRequest:
+    """The certificate of a journal entry again."""
+    return _issuance(request, node_name, entry.serial_number, entry.not_before, entry.not_after)
+
+
+def _issuance(
+    request: SigningRequest, node_name: str, serial_number: int, not_before: datetime, not_after: datetime
+) -> IssuanceRequest:
+    """Subject and alternative names as judged, key from the CSR, usages from its spec."""
+    certificate_request = request.certificate_request
+    return IssuanceRequest(
+        subject_common_name=NODE_USER_PREFIX + node_name,
+        organization=NODES_GROUP,
+        public_key=certificate_request.public_key,  # type: ignore[arg-type]  # its constructor refuses other kinds
+        dns_names=certificate_request.dns_names,
+        ip_addresses=certificate_request.ip_addresses,
+        usages=frozenset(CertificateUsage(usage) for usage in request.envelope.usages),
+        serial_number=serial_number,
+        not_before=not_before,
+        not_after=not_after,
+    )
+
+
+async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    """Sign; slow keys in a thread, because signing releases the GIL.
+
+    Raises:
+        Deferred: the certificate would be a bad one, which is a fault of ours or of the CA.
+    """
+    try:
+        if authority.is_slow_to_sign:
+            pem = await asyncio.to_thread(issue, authority, issuance)
+        else:
+            pem = issue(authority, issuance)
+    except IssuanceRefused as error:
+        raise Deferred(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}") from error
+    (block,) = read_blocks(pem, maximum_bytes=len(pem), maximum_blocks=1)
+    return Certificate(pem, hashlib.sha256(block.content).hexdigest())
+
+
+def journal_entry(
+    request: SigningRequest, issuance: IssuanceRequest, certificate: Certificate, authority: Authority, now: datetime
+) -> JournalEntry:
+    """What the journal says of this request and its certificate."""
+    envelope = request.envelope
+    return JournalEntry(
+        csr_name=envelope.name,
+        csr_uid=envelope.uid,
+        spec_digest=envelope.spec_digest,
+        signer_name=str(envelope.signer),
+        requester=envelope.username,
+        serial_number=issuance.serial_number,
+        not_before=issuance.not_before,
+        not_after=issuance.not_after,
+        ca_cert_hash=signing_hash(authority),
+        certificate_digest=certificate.digest,
+        public_key_digest=public_key_digest(request),
+        created=created(request, now),
+        decided=now.replace(microsecond=0),
+    )
+
+
+def public_key_digest(request: SigningRequest) -> str:
+    """By which copies of a request are known."""
+    return hashlib.sha256(request.certificate_request.subject_public_key_info).hexdigest()
+
+
+def created(request: SigningRequest, now: datetime) -> datetime:
+    """When the CSR was created, as its API server says; now, where it says nothing that can be read."""
+    try:
+        return parse_time(request.envelope.created)
+    except ValueError:
+        return now.replace(microsecond=0)
+
+
+@dataclass(frozen=True, slots=True)
+class NotRepeatable:
+    """The certificate of a journal entry cannot be made again: another one is planned."""
+
+
+async def repeat(
+    request: SigningRequest, record: AttestedNode, entry: JournalEntry, authority: Authority, now: datetime
+) -> Approve | NotRepeatable:
+    """Make the certificate of a journal entry again, after a crash between journal and certificate."""
+    if not fits(entry, authority, now):
+        return NotRepeatable()
+    certificate = await sign(planned(request, record.node_name, entry), authority)
+    if certificate.digest != entry.certificate_digest:
+        return NotRepeatable()
+    return approval(record, entry, certificate)
+
+
+async def repeat_for_key(
+    request: SigningRequest, record: AttestedNode, authority: Authority, now: datetime
+) -> Approve | NotRepeatable:
+    """The certificate that this very key has already, while more than half of its life is left.
+
+    Whoever sees a request can post a copy of it. A copy gets what the original got, and no second certificate: it can
+    neither fill the journal nor prolong anything.
+    """
+    for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
+        if now < entry.not_before + (entry.not_after - entry.not_before) / 2:
+            repeated = await repeat(request, record, entry, authority, now)
+            if not isinstance(repeated, NotRepeatable):
+                return repeated
+    return NotRepeatable()
+
+
+def fits(entry: JournalEntry, authority: Authority, now: datetime) -> bool:
+    """Whether the certificate of a journal entry can still be issued, and is worth it."""
+    same = entry.ca_cert_hash == signing_hash(authority)
+    return same and now + _LEAST_LIFETIME < entry.not_after <= authority.signing.certificate.not_after
+
+
+def approval(record: AttestedNode, entry: JournalEntry, certificate: Certificate) -> Approve:
+    """The decision that publishes this certificate."""
+    secure = record.identity.security is Security.SECURE
+    return Approve(
+        node_name=record.node_name,
+        reason=Reason.ATTESTED if secure else Reason.ASSERTED,
+        message=f"{'Attested' if secure else 'Asserted without proof'} by {record.identity.provider}: "
+        f"{record.machine} is node {record.node_name}",
+        entry=entry,
+        certificate=certificate.pem,
+    )
+
+
+def signing_hash(authority: Authority) -> str:
+    """The CA that signs, in kubeadm's hash form."""
+    return authority.signing.certificate.public_key_hash

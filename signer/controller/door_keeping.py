@@ -1,0 +1,197 @@
+"""Looks after the side door of one workload cluster while there is a connection, and says how it stands.
+
+At once after something that may concern it (the policy, an attestation that was waited for, a stock approval), and
+every few minutes in any case: ``kubeadm upgrade`` brings the bindings back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from attestors.wire.names import BOOTSTRAP_USER_PREFIX, StockSigner
+from signer.controller import conditions as condition_types
+from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.controller.conditions import PolicyCondition
+from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
+from signer.controller.pool_tokens import PoolTokens, condition_of, intent_of
+from signer.controller.side_door import SideDoor, Situation
+from signer.controller.standing import Standings
+from signer.controller.surroundings import Surroundings
+from signer.kube.client import Client, JsonObject
+from signer.model.cluster import ClusterKey, ClusterView, items_of, mapping_of, text_of
+from signer.model.decision import Deferred, printable
+from signer.model.policy import MachinePoolTokens, Mode, Policy
+from signer.model.reasons import Reason
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 180.0
+"""How often the door is looked at when nothing asks for it."""
+REST_SECONDS: Final = 2.0
+"""Between two looks, whatever happens meanwhile."""
+_MAXIMUM_GROUP_SETS: Final = 64
+_MAXIMUM_GROUPS: Final = 16
+_REMEMBERED_APPROVALS: Final = 4096
+_APPROVED: Final = "Approved"
+
+
+class DoorKeeping:
+    """The side door of one cluster, and the bootstrap tokens of its MachinePools."""
+
+    def __init__(self, key: ClusterKey, surroundings: Surroundings, authority_source: AuthoritySource) -> None:
+        self._key = key
+        self._around = surroundings
+        self._authority_source = authority_source
+        self._door = SideDoor(surroundings.removed_grants)
+        self._pool_tokens = PoolTokens(key, now=surroundings.now)
+        self.standings = Standings(
+            key, registry=surroundings.registry, inventory=surroundings.inventory, now=surroundings.now
+        )
+        self._wanted = asyncio.Event()
+        self._group_sets: OrderedDict[frozenset[str], None] = OrderedDict()
+        self._approvals_seen: OrderedDict[str, None] = OrderedDict()
+        self._approvals = 0
+        self._since: datetime | None = None
+        self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
+
+    @property
+    def conditions(self) -> tuple[PolicyCondition, ...]:
+        """What was found at the last look."""
+        return self._conditions
+
+    def look_again(self) -> None:
+        """Something changed that may concern the door."""
+        self._wanted.set()
+
+    def attested(self) -> None:
+        """A node was attested: perhaps it was the last one that renewal was left open for."""
+        if any(condition.reason == "WaitingForAttestation" for condition in self._conditions):
+            self._wanted.set()
+
+    def saw(self, manifest: JsonObject) -> None:
+        """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
+        spec = mapping_of(manifest, "spec")
+        if text_of(spec, "username").startswith(BOOTSTRAP_USER_PREFIX):
+            self._note_groups(spec)
+        if text_of(spec, "signerName") == StockSigner.KUBELET_CLIENT.value and _is_approved(manifest):
+            self._note_approval(manifest)
+
+    def _note_groups(self, spec: Mapping[str, Any]) -> None:
+        groups = frozenset(group for group in items_of(spec, "groups") if isinstance(group, str))
+        if groups in self._group_sets or not 0 < len(groups) <= _MAXIMUM_GROUPS:
+            return
+        self._group_sets[groups] = None
+        if len(self._group_sets) > _MAXIMUM_GROUP_SETS:
+            self._group_sets.popitem(last=False)
+        self._wanted.set()
+
+    def _note_approval(self, manifest: JsonObject) -> None:
+        metadata = mapping_of(manifest, "metadata")
+        uid = text_of(metadata, "uid")[:128]
+        if uid in self._approvals_seen:
+            return
+        self._approvals_seen[uid] = None
+        if len(self._approvals_seen) > _REMEMBERED_APPROVALS:
+            self._approvals_seen.popitem(last=False)
+        self._approvals += 1
+        self._since = self._since or self._around.now()
+        self._around.metrics.stock_approvals.labels(str(self._key)).inc()
+        _LOG.info(
+            "a stock request was approved without attestation",
+            extra={
+                "cluster": str(self._key),
+                "csr": printable(text_of(metadata, "name")[:253]),
+                "requester": printable(text_of(mapping_of(manifest, "spec"), "username")[:253]),
+            },
+        )
+        self._wanted.set()
+
+    async def run(self, client: Client, found: Callable[[], None]) -> None:
+        """Look after the door over this connection until cancelled; ``found`` is called after each look."""
+        try:
+            while True:
+                self._wanted.clear()
+                try:
+                    self._conditions = await self._look(client)
+                except Exception as error:  # noqa: BLE001 - it must neither end the watch of requests nor pass for shut
+                    _LOG.error("unexpected fault at the side door", exc_info=error, extra={"cluster": str(self._key)})
+                    self._conditions = (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),)
+                found()
+                await asyncio.sleep(REST_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._wanted.wait()
+        finally:
+            self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+
+    async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
+        inventory = self._around.inventory
+        cluster = inventory.clusters.get(self._key.namespace, self._key.name)
+        policy = inventory.policies.get(self._key.namespace, self._key.name)
+        if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
+            return (_unknown("PolicyInvalid", "there is no policy that can be followed: nothing is changed"),)
+        try:
+            inventory.require_in_touch()
+            unattested = [str(one) for one in self.standings.unattested()]
+            authority = await self._authority_source.authority()
+        except Deferred as error:
+            return (_unknown(str(error.defer.reason), error.defer.message),)
+        except AuthorityUnavailable as error:
+            return (_unknown(error.reason, str(error)),)
+        situation = Situation(
+            policy=policy,
+            cluster=cluster,
+            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            unattested=unattested,
+            token_groups=frozenset(self._group_sets),
+        )
+        if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
+            removed = await self._door.survey(client, situation)
+            outcome = await self._tend(client, policy, cluster, removed)
+        else:
+            # Before the door is opened again: no token that was made to live long may find it open.
+            outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
+            removed = await self._door.survey(client, situation)
+        conditions = [self._with_approvals(removed, policy)]
+        if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
+            conditions.append(condition_of(outcome))
+        return tuple(conditions)
+
+    async def _tend(
+        self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
+    ) -> PoolTokensOutcome:
+        tokens = self._around.bootstrap_tokens.pool_tokens(self._key)
+        return await self._pool_tokens.tend(client, intent_of(policy, cluster, removed), tokens)
+
+    def _with_approvals(self, condition: PolicyCondition, policy: Policy) -> PolicyCondition:
+        """Under Observe: what Enforce would have refused."""
+        if policy.mode is not Mode.OBSERVE or self._since is None:
+            return condition
+        said = (
+            f"{condition.message}; {self._approvals} stock requests were approved without attestation since "
+            f"{self._since:%Y-%m-%d %H:%M} UTC, which Enforce would not have been"
+        )
+        return replace(condition, message=said)
+
+
+def _is_approved(manifest: JsonObject) -> bool:
+    return any(
+        isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
+        for condition in items_of(mapping_of(manifest, "status"), "conditions")
+    )
+
+
+def _unknown(reason: str, message: str) -> PolicyCondition:
+    return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, None, reason, message)
+
+
+_NOT_REMOVED: Final = PolicyCondition(
+    condition_types.AUTO_APPROVAL_REMOVED, False, "Observing", "automatic approval is in place, or about to be"
+)

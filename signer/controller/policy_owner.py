@@ -1,0 +1,80 @@
+"""A policy is owned by its Cluster: deleted with it, and moved with it by ``clusterctl move``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from signer.kube.client import JsonObject
+from signer.kube.errors import ApiError, NotFound
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, Resource
+from signer.model.cluster import ClusterView, items_of, mapping_of, text_of
+from signer.model.policy import Policy
+
+_LOG = logging.getLogger(__name__)
+_KIND = "Cluster"
+
+
+class PolicyCalls(Protocol):
+    """The calls that are used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class PolicyOwner:
+    """Gives one cluster's policy its owner, once for each pair of objects."""
+
+    def __init__(self, client: PolicyCalls, clusters: Resource) -> None:
+        """``clusters`` is the version of Cluster that owner references name."""
+        self._client = client
+        self._clusters = clusters
+        self._owned: tuple[str, str] = ("", "")
+        """UIDs of policy and Cluster that are known to belong together."""
+
+    async def ensure(self, cluster: ClusterView, policy: Policy) -> None:
+        """Add the owner reference where it is missing; a fault is logged, and tried again at the next call.
+
+        Nothing is written for a Cluster that is paused or going: `clusterctl move` rewrites references itself.
+        """
+        pair = (policy.uid, cluster.uid)
+        if pair == self._owned or cluster.paused or cluster.deleting:
+            return
+        path = NODE_ATTESTATION_POLICIES.object(policy.cluster.name, policy.cluster.namespace)
+        try:
+            metadata = mapping_of(await self._client.get(path), "metadata")
+            owners = [owner for owner in items_of(metadata, "ownerReferences") if isinstance(owner, Mapping)]
+            if not any(text_of(owner, "uid") == cluster.uid for owner in owners):
+                await self._client.patch(path, self._patch(metadata, owners, cluster))
+            self._owned = pair
+        except NotFound:
+            return
+        except ApiError as error:
+            _LOG.info("cannot give a policy its owner", extra={"cluster": str(cluster.key), "error": str(error)})
+
+    def _patch(self, metadata: Mapping[str, Any], owners: list[Mapping[str, Any]], cluster: ClusterView) -> JsonObject:
+        """References to a Cluster of that name that is no more give way: the garbage collector would act on them."""
+        others = [
+            dict(owner)
+            for owner in owners
+            if (text_of(owner, "kind"), text_of(owner, "name")) != (_KIND, cluster.key.name)
+        ]
+        own = {
+            "apiVersion": self._clusters.api_version,
+            "kind": _KIND,
+            "name": cluster.key.name,
+            "uid": cluster.uid,
+        }
+        return {
+            "metadata": {
+                "uid": metadata.get("uid"),
+                "resourceVersion": metadata.get("resourceVersion"),
+                "ownerReferences": [*others, own],
+            }
+        }

@@ -1,0 +1,244 @@
+"""The requests of one workload cluster: kept while they need something, queued, judged by workers, concluded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
+from signer.controller.announcer import Announcer
+from signer.controller.pending import PendingRequests, Put, request_name
+from signer.controller.publisher import Publisher
+from signer.controller.surroundings import Surroundings
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import ApiError, Conflict, NotFound
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.workqueue import QueueClosed, WorkQueue
+from signer.model.cluster import ClusterKey
+from signer.model.decision import (
+    Approve,
+    ApproveOnly,
+    Challenge,
+    Decision,
+    Defer,
+    Deny,
+    Fail,
+    Ignore,
+    LeftAlone,
+    Refused,
+)
+from signer.model.lane import Screening
+from signer.model.reasons import Reason
+from signer.model.signing_request import SigningRequest
+from signer.rules.request import claimed_provider_id
+from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
+
+_LOG = logging.getLogger(__name__)
+
+
+class Heeds(Protocol):
+    """Who is told what the requests need of their connection."""
+
+    def requests_left_out(self) -> None:
+        """More wait than are kept."""
+        ...
+
+    def list_again(self) -> None:
+        """There is room for what was left out."""
+        ...
+
+    def attested(self) -> None:
+        """A node was attested."""
+        ...
+
+
+class RequestHandling:
+    """Keeps, queues and handles the requests of one cluster."""
+
+    def __init__(self, key: ClusterKey, surroundings: Surroundings, adjudicator: Adjudicator, heeds: Heeds) -> None:
+        self._key = key
+        self._around = surroundings
+        self._adjudicator = adjudicator
+        self._heeds = heeds
+        self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
+        self.pending = PendingRequests(key, screen=adjudicator.screen, evicted=self._make_way)
+        self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane)
+
+    # What the watch says
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        """All CSRs of the cluster as they are now."""
+        left_out = self.pending.list_ends()
+        names = {request_name(manifest) for manifest in objects}
+        for name in self.pending:
+            if name not in names:
+                self._drop(name)
+        for manifest in objects:
+            if manifest:  # those that had to make way for others are empty
+                self.applied(manifest)
+        self.pending.left_out |= left_out
+
+    def applied(self, item: JsonObject) -> None:
+        """A CSR is new or has changed."""
+        name = request_name(item)
+        put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
+        if put is not Put.KEPT:
+            self._drop(name)
+            if put is Put.LEFT_OUT:
+                self._heeds.requests_left_out()
+            return
+        self._queue.add(name)
+        self._count()
+
+    def removed(self, item: JsonObject) -> None:
+        """A CSR is gone."""
+        self._drop(request_name(item))
+
+    def wake(self, provider_ids: ProviderIDs) -> None:
+        """Something that requests may wait for has changed."""
+        for name in self.pending if provider_ids == ALL_PROVIDER_IDS else self.pending.waiting_for(provider_ids):
+            self._queue.add(name)
+
+    def stop(self) -> None:
+        """Take no more work."""
+        self._queue.shutdown()
+
+    def _make_way(self, name: str) -> None:
+        """A request was left out so that another fits in."""
+        self._announcer.forget(name)
+        self._queue.discard(name)
+        self._heeds.requests_left_out()
+
+    def _drop(self, name: str) -> None:
+        self.pending.drop(name)
+        self._count()
+        self._announcer.forget(name)
+        self._queue.discard(name)
+        if self.pending.has_room_again:
+            self._heeds.list_again()
+
+    def _count(self) -> None:
+        self._around.metrics.pending.labels(str(self._key)).set(len(self.pending))
+
+    # The workers
+
+    async def work(self, client: Client, publisher: Publisher) -> None:
+        """Handle one request after the other until the queue is closed."""
+        with contextlib.suppress(QueueClosed):
+            while True:
+                name = await self._queue.get()
+                try:
+                    await self._handle(client, publisher, name)
+                except Exception as error:  # noqa: BLE001 - one request's fault must not end the worker; it waits
+                    _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": name})
+                    self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
+                    if self.pending.get(name) is not None:
+                        self._queue.retry(name)
+                finally:
+                    self._queue.done(name)
+
+    async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
+        manifest = self.pending.get(name)
+        if manifest is None:
+            return
+        if self._sent_to_its_lane(name):
+            await asyncio.sleep(0)  # thousands in a row must not hold up the event loop
+            return
+        started = self._around.monotonic()
+        adjudication = await self._adjudicator.adjudicate(manifest)
+        decision = adjudication.decision
+        try:
+            await _carry_out(publisher, manifest, adjudication)
+        except NotFound:
+            self._drop_this(name, manifest)
+            return
+        except Conflict:
+            await self._read_again(client, name, manifest)
+            return
+        except ApiError as error:
+            decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
+        self._conclude(name, manifest, adjudication, decision)
+        self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(
+            self._around.monotonic() - started
+        )
+
+    def _sent_to_its_lane(self, name: str) -> bool:
+        """Of many by the same requester each is looked at first, and then takes its turn among its like."""
+        lane = self.pending.lane(name)
+        if lane.screening is not Screening.UNSCREENED or not self._queue.is_crowded(lane.requester):
+            return False
+        if self.pending.screen(name).screening is Screening.UNSCREENED:
+            return False  # it could not be told
+        self._queue.add(name)
+        return True
+
+    async def _read_again(self, client: Client, name: str, manifest: JsonObject) -> None:
+        """The CSR changed while it was judged: judge what it is now."""
+        try:
+            current = await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
+        except NotFound:
+            self._drop_this(name, manifest)
+        except ApiError:
+            if self.pending.is_still(name, manifest):
+                self._queue.retry(name)
+        else:
+            # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
+            if self.pending.is_still(name, manifest):
+                self.applied(current)
+
+    def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
+        if isinstance(decision, Defer | LeftAlone):
+            if not self.pending.is_still(name, manifest):
+                return  # gone while it was judged; one that was re-created under its name is in the queue by itself
+            self._wait(name, adjudication, decision.instead_of if isinstance(decision, LeftAlone) else decision)
+        else:
+            if not isinstance(decision, Ignore):
+                self.pending.settled(manifest)
+            self._drop_this(name, manifest)
+            if isinstance(decision, Approve):
+                self._wake_the_superseded(adjudication)
+                self._heeds.attested()
+        self._announcer.announce(name, adjudication.parsed, decision)
+
+    def _wake_the_superseded(self, adjudication: Adjudication) -> None:
+        """Older requests that claim the same provider ID: if they prove the same identity, they are denied now."""
+        if isinstance(adjudication.parsed, SigningRequest):
+            self.wake(frozenset({claimed_provider_id(adjudication.parsed)}))
+
+    def _drop_this(self, name: str, manifest: JsonObject) -> None:
+        """A CSR that was re-created under the same name meanwhile is another one, and stays."""
+        if self.pending.is_still(name, manifest):
+            self._drop(name)
+
+    def _wait(self, name: str, adjudication: Adjudication, decision: Decision) -> None:
+        """Until something changes that it waits for, and in any case for a while."""
+        awaited = list(decision.waits_for) if isinstance(decision, Defer) else []
+        if isinstance(adjudication.parsed, SigningRequest):
+            with contextlib.suppress(Refused):
+                awaited.append(claimed_provider_id(adjudication.parsed))
+        self.pending.waits_for(name, awaited)
+        if isinstance(adjudication.decision, LeftAlone):
+            return  # until the policy changes
+        if isinstance(decision, Defer) and decision.retry_after is not None:
+            self._queue.add_after(name, decision.retry_after.total_seconds())
+        else:
+            self._queue.retry(name)
+
+
+async def _carry_out(publisher: Publisher, manifest: JsonObject, adjudication: Adjudication) -> None:
+    match adjudication.decision:
+        case Approve() as decision:
+            if not isinstance(adjudication.parsed, SigningRequest):
+                raise TypeError("only a request that was read completely can be approved")
+            await publisher.approve_and_sign(manifest, adjudication.parsed, decision)
+        case ApproveOnly() as decision:
+            await publisher.approve(manifest, decision)
+        case Deny() | Challenge() as decision:
+            await publisher.deny(manifest, decision)
+        case Fail() as decision:
+            await publisher.fail(manifest, decision)
+        case Defer() | Ignore() | LeftAlone():
+            pass

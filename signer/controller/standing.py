@@ -1,0 +1,89 @@
+"""Who is attested and who is not: what a cluster must know before renewal without attestation can end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from attestors.contract import Security
+from attestors.registry import AttestorUnavailable, Registry
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.record import AttestedNode, MachineKey
+from signer.store.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """The Machine's node has a certificate that it renews by attestation."""
+
+    machine: MachineView
+    record: AttestedNode
+
+
+@dataclass(frozen=True, slots=True)
+class Unattested:
+    """The Machine's node would lose its renewal under Enforce; ``why`` finishes the sentence "the Machine ..."."""
+
+    machine: MachineView
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.machine} ({self.why})"
+
+
+Standing: TypeAlias = Attested | Unattested
+
+
+class Standings:
+    """Looks at every Machine, and every instance of a MachinePool, of one cluster."""
+
+    def __init__(
+        self, key: ClusterKey, *, registry: Registry, inventory: Inventory, now: Callable[[], datetime]
+    ) -> None:
+        self._key = key
+        self._registry = registry
+        self._inventory = inventory
+        self._now = now
+
+    def all(self) -> tuple[Standing, ...]:
+        """Each that is not being deleted, by name.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        found = (machine for machine in self._machines() if not machine.deleting)
+        return tuple(self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id)))
+
+    def unattested(self) -> tuple[Unattested, ...]:
+        """Those that would lose renewal.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        return tuple(one for one in self.all() if isinstance(one, Unattested))
+
+    def _machines(self) -> Iterator[MachineView]:
+        yield from self._inventory.machines_of(self._key)
+        yield from self._inventory.instances_of(self._key)
+
+    def _of(self, machine: MachineView) -> Standing:
+        if not machine.provider_id:
+            return Unattested(machine, "has no provider ID yet")
+        records = self._inventory.authentic.of_machine(MachineKey.of(machine))
+        if not records:
+            return Unattested(machine, "was never attested")
+        record = max(records, key=lambda one: one.last_not_after)
+        identity = record.identity
+        if identity.security is not Security.SECURE or not self._renews(identity.provider):
+            return Unattested(machine, f"was attested by {identity.provider}, which does not renew")
+        if record.last_not_after <= self._now():
+            return Unattested(machine, f"has no certificate since {record.last_not_after:%Y-%m-%d %H:%M} UTC")
+        return Attested(machine, record)
+
+    def _renews(self, provider: str) -> bool:
+        try:
+            return self._registry.load(provider).description.renews
+        except AttestorUnavailable:
+            return False

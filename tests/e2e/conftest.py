@@ -1,0 +1,21 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.side_door_world import SideDoorWorld, open_side_door_world
+from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+
+
+@pytest.fixture(scope="module")
+def side_door_world(request: pytest.FixtureRequest) -> Iterator[SideDoorWorld]:
+    """A control plane of the module's own, with kubeadm's grants, kube-controller-manager and a policy in Observe."""
+    try:
+        find_control_plane().kube_controller_manager()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    with open_side_door_world(request.module.__name__.rpartition(".")[2].replace("_", "-")) as world:
+        yield world

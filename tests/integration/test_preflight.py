@@ -1,0 +1,184 @@
+"""``preflight`` before and after a cluster is enforced, through the program's own command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signer.cli import main
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.store.controller_key import SECRET_NAME
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.integration.house import House, provider_id
+
+RBAC = "rbac.authorization.k8s.io"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command; returns its exit code and what it wrote to either stream."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(house.api.kubeconfig())
+
+    def preflight(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["preflight", *arguments, "--kubeconfig", str(kubeconfig)])
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return preflight
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    """A cluster with kubeadm's grants, under Observe; one Machine is attested."""
+    cluster = house.cluster(api={"seed_kubeadm": True})
+    house.run()
+    house.join(cluster, "attested")
+    return cluster
+
+
+def found(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code, output, _ = run(*arguments, "--output", "json")
+    return code, json.loads(output)
+
+
+def bind(cluster: WorldCluster, name: str, subject: dict[str, str], *subresources: str) -> None:
+    """A ClusterRole that may do more than approve, and its binding."""
+    rules = [
+        {"apiGroups": ["certificates.k8s.io"], "resources": list(subresources), "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    ]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    cluster.client().create(CLUSTER_ROLES.collection(), role)
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": RBAC, **subject}],
+    }
+    cluster.client().create(CLUSTER_ROLE_BINDINGS.collection(), binding)
+
+
+def test_a_cluster_that_is_ready(house: House, cluster: WorldCluster, run: Run) -> None:
+    code, report = found(run, "workload")
+    assert (code, report["ready"], report["mode"]) == (0, True, "Observe")
+    assert [(one["name"], one["attested"], one["node"]) for one in report["machines"]] == [
+        ("attested", True, "attested")
+    ]
+    removable = {one["clusterRoleBinding"] for one in report["grants"] if one["enforceRemovesIt"]}
+    assert removable == {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
+    assert {one["door"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
+    assert report["steps"] == ["Set spec.mode to Enforce."]
+    code, text, _ = run("default/workload")
+    assert code == 0
+    assert "Ready for Enforce" in text
+    assert "ClusterRoleBinding kubeadm:node-autoapprove-certificate-rotation" in text
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": {"mode": "Enforce"}})
+    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    code, report = found(run, "workload")
+    assert (code, report["mode"], report["openings"], report["steps"]) == (0, "Enforce", [], [])
+    assert "Enforced already" in run("workload")[1]
+
+
+def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
+    cluster.add_machine("older", provider_id=provider_id("older"))
+    cluster.add_machine("starting")
+    cluster.add_machine_pool("pool", "test:///instance-1")
+    cluster.client().create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stray"}})
+    code, report = found(run, "workload")
+    assert (code, report["ready"], report["unknownNodes"]) == (3, False, ["stray"])
+    assert {(one["name"], one["providerID"]): one["why"] for one in report["machines"] if not one["attested"]} == {
+        ("older", "test:///older"): "was never attested",
+        ("starting", ""): "has no provider ID yet",
+        ("pool", "test:///instance-1"): "was never attested",
+    }
+    code, text, _ = run("workload")
+    assert code == 3
+    assert "wasneverattested" in "".join(text.split())
+    assert "1. Let the nodes of the Machines that are not attested (3)" in text
+    assert "2. Look at the Nodes that no Machine accounts for (1)" in text
+
+
+def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
+    group = {"kind": "Group", "name": "system:bootstrappers"}
+    bind(cluster, "wide", group, "certificatesigningrequests/nodeclient")
+    code, report = found(run, "workload")
+    assert (code, report["ready"]) == (3, False)
+    (step,) = report["steps"]
+    assert "certificatesigningrequests/nodeclient from" in step
+    assert "ClusterRoleBinding wide, which Enforce does not remove" in step
+    (grant,) = [one for one in report["grants"] if one["clusterRoleBinding"] == "wide"]
+    assert (grant["enforceRemovesIt"], grant["why"]) == (False, "its ClusterRole grants more than that")
+    assert "Enforce leaves it: its ClusterRole grants more than that" in " ".join(run("workload")[1].split())
+
+
+def test_markup_in_names_is_text(cluster: WorldCluster, run: Run) -> None:
+    """Whoever writes in the workload cluster must not draw on the operator's terminal."""
+    user = {"kind": "User", "name": "[bold red]mallory[/bold red]\x1b[2J"}
+    bind(cluster, "wide", user, "certificatesigningrequests/nodeclient")
+    _, text, _ = run("workload")
+    assert "\x1b" not in text
+    assert "[boldred]mallory[/boldred]" in "".join(text.split())
+
+
+def test_without_a_policy(house: House, cluster: WorldCluster, run: Run) -> None:
+    house.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+    code, report = found(run, "workload")
+    assert (code, report["mode"]) == (3, "")
+    assert "NodeAttestationPolicy" in report["steps"][0]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (
+            lambda house, cluster: cluster.delete_secret("kubeconfig"),
+            "Secret default/workload-kubeconfig does not exist",
+        ),
+        (
+            lambda house, cluster: cluster.put_secret("kubeconfig", {"value": b"users: [{user: {exec: {}}}]"}),
+            "Secret default/workload-kubeconfig",
+        ),
+        (
+            lambda house, cluster: house.management.client.delete(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)),
+            "has the controller run",
+        ),
+        (
+            lambda house, cluster: house.management.client.patch(
+                SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE), {"data": {"current": "c2hvcnQ="}}
+            ),
+            SECRET_NAME,
+        ),
+    ],
+    ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key"],
+)
+def test_what_cannot_be_said(house: House, cluster: WorldCluster, run: Run, break_it: Any, said: str) -> None:
+    break_it(house, cluster)
+    code, output, error = run("workload")
+    assert (code, output) == (1, "")
+    assert said in error
+
+
+def test_no_such_cluster(run: Run) -> None:
+    code, _, error = run("other/nowhere")
+    assert (code, error) == (1, "node-attestation-controller: Cluster other/nowhere does not exist\n")
+
+
+def test_a_forged_record_counts_for_nothing(house: House, cluster: WorldCluster, run: Run) -> None:
+    """Whoever may write AttestedNodes cannot make a cluster look ready."""
+    (record,) = house.records(cluster)
+    house.management.client.patch(
+        f"/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/default/attestednodes/{record['metadata']['name']}",
+        {"spec": {"lastNotAfter": "2099-01-01T00:00:00Z"}},
+    )
+    code, report = found(run, "workload")
+    assert code == 3
+    assert [one["why"] for one in report["machines"]] == ["was never attested"]

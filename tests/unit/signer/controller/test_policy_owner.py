@@ -1,0 +1,89 @@
+"""A policy gets its Cluster as owner: once, at the very version that was read, and never during a move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from signer.controller.policy_owner import PolicyOwner
+from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.resources import CLUSTERS_V1BETA2
+from tests.unit.signer.builders import cluster_view, policy
+
+OWN = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "prod", "uid": "c-1"}
+OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "prod", "uid": "x-1"}
+
+
+class API:
+    """One policy; each write is kept, and fails with ``failure``."""
+
+    def __init__(self, *owners: dict[str, Any], failure: ApiError | None = None) -> None:
+        self.metadata = {"uid": "p-1", "resourceVersion": "5", "ownerReferences": list(owners)}
+        self.failure = failure
+        self.patches: list[dict[str, Any]] = []
+        self.reads = 0
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path.endswith("/namespaces/team-a/nodeattestationpolicies/prod")
+        self.reads += 1
+        return {"metadata": self.metadata}
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.patches.append(patch["metadata"])
+        if self.failure is not None:
+            raise self.failure
+        self.metadata = {**self.metadata, **patch["metadata"]}
+        return {"metadata": self.metadata}
+
+
+def owner(api: API) -> PolicyOwner:
+    return PolicyOwner(api, CLUSTERS_V1BETA2)
+
+
+async def test_the_cluster_becomes_the_owner_once() -> None:
+    api = API(OTHER)
+    made = owner(api)
+    await made.ensure(cluster_view(), policy())
+    assert api.patches == [{"uid": "p-1", "resourceVersion": "5", "ownerReferences": [OTHER, OWN]}]
+    await made.ensure(cluster_view(), policy())
+    assert (len(api.patches), api.reads) == (1, 1)
+
+
+async def test_one_that_is_owned_is_left_as_it_is() -> None:
+    api = API(OWN)
+    await owner(api).ensure(cluster_view(), policy())
+    assert api.patches == []
+
+
+async def test_a_cluster_that_is_no_more_gives_way() -> None:
+    api = API({**OWN, "uid": "c-0"})
+    await owner(api).ensure(cluster_view(), policy())
+    assert api.patches[0]["ownerReferences"] == [OWN]
+
+
+async def test_a_cluster_that_came_back_is_another_one() -> None:
+    api = API()
+    made = owner(api)
+    await made.ensure(cluster_view(), policy())
+    await made.ensure(cluster_view(uid="c-2"), policy())
+    assert [entry["uid"] for entry in api.patches[1]["ownerReferences"]] == ["c-2"]
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"deleting": True}])
+async def test_nothing_is_written_during_a_move(change: dict[str, bool]) -> None:
+    api = API()
+    await owner(api).ensure(cluster_view(**change), policy())
+    assert (api.patches, api.reads) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "failure", [Conflict("changed", status=409), Forbidden("no", status=403), NotFound("gone", status=404)]
+)
+async def test_what_failed_is_tried_again(failure: ApiError) -> None:
+    api = API(failure=failure)
+    made = owner(api)
+    await made.ensure(cluster_view(), policy())
+    api.failure = None
+    await made.ensure(cluster_view(), policy())
+    assert api.metadata["ownerReferences"] == [OWN]

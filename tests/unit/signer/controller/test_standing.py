@@ -1,0 +1,80 @@
+"""Who would lose renewal under Enforce: everybody without a live record of an attestor that renews."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from attestors.contract import Security
+from signer.controller.standing import Attested, Standing, Standings
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import MachineView
+from signer.model.record import AttestedIdentity, AttestedNode
+from signer.model.seal import ControllerKeys, RecordSeals
+from signer.store.authentic_records import UnverifiedRecord
+from signer.store.inventory import ClusterAPIVersion, Inventory
+from tests.unit.signer.builders import CLUSTER, NOW, machine_view, record
+from tests.unit.signer.controller.support import registry
+
+KEYS = ControllerKeys(bytes(32))
+GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
+
+
+def standings(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[Standing, ...]:
+    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    inventory.authentic.use_keys(KEYS)
+    cast("Any", inventory)._machine_changed(("team-a", machine.name), None, machine)
+    for number, one in enumerate(records):
+        sealed = replace(one, seal=one.seal or RecordSeals(KEYS).seal(one))
+        inventory.authentic.changed(("team-a", f"{one.name}-{number}"), None, UnverifiedRecord(sealed))
+    return Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: now).all()
+
+
+def why(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> str:
+    (one,) = standings(machine, *records, now=now)
+    return "" if isinstance(one, Attested) else one.why
+
+
+def good_record(**changes: Any) -> AttestedNode:
+    return replace(record(), **{"identity": GOOD, **changes})
+
+
+def test_attested() -> None:
+    assert why(machine_view(), good_record()) == ""
+
+
+def test_one_that_is_being_deleted_needs_nothing() -> None:
+    assert standings(machine_view(deleting=True)) == ()
+
+
+@pytest.mark.parametrize(
+    ("machine", "records", "said"),
+    [
+        (machine_view(provider_id=""), (), "has no provider ID yet"),
+        (machine_view(), (), "was never attested"),
+        (machine_view(name="other"), (good_record(),), "was never attested"),
+        (machine_view(), (good_record(seal="v1.0.0"),), "was never attested"),
+        (
+            machine_view(),
+            (good_record(identity=AttestedIdentity("insecure", "x", Security.INSECURE)),),
+            "was attested by insecure, which does not renew",
+        ),
+        (
+            machine_view(),
+            (good_record(identity=AttestedIdentity("absent", "x", Security.SECURE)),),
+            "was attested by absent, which does not renew",
+        ),
+        (machine_view(), (good_record(last_not_after=NOW),), "has no certificate since 2026-03-01 12:00 UTC"),
+    ],
+    ids=["no provider ID", "no record", "another's record", "a forged record", "insecure", "not installed", "expired"],
+)
+def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
+    assert why(machine, *records) == said
+
+
+def test_the_longest_lived_record_counts() -> None:
+    old = good_record(node_name="formerly", last_not_after=NOW - timedelta(days=1))
+    assert why(machine_view(), old, good_record()) == ""
