@@ -18,7 +18,7 @@ from rich.text import Text
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
-from signer.controller.standing import Attested, Standing
+from signer.controller.standing import Attested, Standing, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
 from signer.controller.workload_grants import CannotBeProven, MissingGrant
 from signer.kube.client import Client
@@ -26,6 +26,7 @@ from signer.kube.management import management_connection
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
+from signer.model.node_attested import valid_until
 from signer.model.record import format_time
 from signer.model.side_door import UnreadableGrant, shown
 from signer.rules.side_door import Grant, RemovableGrant, TooManyIdentities
@@ -110,8 +111,8 @@ def _machine(one: Standing) -> dict[str, Any]:
         "attested": attested,
         "node": one.record.node_name if isinstance(one, Attested) else one.machine.node_ref,
         "attestor": one.record.identity.provider if isinstance(one, Attested) else "",
-        "notAfter": format_time(one.record.last_not_after) if isinstance(one, Attested) else "",
-        "why": "" if isinstance(one, Attested) else one.why,
+        "notAfter": format_time(valid_until(one.record)) if isinstance(one, Attested) else "",
+        "why": one.why if isinstance(one, Unattested) else "",
     }
 
 
@@ -133,15 +134,17 @@ def show(found: Preflight, console: Console) -> None:
     console.print(f"Cluster [bold]{found.cluster}[/bold] ({mode})\n")
     machines = _table("Who renews by attestation", "", "Machine", "Node", "Attested by", "Until")
     for one in found.standings:
-        if isinstance(one, Attested):
-            record = one.record
-            until = f"{record.last_not_after:%Y-%m-%d %H:%M}"
-            machines.add_row(_YES, _plain(one.machine.name), _plain(record.node_name), record.identity.provider, until)
-        else:
-            why = Text(one.why, style="red")
-            machines.add_row(_NO, _plain(one.machine.name), _plain(one.machine.node_ref), why, "")
-    for node in found.unknown_nodes:
-        machines.add_row(_NO, "", _plain(node.name), "[red]no Machine accounts for this Node[/red]", "")
+        name, node = _plain(one.machine.name), _plain(one.machine.node_ref)
+        match one:
+            case Attested(_, record):
+                until = f"{valid_until(record):%Y-%m-%d %H:%M}"
+                machines.add_row(_YES, name, _plain(record.node_name), record.identity.provider, until)
+            case Unattested(_, why):
+                machines.add_row(_NO, name, node, Text(why, style="red"), "")
+            case Starting():
+                machines.add_row("", name, node, "has no node yet", "")
+    for unknown in found.unknown_nodes:
+        machines.add_row(_NO, "", _plain(unknown.name), "[red]no Machine accounts for this Node[/red]", "")
     console.print(machines if machines.row_count else "There are no Machines.")
     console.print()
     _show_grants(found, console)

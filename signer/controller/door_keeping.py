@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -40,6 +41,13 @@ _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
 _APPROVED: Final = "Approved"
+
+
+class Seen(enum.Enum):
+    """Whether an approval was seen before."""
+
+    BEFORE = enum.auto()
+    NOW = enum.auto()
 
 
 class DoorKeeping:
@@ -75,12 +83,18 @@ class DoorKeeping:
         if any(condition.reason == "WaitingForAttestation" for condition in self._conditions):
             self._wanted.set()
 
+    def listed(self, manifest: JsonObject) -> None:
+        """A CSR that was there before we looked: what was approved then is not counted as approved now."""
+        if _is_stock_approval(manifest):
+            self._remember(manifest)
+        self.saw(manifest)
+
     def saw(self, manifest: JsonObject) -> None:
         """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
         spec = mapping_of(manifest, "spec")
         if text_of(spec, "username").startswith(BOOTSTRAP_USER_PREFIX):
             self._note_groups(spec)
-        if text_of(spec, "signerName") == StockSigner.KUBELET_CLIENT.value and _is_approved(manifest):
+        if _is_stock_approval(manifest):
             self._note_approval(manifest)
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
@@ -93,13 +107,9 @@ class DoorKeeping:
         self._wanted.set()
 
     def _note_approval(self, manifest: JsonObject) -> None:
-        metadata = mapping_of(manifest, "metadata")
-        uid = text_of(metadata, "uid")[:128]
-        if uid in self._approvals_seen:
+        if self._remember(manifest) is Seen.BEFORE:
             return
-        self._approvals_seen[uid] = None
-        if len(self._approvals_seen) > _REMEMBERED_APPROVALS:
-            self._approvals_seen.popitem(last=False)
+        metadata = mapping_of(manifest, "metadata")
         self._approvals += 1
         self._since = self._since or self._around.now()
         self._around.metrics.stock_approvals.labels(str(self._key)).inc()
@@ -112,6 +122,15 @@ class DoorKeeping:
             },
         )
         self._wanted.set()
+
+    def _remember(self, manifest: JsonObject) -> Seen:
+        uid = text_of(mapping_of(manifest, "metadata"), "uid")[:128]
+        if uid in self._approvals_seen:
+            return Seen.BEFORE
+        self._approvals_seen[uid] = None
+        if len(self._approvals_seen) > _REMEMBERED_APPROVALS:
+            self._approvals_seen.popitem(last=False)
+        return Seen.NOW
 
     async def run(self, client: Client, found: Callable[[], None]) -> None:
         """Look after the door over this connection until cancelled; ``found`` is called after each look."""
@@ -181,7 +200,10 @@ class DoorKeeping:
         return replace(condition, message=said)
 
 
-def _is_approved(manifest: JsonObject) -> bool:
+def _is_stock_approval(manifest: JsonObject) -> bool:
+    """Whether it is a kubelet's request for a client certificate that somebody approved."""
+    if text_of(mapping_of(manifest, "spec"), "signerName") != StockSigner.KUBELET_CLIENT.value:
+        return False
     return any(
         isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
         for condition in items_of(mapping_of(manifest, "status"), "conditions")

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from signer.model.cluster import ClusterKey, MachineView
+from signer.model.node_attested import valid_until
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.inventory import Inventory
 
@@ -33,7 +34,14 @@ class Unattested:
         return f"{self.machine} ({self.why})"
 
 
-Standing: TypeAlias = Attested | Unattested
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """There is no node yet that could lose anything: under Enforce it can only join by attestation."""
+
+    machine: MachineView
+
+
+Standing: TypeAlias = Attested | Unattested | Starting
 
 
 class Standings:
@@ -70,16 +78,17 @@ class Standings:
 
     def _of(self, machine: MachineView) -> Standing:
         if not machine.provider_id:
-            return Unattested(machine, "has no provider ID yet")
+            return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
         records = self._inventory.authentic.of_machine(MachineKey.of(machine))
         if not records:
             return Unattested(machine, "was never attested")
-        record = max(records, key=lambda one: one.last_not_after)
+        record = max(records, key=valid_until)
         identity = record.identity
         if identity.security is not Security.SECURE or not self._renews(identity.provider):
             return Unattested(machine, f"was attested by {identity.provider}, which does not renew")
-        if record.last_not_after <= self._now():
-            return Unattested(machine, f"has no certificate since {record.last_not_after:%Y-%m-%d %H:%M} UTC")
+        end = valid_until(record)
+        if end <= self._now():
+            return Unattested(machine, f"has no certificate since {end:%Y-%m-%d %H:%M} UTC")
         return Attested(machine, record)
 
     def _renews(self, provider: str) -> bool:

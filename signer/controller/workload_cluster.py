@@ -191,7 +191,7 @@ class WorkloadCluster:
         self._requests.replaced(objects)
 
     def _holds_of_list(self, item: JsonObject) -> bool:
-        self._door.saw(item)
+        self._door.listed(item)
         return self._requests.pending.holds_of_list(item)
 
     def applied(self, item: JsonObject) -> None:

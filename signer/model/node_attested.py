@@ -44,7 +44,7 @@ def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: d
 
     ``last`` is what :func:`node_attested_after` made of the last decision that was no approval.
     """
-    known = sorted(((_valid_until(record), record) for record in records), key=lambda one: one[0], reverse=True)
+    known = sorted(((valid_until(record), record) for record in records), key=lambda one: one[0], reverse=True)
     for end, record in known:
         if end > now and record.identity.security is Security.SECURE:
             text = f"attested by {record.identity.provider} as node {record.node_name}; "
@@ -62,7 +62,7 @@ def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: d
     return NOT_YET
 
 
-def _valid_until(record: AttestedNode) -> datetime:
+def valid_until(record: AttestedNode) -> datetime:
     """When the last client certificate of the record's own identity runs out.
 
     ``last_not_after`` also counts those of another identity that had the node name before, perhaps an insecure one.

@@ -1,9 +1,9 @@
 """The controller's own key: Secret ``node-attestation-controller-key`` in the controller's namespace.
 
 As precious as a CA's key: who has it writes records that are believed. It is made once, by whichever replica comes
-first, and never changed by a controller. To rotate it, :func:`rotate` (or an operator) moves ``current`` to
-``previous`` and sets a new ``current``: what was sealed with the previous one stays good, and is sealed anew whenever
-it is next written. Rotating twice within the life of a certificate makes nodes attest again.
+first, and never changed by a controller. To rotate it, an operator moves ``current`` to ``previous`` and sets a new
+``current``: what was sealed with the previous one stays good, and is sealed anew whenever it is next written. Rotating
+twice within the life of a certificate makes nodes attest again.
 
 Whatever is wrong with the Secret, nothing is overwritten, and everything waits until it has been mended.
 """
@@ -46,14 +46,6 @@ class SecretCalls(Protocol):
         ...
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
-class RotationCalls(SecretCalls, Protocol):
-    """What rotating needs beside."""
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         """See Client."""
         ...
 
@@ -125,22 +117,6 @@ class ControllerKey:
         else:
             _LOG.info("made the controller key", extra={"namespace": self._namespace, "secret": SECRET_NAME})
         return parse_controller_keys(created)
-
-
-async def rotate(
-    client: RotationCalls, namespace: str, random_bytes: Callable[[int], bytes] = secrets.token_bytes
-) -> None:
-    """Make a new current key and keep the former one as the previous; for an operator, with ``patch`` on that Secret.
-
-    Raises:
-        MalformedControllerKey: what is there is no key; nothing was changed.
-        ApiError: from the management cluster; Conflict where somebody else changed the Secret meanwhile.
-    """
-    path = SECRETS.object(SECRET_NAME, namespace)
-    found = await client.get(path)
-    rotated = ControllerKeys(random_bytes(KEY_BYTES), parse_controller_keys(found).current)
-    metadata = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
-    await client.patch(path, {"metadata": metadata, "data": controller_key_secret(namespace, rotated)["data"]})
 
 
 def parse_controller_keys(manifest: Mapping[str, Any]) -> ControllerKeys:

@@ -24,7 +24,15 @@ from signer.controller.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from signer.rules.checks import (
+    IDENTITY_CHECKS,
+    MACHINE_CHECKS,
+    REQUEST_CHECKS,
+    STOCK_REQUEST_CHECKS,
+    STOCK_SERVING_CHECKS,
+    Check,
+)
+from tests.documents import preflight_example
 from tests.documents.markdown import ROOT
 
 _MARKED: Final = re.compile(
@@ -69,37 +77,51 @@ def reasons() -> str:
 
 def checks() -> str:
     """Every check in its order, with the function that makes it."""
-    rows: list[tuple[str, str, str]] = []
-    for file, group in (("request", REQUEST_CHECKS), ("identity", IDENTITY_CHECKS), ("machine", MACHINE_CHECKS)):
-        for check in group:
-            name = check.run.__name__
-            rows.append((str(len(rows) + 1), check.says, f"[`{name}`](../signer/rules/{file}.py)"))
+    return _checks([*REQUEST_CHECKS, *IDENTITY_CHECKS, *MACHINE_CHECKS])
+
+
+def stock_checks() -> str:
+    """The checks of a request to the stock serving signer."""
+    return _checks([*STOCK_REQUEST_CHECKS, *STOCK_SERVING_CHECKS])
+
+
+def _checks(every: Sequence[Check[Any]]) -> str:
+    rows = []
+    for number, check in enumerate(every, start=1):
+        file = check.run.__module__.rpartition(".")[2]
+        rows.append((str(number), check.says, f"[`{check.run.__name__}`](../signer/rules/{file}.py)"))
     return _table(("", "what must hold", "function"), rows)
 
 
-def flags() -> str:
-    """The flags of ``node-attestation-controller run``, from its parser."""
+def flags(command: str) -> str:
+    """The arguments of a command of ``node-attestation-controller``, from its parser."""
     rows: list[tuple[str, str]] = []
-    for action in run_parser()._actions:
+    for action in parser_of(command)._actions:
         if action.dest == "help":
+            continue
+        if not action.option_strings:
+            rows.append((f"`{action.metavar}`", action.help or ""))
             continue
         value = (
             "" if action.nargs == 0 else f" {action.metavar or '|'.join(action.choices or ()) or action.dest.upper()}"
         )
-        default = f" (default: {action.default})" if isinstance(action.default, int) and action.default else ""
-        rows.append(
-            (", ".join(f"`{flag}{value}`" for flag in action.option_strings), f"{action.help or ''}{default}".strip())
-        )
+        meaning = (action.help or "").replace("%(default)s", str(action.default))
+        rows.append((", ".join(f"`{flag}{value}`" for flag in action.option_strings), meaning))
     return _table(("flag", "meaning"), rows)
 
 
-def run_parser() -> argparse.ArgumentParser:
-    """The parser of the subcommand ``run``."""
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of a command."""
     for action in cli._parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
-            parser: argparse.ArgumentParser = action.choices["run"]
+            parser: argparse.ArgumentParser = action.choices[command]
             return parser
     raise UnknownSection("the command line has no subcommands")
+
+
+def preflight() -> str:
+    """What the program prints of a cluster that is not ready."""
+    return f"```text\n{preflight_example.printed()}```\n"
 
 
 def metrics() -> str:
@@ -192,6 +214,7 @@ def _source_of(text: str, symbol: str) -> str:
 
 
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
-    section.__name__: section for section in (reasons, checks, flags, metrics, policy, binding, envelope, quote)
+    section.__name__: section
+    for section in (reasons, checks, stock_checks, flags, metrics, policy, preflight, binding, envelope, quote)
 }
 """The sections by name; each returns Markdown."""

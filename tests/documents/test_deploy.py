@@ -50,7 +50,8 @@ def test_the_explicit_policy_has_every_field() -> None:
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     spec = yaml.safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))["spec"]
     assert set(spec) == set(schema)
-    assert set(spec["certificates"]) == set(schema["certificates"]["properties"])
+    for part in ("certificates", "bootstrapTokens"):
+        assert set(spec[part]) == set(schema[part]["properties"])
 
 
 @pytest.mark.parametrize(

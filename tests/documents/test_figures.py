@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from attestors.wire import evidence, names
 from signer import cli
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
-from signer.controller import adjudicator, authority_source, recorder, run
-from signer.kube import client, watch, workqueue
-from signer.model import certificate_request, policy, record, reservation
+from signer.cli import preflight
+from signer.controller import (
+    attestation,
+    authority_source,
+    door_keeping,
+    infrastructure_status,
+    pending,
+    recorder,
+    run,
+    stock_serving,
+)
+from signer.kube import client, fair_order, watch, workqueue
+from signer.model import (
+    bootstrap_token,
+    certificate_request,
+    node_attested,
+    policy,
+    record,
+    reservation,
+    seal,
+    side_door,
+)
+from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import request
+from signer.store import controller_key, inventory, removed_grants, upkeep
 from tests.documents.markdown import ROOT
 
 _MIB = 1024 * 1024
-WORDS = {5: "five", 7: "seven", 8: "eight", 10: "ten"}
+WORDS = {3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
     f"`{names.CLIENT_SIGNER_PREFIX}<provider>`",
@@ -41,6 +64,14 @@ PROTOCOL = (
     f"{WORDS[BACKDATE.seconds // 60]} minutes before the decision",
     f"`spec.expirationSeconds` below {MINIMUM_DURATION.seconds} is denied",
     f"less than {WORDS[MINIMUM_DURATION.seconds // 60]} minutes left",
+    f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
+    f"annotation `{side_door.RESTORING_ANNOTATION}`",
+    f"label `{removed_grants.KEPT_LABEL}`",
+    f"condition `{node_attested.NODE_ATTESTED}`",
+    f"`stockApprovals` names the last {record.STOCK_APPROVALS} stock",
+    f"the last {record.STOCK_APPROVALS} approvals are kept",
+    f"With more than {fair_order.CROWD} of one requester waiting",
+    f"every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes, missing reservations",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
 )
 SECURITY = (
@@ -49,15 +80,32 @@ SECURITY = (
     f"A list beyond {client.LIST_BYTES_PER_BODY * client.MAXIMUM_BODY_BYTES // _MIB} MiB, "
     f"or with more than {watch.MAXIMUM_OBJECTS:,} requests of ours",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
+    f"With more than {fair_order.CROWD} of one requester waiting",
+    f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB",
+    f"the next look, which is {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes at most",
+    f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
 )
 OPERATING = (
     f"what is under way has {WORDS[int(run.DRAIN_SECONDS)]} seconds",
     f"{cli.EXIT_FAILED} failed while running, {cli.EXIT_USAGE} wrong usage",
     f"{WORDS[int(authority_source.FAILURE_KEPT_SECONDS)]} seconds after a failure",
     f"every {WORDS[int(recorder.REPEAT_SECONDS) // 60]} minutes",
-    f"within {adjudicator._ATTESTATION_SECONDS:.0f} seconds",
+    f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
+    f"{preflight.EXIT_NOT_READY} `preflight` found",
+    f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes",
+    f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
+    f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
+    f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
+    f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
+    f"--selector {removed_grants.KEPT_LABEL}",
+    f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
+    f"The controller reads it every {WORDS[int(controller_key.READ_AGAIN_SECONDS) // 60]} minutes",
+    f"conditionType: {node_attested.NODE_ATTESTED}",
+    f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
+    f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
+    f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
 )
-WRITING = (f"It has {adjudicator._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
+WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 
 
 @pytest.mark.parametrize(
@@ -84,3 +132,13 @@ def test_a_year_is_the_default_of_insecure_certificates() -> None:
 
 def test_a_minute_is_how_long_a_secret_is_kept() -> None:
     assert authority_source.KEPT_SECONDS == 60
+
+
+def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> None:
+    """As the explanation of ``ManagementClusterUnreachable`` says."""
+    assert inventory.OUT_OF_TOUCH_SECONDS == 60
+
+
+def test_an_hour_is_how_long_an_approval_is_kept() -> None:
+    """``a ninth within an hour waits``, in docs/protocol.md."""
+    assert timedelta(hours=1) == stock_serving.SETTLED_REQUESTS_ARE_KEPT

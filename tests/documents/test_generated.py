@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from signer.authority.errors import CertificateAuthorityUnavailableReason
-from signer.controller import conditions
+from signer.controller import conditions, pool_tokens, side_door, unserved_policies
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS, STOCK_REQUEST_CHECKS
 from tests.documents import generated
 from tests.documents.generated import UnknownSection, render
 from tests.documents.markdown import ROOT, blocks, documents
@@ -79,6 +81,8 @@ def test_the_checks_are_numbered_as_in_the_code() -> None:
     assert f"Between {request} and {request + 1} the attestor" in text
     assert f"between {identity} and {identity + 1} the Machine" in text
     assert f"after {last} come" in text
+    stock = len(STOCK_REQUEST_CHECKS)
+    assert f"Between {stock} and {stock + 1} the node's record" in text
     for span in ((1, request), (request + 1, identity), (identity + 1, last)):
         assert f"checks {span[0]}-{span[1]}" in text
 
@@ -89,6 +93,16 @@ def test_every_condition_is_explained() -> None:
     assert conditions.READY in kinds
     assert [kind for kind in kinds if kind != conditions.READY and f"| `{kind}`" not in text] == []
     assert [reason for reason in CertificateAuthorityUnavailableReason if f"`{reason}`" not in text] == []
+
+
+@pytest.mark.parametrize("module", [side_door, pool_tokens, unserved_policies])
+def test_every_reason_of_a_condition_is_explained(module: ModuleType) -> None:
+    """A word in CamelCase that a module hands to a condition."""
+    text = OPERATING.read_text(encoding="utf-8")
+    source = inspect.getsource(module)
+    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)+|Removed|Observing|Paused|Extended|Forbidden)"', source))
+    assert reasons
+    assert sorted(reason for reason in reasons if f"`{reason}`" not in text) == []
 
 
 def test_the_worked_example_of_the_binding_is_right() -> None:

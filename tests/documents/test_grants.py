@@ -1,69 +1,64 @@
-"""The grants in ``deploy/rbac`` are what the controller needs, and no more: it is run with nothing else."""
+"""The grants in ``deploy/rbac`` are what the controller needs, and no more: it is run with nothing else.
+
+The embedded API authorizes by RBAC as kube-apiserver does, the verbs ``approve`` and ``sign`` on signers and ``bind``
+on ClusterRoles included. These three stand in no request, so each has a test that takes it away.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import pytest
-import yaml
 from keyed_mac.keys import derive_machine_key
 
+from attestors.registry import Registry
+from signer.controller import door_keeping, machine_condition
 from signer.controller.configuration import OperatorAttestor
+from signer.controller.preflight import preflight
+from signer.controller.run import ControllerOptions
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, EVENTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
-from signer.testing.api import EmbeddedAPI, LoggedRequest, User
-from signer.testing.fixtures import MakeMachine, MakeNode, MakeWorkloadCluster, StartController, embedded_api
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTER_ROLE_BINDINGS,
+    CONFIG_MAPS,
+    EVENTS,
+    IDENTITY_RESERVATIONS,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+)
+from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
+from signer.model.cluster import ClusterKey
+from signer.testing.api import EmbeddedAPI, User
+from signer.testing.clients import LoopThread
+from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
-from signer.testing.world import ManagementCluster, WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
+from tests.documents.grants import granted, requests_of, used
+from tests.documents.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster
 from tests.documents.markdown import ROOT
+from tests.integration.kubelets import stock_serving_request
+from tests.support.processes import wait_until
 
 FOLDER: Final = ROOT / "deploy/rbac"
 SERVICE_ACCOUNT: Final = "system:serviceaccount:node-attestation-system:node-attestation-controller"
 WORKLOAD_USER: Final = "node-attestation-controller"
 MASTER_KEY: Final = bytes(range(32))
-PROVIDER_ID: Final = "test:///1"
-_METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-Grant: TypeAlias = tuple[str, str]
-"""Verb and resource, with its subresource."""
-
-
-def granted(file: Path) -> set[Grant]:
-    """What the roles in a file allow; signers aside, whose verbs stand in no request."""
-    rules = [
-        rule
-        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
-        for rule in document.get("rules", ())
-        if rule["resources"] != ["signers"]
-    ]
-    return {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-
-
-def used(requests: Iterable[LoggedRequest]) -> set[Grant]:
-    """What those requests needed; discovery aside, which everybody may."""
-    return {grant for request in requests for grant in grants_of(request)}
-
-
-def grants_of(request: LoggedRequest) -> set[Grant]:
-    parts = request.path.strip("/").split("/")
-    rest = parts[3:] if parts[0] == "apis" else parts[2:]
-    if rest[:1] == ["namespaces"] and len(rest) > 2:
-        rest = rest[2:]
-    if not rest:
-        return set()
-    resource, name, subresource = (*rest, "", "")[:3]
-    if request.method == "GET":
-        verb = "get" if name else "watch" if "watch=true" in request.query else "list"
-    else:
-        verb = _METHODS[request.method]
-    return {(verb, f"{resource}/{subresource}" if subresource else resource)}
-
-
-def requests_of(api: EmbeddedAPI, user: str) -> list[LoggedRequest]:
-    return [request for request in api.requests.matching() if request.user == user]
+WORKER: Final = "worker-1"
+POOL: Final = "pool"
+INSTANCE: Final = "pool-instance-1"
+EVERYTHING: Final = {
+    "mode": "Enforce",
+    "nodeNameSource": "ProviderID",
+    "bootstrapTokens": {"untraceable": "Refuse", "machinePools": "Extend"},
+}
+"""A policy that uses every grant."""
+KUBEADM_BINDINGS: Final = {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
 
 
 def as_the_service_account(api: EmbeddedAPI) -> ClusterConnection:
@@ -73,58 +68,117 @@ def as_the_service_account(api: EmbeddedAPI) -> ClusterConnection:
     return api.token_connection("service-account-token")
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
+    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(door_keeping, "LOOK_SECONDS", 0.5)
+
+
 @pytest.fixture
-def cluster(
-    management_cluster: ManagementCluster, make_workload_cluster: MakeWorkloadCluster, make_machine: MakeMachine
-) -> WorldCluster:
-    """A Cluster whose kubeconfig is of the restricted user, with one Machine."""
+def cluster(management_cluster: ManagementCluster, make_workload_cluster: MakeWorkloadCluster) -> WorldCluster:
+    """A Cluster whose kubeconfig is of the restricted user; it has no policy yet."""
     cluster = make_workload_cluster()
     api = embedded_api(cluster)
     api.apply_yaml((FOLDER / "workload.yaml").read_text(encoding="utf-8"))
     cluster.put_secret("kubeconfig", {"value": api.kubeconfig(cluster.name, WORKLOAD_USER, ()).encode()})
-    cluster.authorize("keyed-mac")
-    make_machine("worker-1", PROVIDER_ID, cluster=cluster)
     embedded_api(management_cluster).apply_yaml((FOLDER / "management.yaml").read_text(encoding="utf-8"))
     return cluster
 
 
-def node(make_node: MakeNode, cluster: WorldCluster, name: str) -> SimulatedNode:
-    machine_key = base64.b64encode(derive_machine_key(MASTER_KEY, PROVIDER_ID)).decode("ascii")
-    return make_node(
-        name, PROVIDER_ID, "keyed-mac", {"provider-id": PROVIDER_ID, "machine-key": machine_key}, cluster=cluster
-    )
+@pytest.fixture
+def start(management_cluster: ManagementCluster, attestation_controller: StartController) -> Callable[..., Any]:
+    """Starts the controller as its service account."""
+    settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
+
+    def start(options: ControllerOptions | None = None) -> RunningController:
+        return attestation_controller(
+            options=options,
+            connection=as_the_service_account(embedded_api(management_cluster)),
+            attestors={"keyed-mac": OperatorAttestor(settings=settings)},
+        )
+
+    return start
 
 
+def node(cluster: WorldCluster, name: str) -> SimulatedNode:
+    """The node whose provider ID ends in its name."""
+    provider_id = f"test:///{name}"
+    machine_key = base64.b64encode(derive_machine_key(MASTER_KEY, provider_id)).decode("ascii")
+    settings = {"provider-id": provider_id, "machine-key": machine_key}
+    return SimulatedNode(name, provider_id, cluster.ca_cert_hash, "keyed-mac", settings)
+
+
+def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str = "") -> dict[str, Any]:
+    """Wait until the policy shows that condition for its newest generation."""
+
+    def found(policy: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            item
+            for item in (policy.get("status") or {}).get("conditions") or []
+            if (item["type"], item["status"]) == (kind, status)
+            and item["observedGeneration"] == policy["metadata"]["generation"]
+            and reason in ("", item["reason"])
+        ]
+
+    client = cluster.management.client
+    path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
+    return found(client.wait_for(path, cluster.name, lambda item: bool(found(item))))[0]
+
+
+def set_mode(cluster: WorldCluster, mode: str) -> None:
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    cluster.management.client.patch(path, {"spec": {"mode": mode}})
+
+
+def bindings(cluster: WorldCluster) -> set[str]:
+    """Those of kubeadm's automatic approval that are there."""
+    items = cluster.client().items(CLUSTER_ROLE_BINDINGS.collection())
+    return {item["metadata"]["name"] for item in items} & KUBEADM_BINDINGS
+
+
+def kept(cluster: WorldCluster) -> list[dict[str, Any]]:
+    """The ConfigMaps with removed grants."""
+    return cluster.management.client.items(CONFIG_MAPS.collection(CONTROLLER_NAMESPACE))
+
+
+def add_machine(cluster: WorldCluster) -> str:
+    """A Machine that waits for condition NodeAttested; returns its bootstrap token."""
+    cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
+    machine = cluster.patch_machine(WORKER, {"spec": {"readinessGates": [{"conditionType": "NodeAttested"}]}})
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(WORKER, token, machine)
+    return token
+
+
+def add_machine_pool(cluster: WorldCluster) -> str:
+    """A MachinePool with one instance; returns its bootstrap token."""
+    pool = cluster.add_machine_pool(POOL, f"test:///{INSTANCE}")
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(POOL, token, pool)
+    return token
+
+
+@pytest.mark.slow
 def test_the_controller_needs_exactly_these_grants(
-    management_cluster: ManagementCluster,
-    cluster: WorldCluster,
-    make_machine: MakeMachine,
-    make_node: MakeNode,
-    attestation_controller: StartController,
+    management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., RunningController]
 ) -> None:
     management, workload = embedded_api(management_cluster), embedded_api(cluster)
-    settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-    attestation_controller(
-        connection=as_the_service_account(management),
-        attestors={"keyed-mac": OperatorAttestor(settings=settings)},
-    )
-    first = node(make_node, cluster, "worker-1")
-
-    cluster.submit_with_token(first.client_request("join"))
-    assert cluster.wait_until_decided("join").reason == "Attested"
-    # A conflict on each write makes the controller read again what it wrote to.
-    workload.faults.inject("PUT */certificatesigningrequests/*/approval", status=409)
-    management.faults.inject("PATCH */attestednodes/*", status=409)
-    cluster.submit_as_node(first.client_request("renew"), "worker-1")
-    assert cluster.wait_until_decided("renew").reason == "Attested"
-    cluster.submit_as_node(first.serving_request("serve", dns_names=["worker-1"]), "worker-1")
-    assert cluster.wait_until_decided("serve").reason == "Attested"
-    cluster.submit_with_token(first.but(node_name="another").client_request("impostor"))
-    assert cluster.wait_until_decided("impostor").reason == "NodeNameMismatch"
-    release_identity(cluster, make_machine)
-    cluster.submit_with_token(node(make_node, cluster, "worker-2").client_request("join-2"))
-    assert cluster.wait_until_decided("join-2").reason == "Attested"
-    wait_for_side_writes(management_cluster, cluster)
+    add_infra_cluster(cluster)
+    tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster)}
+    cluster.authorize("keyed-mac", **EVERYTHING)
+    first = start()
+    wait_for_condition(cluster, "AutoApprovalRemoved", "False", "WaitingForAttestation")
+    join_and_be_attested(cluster, tokens)
+    wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
+    assert bindings(cluster) == set()
+    wait_for_what_is_published(cluster, tokens[INSTANCE])
+    look_before_enforcing(management_cluster, cluster)
+    leave_enforce(cluster)
+    first.kill()
+    everything_goes(cluster)
+    start(ControllerOptions(now=lambda: datetime.now(UTC) + timedelta(days=8)))
+    wait_until(lambda: nothing_is_kept(cluster), "records and reservations are gone")
 
     calls = [*requests_of(management, SERVICE_ACCOUNT), *requests_of(workload, WORKLOAD_USER)]
     assert [call for call in calls if call.status == 403] == []
@@ -132,45 +186,186 @@ def test_the_controller_needs_exactly_these_grants(
     assert used(requests_of(workload, WORKLOAD_USER)) == granted(FOLDER / "workload.yaml")
 
 
-def release_identity(cluster: WorldCluster, make_machine: MakeMachine) -> None:
-    """The hardware goes to a new Machine, whose node has another name."""
+def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
+    """Both nodes join with their tokens; one renews, and gets serving certificates of both kinds."""
+    management, workload = embedded_api(cluster.management), embedded_api(cluster)
+    worker = node(cluster, WORKER)
+    cluster.submit_with_token(worker.client_request("join"), tokens[WORKER])
+    joined = cluster.wait_until_decided("join")
+    assert joined.reason == "Attested", joined
+    # A conflict on each write makes the controller read again what it wrote to.
+    workload.faults.inject("PUT */certificatesigningrequests/*/approval", status=409)
+    management.faults.inject("PATCH */attestednodes/*", status=409)
+    kubelet = worker.connection(cluster.api.connection(), joined.certificate)
+    cluster.submit(worker.client_request("renew"), kubelet)
+    assert cluster.wait_until_decided("renew").reason == "Attested"
+    cluster.submit(worker.serving_request("serve", dns_names=[WORKER]), kubelet)
+    assert cluster.wait_until_decided("serve").reason == "Attested"
+    cluster.submit(stock_serving_request("stock", WORKER, [WORKER]), kubelet)
+    wait_until(lambda: cluster.verdict("stock").reason == "Attested", "the stock serving request is approved")
+    cluster.submit_with_token(worker.but(node_name="another").client_request("impostor"), tokens[WORKER])
+    assert cluster.wait_until_decided("impostor").reason == "NodeNameMismatch"
+    cluster.submit_with_token(node(cluster, INSTANCE).client_request("join-instance"), tokens[INSTANCE])
+    assert cluster.wait_until_decided("join-instance").reason == "Attested"
+
+
+def wait_for_what_is_published(cluster: WorldCluster, pool_token: str) -> None:
+    """Events, conditions and the owner are written beside the decisions."""
+    client, namespace = cluster.management.client, cluster.namespace
+    wait_for_condition(cluster, "Ready", "True")
+    wait_for_condition(cluster, "BootstrapTokensTraceable", "True")
+    wait_for_condition(cluster, "MachinePoolTokensExtended", "True")
+    secret = embedded_api(cluster).get("secrets", f"bootstrap-token-{pool_token[:6]}", "kube-system")
+    assert EXTENDED_UNTIL_ANNOTATION in secret["metadata"]["annotations"]
+    client.wait_for_any(EVENTS.collection(namespace), lambda event: event["reason"] == "Attested")
+    client.wait_for(MACHINES_V1BETA2.collection(namespace), WORKER, _is_said_to_be_attested)
+    owned = NODE_ATTESTATION_POLICIES.collection(namespace)
+    client.wait_for(owned, cluster.name, lambda policy: bool(policy["metadata"].get("ownerReferences")))
+    client.wait_for(
+        INFRASTRUCTURE.collection(namespace), cluster.name, lambda item: SIGNER_FIELD in (item.get("status") or {})
+    )
+
+
+def _is_said_to_be_attested(machine: dict[str, Any]) -> bool:
+    conditions = machine["status"].get("conditions") or []
+    return any((item["type"], item["status"]) == ("NodeAttested", "True") for item in conditions)
+
+
+def look_before_enforcing(management_cluster: ManagementCluster, cluster: WorldCluster) -> None:
+    """``preflight``, with the same grants."""
+
+    async def look() -> bool:
+        async with Client(as_the_service_account(embedded_api(management_cluster))) as client:
+            found = await preflight(
+                client,
+                ClusterKey(cluster.namespace, cluster.name),
+                CONTROLLER_NAMESPACE,
+                registry=Registry(),
+                now=lambda: datetime.now(UTC),
+            )
+        assert found.notes == ()
+        return found.is_ready
+
+    with LoopThread("preflight") as thread:
+        assert thread.run(look())
+
+
+def leave_enforce(cluster: WorldCluster) -> None:
+    """What was removed comes back; also where a crash came between keeping a binding and deleting it."""
+    set_mode(cluster, "Observe")
+    wait_for_condition(cluster, "AutoApprovalRemoved", "False", "Observing")
+    assert (bindings(cluster), kept(cluster)) == (KUBEADM_BINDINGS, [])
+    workload = embedded_api(cluster)
+    workload.faults.inject("DELETE */clusterrolebindings/*", status=500, times=None)
+    set_mode(cluster, "Enforce")
+    wait_for_condition(cluster, "AutoApprovalRemoved", "False", "RemovalPending")
+    assert (bindings(cluster), len(kept(cluster))) == (KUBEADM_BINDINGS, 1)
+    set_mode(cluster, "Observe")
+    wait_for_condition(cluster, "AutoApprovalRemoved", "False", "Observing")
+    workload.faults.clear()
+    assert (bindings(cluster), kept(cluster)) == (KUBEADM_BINDINGS, [])
+
+
+def everything_goes(cluster: WorldCluster) -> None:
+    """Machine and MachinePool are deleted; only the Cluster stays."""
     client = cluster.management.client
-    client.delete(MACHINES_V1BETA2.object("worker-1", cluster.namespace))
-    make_machine("worker-2", PROVIDER_ID, cluster=cluster)
+    client.delete(MACHINES_V1BETA2.object(WORKER, cluster.namespace))
+    client.delete(MACHINE_POOLS_V1BETA2.object(POOL, cluster.namespace))
 
 
-def wait_for_side_writes(management_cluster: ManagementCluster, cluster: WorldCluster) -> None:
-    """Event and condition are written beside the decision."""
-    client = management_cluster.client
+def nothing_is_kept(cluster: WorldCluster) -> bool:
+    """Of what was attested."""
+    kinds = (ATTESTED_NODES.collection(cluster.namespace), IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE))
+    return not any(cluster.management.client.items(path) for path in kinds)
 
-    def is_ready(policy: dict[str, Any]) -> bool:
-        conditions = (policy.get("status") or {}).get("conditions") or []
-        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
-    client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_ready)
-    client.wait_for_any(EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "Attested")
+# What stands in no request
+
+
+def take_away(cluster: WorldCluster, role: str, verb: str) -> None:
+    """Remove the rules with that verb from a ClusterRole of the workload cluster."""
+    workload = embedded_api(cluster)
+    changed = workload.get("clusterroles", role)
+    changed["rules"] = [rule for rule in changed["rules"] if verb not in rule["verbs"]]
+    workload.update(changed)
 
 
 def test_without_the_verb_on_its_signer_nothing_is_approved(
-    management_cluster: ManagementCluster,
-    cluster: WorldCluster,
-    make_node: MakeNode,
-    attestation_controller: StartController,
+    management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
 ) -> None:
-    """The rule on signers is needed too, though no request names it."""
-    workload = embedded_api(cluster)
-    role = workload.get("clusterroles", "node-attestation-controller")
-    role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["signers"]]
-    workload.update(role)
-    settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-    attestation_controller(
-        connection=as_the_service_account(embedded_api(management_cluster)),
-        attestors={"keyed-mac": OperatorAttestor(settings=settings)},
-    )
-    cluster.submit_with_token(node(make_node, cluster, "worker-1").client_request("join"))
+    take_away(cluster, "node-attestation-controller", "sign")
+    cluster.authorize("keyed-mac")
+    cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
+    start()
+    cluster.submit_with_token(node(cluster, WORKER).client_request("join"))
     event = management_cluster.client.wait_for_any(
         EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
     )
     assert "403 Forbidden" in event["message"]
     assert cluster.verdict("join").condition == ""
     assert cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))["status"] == {}
+
+
+def test_without_the_verb_on_the_stock_signer_its_requests_wait(
+    management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
+) -> None:
+    take_away(cluster, "node-attestation-stock-serving", "approve")
+    cluster.authorize("keyed-mac", stockServingRequests="Approve")
+    cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
+    start()
+    worker = node(cluster, WORKER)
+    cluster.submit_with_token(worker.client_request("join"))
+    kubelet = worker.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
+    cluster.submit(stock_serving_request("stock", WORKER, [WORKER]), kubelet)
+    event = management_cluster.client.wait_for_any(
+        EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
+    )
+    assert "403 Forbidden" in event["message"]
+    assert cluster.verdict("stock").condition == ""
+
+
+def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callable[..., Any]) -> None:
+    """And what is not given back stays kept."""
+    take_away(cluster, "node-attestation-side-door", "bind")
+    cluster.authorize("keyed-mac", mode="Enforce")
+    start()
+    wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
+    set_mode(cluster, "Observe")
+    condition = wait_for_condition(cluster, "AutoApprovalRemoved", "False", "RestorationIncomplete")
+    assert "the controller may not give it back" in condition["message"]
+    assert (bindings(cluster), len(kept(cluster))) == (set(), 1)
+
+
+# What the comments say of optional roles
+
+
+@pytest.mark.parametrize(
+    ("kind", "binding", "condition", "status", "reason"),
+    [
+        ("workload", "node-attestation-side-door", "AutoApprovalRemoved", "Unknown", "Forbidden"),
+        ("workload", "node-attestation-bootstrap-tokens", "MachinePoolTokensExtended", "False", "Forbidden"),
+        ("management", "node-attestation-bootstrap-tokens", "BootstrapTokensTraceable", "False", "TracingOff"),
+    ],
+)
+def test_without_an_optional_role_a_condition_says_what_is_off(
+    kind: str,
+    binding: str,
+    condition: str,
+    status: str,
+    reason: str,
+    management_cluster: ManagementCluster,
+    cluster: WorldCluster,
+    start: Callable[..., Any],
+) -> None:
+    api = embedded_api(management_cluster if kind == "management" else cluster)
+    optional_role_is_unbound(api, binding)
+    cluster.authorize("keyed-mac", **EVERYTHING)
+    start()
+    wait_for_condition(cluster, condition, status, reason)
+
+
+def optional_role_is_unbound(api: EmbeddedAPI, name: str) -> None:
+    """Take the subjects off the binding of that name, wherever it is."""
+    found = [*api.objects("clusterrolebindings"), *api.objects("rolebindings", "kube-system")]
+    (binding,) = [item for item in found if item["metadata"]["name"] == name]
+    api.update({**binding, "subjects": []})

@@ -3,122 +3,209 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller.configuration import OperatorAttestor
-from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS
-from signer.model.record import format_time
-from signer.model.signing_request import spec_digest
-from signer.testing.fixtures import MakeMachine, MakeNode, StartController
+from signer.controller import door_keeping
+from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.controller.run import ControllerOptions
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    CLUSTER_ROLE_BINDINGS,
+    NODE_ATTESTATION_POLICIES,
+    SUBJECT_ACCESS_REVIEWS,
+)
+from signer.testing.fixtures import MakeMachine, MakeNode, MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
-from signer.testing.world import WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.markdown import ROOT
+from tests.integration.kubelets import stock_serving_request
+from tests.support.processes import wait_until
 
 MASTER_KEY: Final = bytes(range(32))
-PROVIDER_ID: Final = "test:///1"
+ATTESTORS: Final = {"keyed-mac": OperatorAttestor(settings={"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")})}
+PROVIDER_ID: Final = "test:///worker-1"
+FIRST_CERTIFICATES: Final = "kubeadm:node-autoapprove-bootstrap"
+TOKENS: Final = ("system:bootstrap:abcdef", "system:bootstrappers:kubeadm:default-node-token")
+NODES: Final = ("system:node:anybody", "system:nodes")
+
+Start = Callable[..., RunningController]
 
 
 @pytest.fixture
-def node(workload_cluster: WorldCluster, make_machine: MakeMachine, make_node: MakeNode) -> SimulatedNode:
-    """The honest node of a cluster that accepts keyed-mac."""
-    workload_cluster.authorize("keyed-mac")
+def start(attestation_controller: StartController) -> Start:
+    """Starts a controller, until the test ends."""
+
+    def start(options: ControllerOptions | None = None) -> RunningController:
+        return attestation_controller(options=options, attestors=ATTESTORS)
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+
+
+@pytest.fixture
+def node(make_machine: MakeMachine, make_node: MakeNode) -> SimulatedNode:
+    """The honest node of the workload cluster."""
     make_machine("worker-1", PROVIDER_ID)
-    machine_key = base64.b64encode(derive_machine_key(MASTER_KEY, PROVIDER_ID)).decode("ascii")
-    return make_node("worker-1", PROVIDER_ID, "keyed-mac", {"provider-id": PROVIDER_ID, "machine-key": machine_key})
+    return make_node("worker-1", PROVIDER_ID, "keyed-mac", settings_of(PROVIDER_ID))
 
 
-@pytest.fixture
-def impostor(node: SimulatedNode) -> SimulatedNode:
-    """Claims to be that node, and does not hold its machine key."""
-    return node.but(settings={"provider-id": PROVIDER_ID, "machine-key": base64.b64encode(bytes(32)).decode("ascii")})
-
-
-def start(attestation_controller: StartController) -> None:
-    """Start the controller, which knows the master key."""
-    settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-    attestation_controller(attestors={"keyed-mac": OperatorAttestor(settings=settings)})
+def settings_of(provider_id: str) -> dict[str, str]:
+    machine_key = base64.b64encode(derive_machine_key(MASTER_KEY, provider_id)).decode("ascii")
+    return {"provider-id": provider_id, "machine-key": machine_key}
 
 
 def says(words: str) -> bool:
     return words in " ".join((ROOT / "docs/security.md").read_text(encoding="utf-8").split())
 
 
+def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str) -> None:
+    """Wait until the policy's status has that condition."""
+
+    def has_it(policy: dict[str, Any]) -> bool:
+        conditions = (policy.get("status") or {}).get("conditions") or []
+        return (kind, status, reason) in [(item["type"], item["status"], item["reason"]) for item in conditions]
+
+    path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
+    cluster.management.client.wait_for(path, cluster.name, has_it)
+
+
+def may(cluster: WorldCluster, who: tuple[str, str], subresource: str) -> bool:
+    """What kube-controller-manager is told when it asks whether to approve."""
+    user, group = who
+    attributes = {
+        "verb": "create",
+        "group": "certificates.k8s.io",
+        "version": "*",
+        "resource": "certificatesigningrequests",
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": [group, "system:authenticated"], "resourceAttributes": attributes},
+    }
+    answer = cluster.client().create(SUBJECT_ACCESS_REVIEWS.collection(), review)
+    return bool(answer["status"]["allowed"])
+
+
+def test_observe_leaves_the_side_door_open(workload_cluster: WorldCluster, start: Start) -> None:
+    assert says("**Observe.** It is the default")
+    workload_cluster.authorize("keyed-mac")
+    start()
+    wait_for_condition(workload_cluster, "AutoApprovalRemoved", "False", "Observing")
+    assert may(workload_cluster, TOKENS, "nodeclient")
+    assert may(workload_cluster, NODES, "selfnodeclient")
+
+
+def test_one_machine_that_is_not_attested_keeps_renewal_open_for_all(
+    workload_cluster: WorldCluster, node: SimulatedNode, make_machine: MakeMachine, start: Start
+) -> None:
+    assert says("**One Machine that is not attested keeps renewal open for all.**")
+    workload_cluster.authorize("keyed-mac", mode="Enforce")
+    make_machine("older")
+    start()
+    workload_cluster.submit_with_token(node.client_request("join"))
+    assert workload_cluster.wait_until_decided("join").reason == "Attested"
+    wait_for_condition(workload_cluster, "AutoApprovalRemoved", "False", "WaitingForAttestation")
+    assert not may(workload_cluster, TOKENS, "nodeclient")
+    assert may(workload_cluster, NODES, "selfnodeclient")
+
+
 def test_the_same_key_may_present_the_same_evidence_again(
-    workload_cluster: WorldCluster, node: SimulatedNode, attestation_controller: StartController
+    workload_cluster: WorldCluster, node: SimulatedNode, start: Start
 ) -> None:
     assert says("**Freshness is the attestor's.**")
-    start(attestation_controller)
-    serial_numbers = set()
+    workload_cluster.authorize("keyed-mac")
+    first = start()
     evidence = node.evidence()
-    for name in ("first", "again"):
+
+    def ask(name: str) -> int:
         workload_cluster.submit_with_token(node.client_request(name, evidence_of=evidence))
         verdict = workload_cluster.wait_until_decided(name)
-        serial_numbers.add(x509.load_pem_x509_certificate(verdict.certificate).serial_number)
-    assert len(serial_numbers) == 2
+        return x509.load_pem_x509_certificate(verdict.certificate).serial_number
+
+    issued = ask("first")
+    assert ask("copy") == issued, "while more than half of its life is left, the same certificate"
+    first.kill()
+    start(ControllerOptions(now=lambda: datetime.now(UTC) + timedelta(days=4)))
+    assert ask("later") != issued
 
 
-@pytest.mark.parametrize("forged", [True, False], ids=["forged", "not forged"])
-def test_a_forged_journal_entry_of_an_approved_request_becomes_a_certificate(
-    forged: bool, workload_cluster: WorldCluster, impostor: SimulatedNode, attestation_controller: StartController
+@pytest.mark.parametrize("put_back", [True, False], ids=["an older copy", "as it is"])
+def test_an_older_copy_of_a_record_fails_what_was_approved_and_not_signed(
+    put_back: bool, workload_cluster: WorldCluster, node: SimulatedNode, start: Start
 ) -> None:
-    assert says("**AttestedNodes are not sealed.**")
-    posted = workload_cluster.submit_with_token(impostor.client_request("theft"))
-    if forged:
-        forge_record(workload_cluster, posted)
-    approve(workload_cluster, posted)
-    start(attestation_controller)
-    verdict = workload_cluster.wait_until_decided("theft")
-    assert (verdict.condition, bool(verdict.certificate)) == (("Approved", True) if forged else ("Failed", False))
+    assert says("**An older copy of a record.**")
+    workload_cluster.authorize("keyed-mac")
+    client, faults = workload_cluster.management.client, embedded_api(workload_cluster).faults
+    path = ATTESTED_NODES.object(f"{workload_cluster.name}.worker-1", workload_cluster.namespace)
+    configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=ATTESTORS)
+    with RunningController(workload_cluster.management.api.connection(), configuration):
+        workload_cluster.submit_with_token(node.client_request("join"))
+        workload_cluster.wait_until_decided("join")
+        older = client.get(path)["spec"]
+        faults.inject("PUT */certificatesigningrequests/second/status", status=503, times=None)
+        another_key = ec.generate_private_key(ec.SECP256R1())
+        workload_cluster.submit_with_token(node.but(key=another_key).client_request("second"))
+        wait_until(lambda: workload_cluster.verdict("second").condition == "Approved", "the approval stands")
+    if put_back:
+        client.patch(path, {"spec": older})
+    faults.clear()
+    start()
+    verdict = workload_cluster.wait_until_decided("second")
+    assert (verdict.condition, bool(verdict.certificate)) == (("Failed", False) if put_back else ("Approved", True))
 
 
-def forge_record(cluster: WorldCluster, posted: dict[str, Any]) -> None:
-    """What somebody with the right to create AttestedNodes writes."""
-    now = datetime.now(UTC)
-    until = format_time(now + timedelta(days=7))
-    entry = {
-        "csrName": posted["metadata"]["name"],
-        "csrUID": posted["metadata"]["uid"],
-        "specDigest": spec_digest(posted["spec"]),
-        "signerName": posted["spec"]["signerName"],
-        "requester": posted["spec"]["username"],
-        "serialNumber": "f0f0",
-        "notBefore": format_time(now - timedelta(minutes=5)),
-        "notAfter": until,
-        "caCertHash": cluster.ca_cert_hash,
-        "decidedTime": format_time(now),
-    }
-    cluster.management.client.create(
-        ATTESTED_NODES.collection(cluster.namespace),
-        {
-            "apiVersion": ATTESTED_NODES.api_version,
-            "kind": "AttestedNode",
-            "metadata": {"name": f"{cluster.name}.worker-1", "namespace": cluster.namespace},
-            "spec": {
-                "clusterName": cluster.name,
-                "machineRef": {"kind": "Machine", "name": "worker-1", "uid": "forged"},
-                "providerID": PROVIDER_ID,
-                "nodeName": "worker-1",
-                "attestor": "keyed-mac",
-                "security": "secure",
-                "identity": "forged",
-                "firstAttestationTime": format_time(now),
-                "lastAttestationTime": format_time(now),
-                "lastNotAfter": until,
-                "journal": [entry],
-            },
-        },
-    )
+def test_deleting_the_policy_opens_the_door_to_tokens_that_live_long(
+    workload_cluster: WorldCluster, start: Start
+) -> None:
+    assert says("Deleting the policy opens the door without that look")
+    pool = workload_cluster.add_machine_pool("pool")
+    token = workload_cluster.api.bootstrap_token()
+    workload_cluster.add_kubeadm_config("pool", token, pool)
+    workload_cluster.authorize("keyed-mac", mode="Enforce", bootstrapTokens={"machinePools": "Extend"})
+    start()
+    wait_for_condition(workload_cluster, "MachinePoolTokensExtended", "True", "Extended")
+    path = NODE_ATTESTATION_POLICIES.object(workload_cluster.name, workload_cluster.namespace)
+    workload_cluster.management.client.delete(path)
+    wait_until(lambda: FIRST_CERTIFICATES in bindings(workload_cluster), "the bindings are back")
+    secret = embedded_api(workload_cluster).get("secrets", f"bootstrap-token-{token[:6]}", "kube-system")
+    expiration = datetime.fromisoformat(base64.b64decode(secret["data"]["expiration"]).decode("ascii"))
+    assert expiration > datetime.now(UTC) + timedelta(hours=12)
 
 
-def approve(cluster: WorldCluster, posted: dict[str, Any]) -> None:
-    """An administrator of the workload cluster approves it."""
-    condition = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "by hand"}
-    cluster.client().replace(
-        CERTIFICATE_SIGNING_REQUESTS.object(posted["metadata"]["name"], subresource="approval"),
-        {**posted, "status": {"conditions": [condition]}},
-    )
+def bindings(cluster: WorldCluster) -> set[str]:
+    return {item["metadata"]["name"] for item in cluster.client().items(CLUSTER_ROLE_BINDINGS.collection())}
+
+
+@pytest.mark.parametrize("version", ["1.20", "1.36"])
+def test_before_1_32_any_certificate_of_the_nodes_name_is_good_enough_for_serving(
+    version: str, make_workload_cluster: MakeWorkloadCluster, make_node: MakeNode, start: Start
+) -> None:
+    assert says("**API servers before 1.32** do not say which client certificate a node used.")
+    cluster = make_workload_cluster(server_version=version)
+    cluster.authorize("keyed-mac", stockServingRequests="Approve")
+    cluster.add_machine("worker-1", provider_id=PROVIDER_ID)
+    start()
+    node = make_node("worker-1", PROVIDER_ID, "keyed-mac", settings_of(PROVIDER_ID), cluster=cluster)
+    cluster.submit_with_token(node.client_request("join"))
+    assert cluster.wait_until_decided("join").reason == "Attested"
+    # With a certificate that the stock signer may have issued to whoever held a token.
+    cluster.submit_as_node(stock_serving_request("serving", "worker-1", ["worker-1"]), "worker-1")
+    wait_until(lambda: cluster.verdict("serving").condition != "", "it is decided")
+    verdict = cluster.verdict("serving")
+    assert (verdict.condition, verdict.reason) == {
+        "1.20": ("Approved", "Attested"),
+        "1.36": ("Denied", "ForeignCredential"),
+    }[version]

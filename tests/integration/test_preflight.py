@@ -97,13 +97,13 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     assert (code, report["ready"], report["unknownNodes"]) == (3, False, ["stray"])
     assert {(one["name"], one["providerID"]): one["why"] for one in report["machines"] if not one["attested"]} == {
         ("older", "test:///older"): "was never attested",
-        ("starting", ""): "has no provider ID yet",
+        ("starting", ""): "",
         ("pool", "test:///instance-1"): "was never attested",
     }
     code, text, _ = run("workload")
     assert code == 3
     assert "wasneverattested" in "".join(text.split())
-    assert "1. Let the nodes of the Machines that are not attested (3)" in text
+    assert "1. Let the nodes of the Machines that are not attested (2)" in text
     assert "2. Look at the Nodes that no Machine accounts for (1)" in text
 
 

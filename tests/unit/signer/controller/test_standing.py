@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from attestors.contract import Security
-from signer.controller.standing import Attested, Standing, Standings
+from signer.controller.standing import Attested, Standing, Standings, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.authentic_records import UnverifiedRecord
 from signer.store.inventory import ClusterAPIVersion, Inventory
-from tests.unit.signer.builders import CLUSTER, NOW, machine_view, record
+from tests.unit.signer.builders import CLUSTER, NOW, SERVING_SIGNER, journal_entry, machine_view, record
 from tests.unit.signer.controller.support import registry
 
 KEYS = ControllerKeys(bytes(32))
@@ -35,7 +35,7 @@ def standings(machine: MachineView, *records: AttestedNode, now: datetime = NOW)
 
 def why(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> str:
     (one,) = standings(machine, *records, now=now)
-    return "" if isinstance(one, Attested) else one.why
+    return one.why if isinstance(one, Unattested) else ""
 
 
 def good_record(**changes: Any) -> AttestedNode:
@@ -43,7 +43,12 @@ def good_record(**changes: Any) -> AttestedNode:
 
 
 def test_attested() -> None:
-    assert why(machine_view(), good_record()) == ""
+    assert isinstance(standings(machine_view(), good_record())[0], Attested)
+
+
+def test_one_without_a_node_has_nothing_to_lose() -> None:
+    """In a cluster that scales all the time, some Machine is always starting."""
+    assert standings(machine_view(provider_id="")) == (Starting(machine_view(provider_id="")),)
 
 
 def test_one_that_is_being_deleted_needs_nothing() -> None:
@@ -53,7 +58,7 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
 @pytest.mark.parametrize(
     ("machine", "records", "said"),
     [
-        (machine_view(provider_id=""), (), "has no provider ID yet"),
+        (machine_view(provider_id="", node_ref="n"), (), "has a node and no provider ID"),
         (machine_view(), (), "was never attested"),
         (machine_view(name="other"), (good_record(),), "was never attested"),
         (machine_view(), (good_record(seal="v1.0.0"),), "was never attested"),
@@ -67,14 +72,32 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
             (good_record(identity=AttestedIdentity("absent", "x", Security.SECURE)),),
             "was attested by absent, which does not renew",
         ),
-        (machine_view(), (good_record(last_not_after=NOW),), "has no certificate since 2026-03-01 12:00 UTC"),
+        (
+            machine_view(),
+            (good_record(journal=(journal_entry(not_after=NOW),)),),
+            "has no certificate since 2026-03-01 12:00 UTC",
+        ),
+        (
+            machine_view(),
+            (good_record(journal=(journal_entry(signer_name=SERVING_SIGNER),)),),
+            "has no certificate since 2026-03-01 12:00 UTC",
+        ),
     ],
-    ids=["no provider ID", "no record", "another's record", "a forged record", "insecure", "not installed", "expired"],
+    ids=[
+        "no provider ID",
+        "no record",
+        "another's record",
+        "a forged record",
+        "insecure",
+        "not installed",
+        "expired",
+        "serving only",
+    ],
 )
 def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
     assert why(machine, *records) == said
 
 
 def test_the_longest_lived_record_counts() -> None:
-    old = good_record(node_name="formerly", last_not_after=NOW - timedelta(days=1))
+    old = good_record(node_name="formerly", journal=(journal_entry(not_after=NOW - timedelta(days=1)),))
     assert why(machine_view(), old, good_record()) == ""

@@ -1,0 +1,47 @@
+"""An InfraCluster of a kind whose schema keeps the name of the client signer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from signer.controller.infrastructure_status import CLIENT_SIGNER_FIELD as SIGNER_FIELD
+from signer.kube.resources import CLUSTERS_V1BETA2, CUSTOM_RESOURCE_DEFINITIONS, Resource
+from signer.testing.world import WorldCluster
+from tests.documents.grants import INFRASTRUCTURE_GROUP
+
+INFRASTRUCTURE: Final = Resource(INFRASTRUCTURE_GROUP, "v1beta2", "tests", namespaced=True)
+
+
+def add_infra_cluster(cluster: WorldCluster) -> None:
+    """The object that the Cluster's infrastructureRef names, of a kind that keeps the signer's name."""
+    client = cluster.management.client
+    status = {"type": "object", "properties": {SIGNER_FIELD: {"type": "string"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
+    version = {"name": "v1beta2", "served": True, "storage": True, "subresources": {"status": {}}, "schema": schema}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "tests.infrastructure.cluster.x-k8s.io",
+            "labels": {"cluster.x-k8s.io/v1beta2": "v1beta2"},
+        },
+        "spec": {
+            "group": INFRASTRUCTURE.group,
+            "scope": "Namespaced",
+            "names": {"kind": "Test", "listKind": "TestList", "plural": "tests", "singular": "test"},
+            "versions": [version],
+        },
+    }
+    client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
+    owner = client.get(CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace))
+    reference = {"apiVersion": owner["apiVersion"], "kind": "Cluster", "name": cluster.name}
+    metadata = {
+        "name": cluster.name,
+        "namespace": cluster.namespace,
+        "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}],
+    }
+    body = {"apiVersion": INFRASTRUCTURE.api_version, "kind": "Test", "metadata": metadata}
+    client.create(INFRASTRUCTURE.collection(cluster.namespace), body)
+
+
+__all__ = ["INFRASTRUCTURE", "SIGNER_FIELD", "add_infra_cluster"]
