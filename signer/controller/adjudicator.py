@@ -23,7 +23,7 @@ from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case, Cases
-from signer.controller.certificates import NotRepeatable, repeat, repeat_for_key
+from signer.controller.certificates import NotRepeatable, repeat, repeat_approved
 from signer.controller.configuration import Configuration
 from signer.controller.screening import lane_found, requester_of
 from signer.controller.stock_serving import StockServing
@@ -198,7 +198,7 @@ class Adjudicator:
             return NotRepeatable()
         provider_id = record.machine.provider_id
         require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
-        return await repeat_for_key(request, record, await self._attestation.authority(), case.now)
+        return await repeat_approved(request, record, await self._attestation.authority(), case.now)
 
     def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
         """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""

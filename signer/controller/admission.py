@@ -12,7 +12,7 @@ from signer.controller.case import Case, Cases
 from signer.controller.certificates import (
     NotRepeatable,
     approval,
-    created,
+    asked_since,
     journal_entry,
     plan,
     public_key_digest,
@@ -90,7 +90,7 @@ class Admission:
             await self._rebuild.rebuild(pair)
             await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
             try:
-                return await self._journal(request, facts, attested.authority)
+                return await self._journal(request, facts, case, attested.authority)
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
@@ -130,7 +130,7 @@ class Admission:
         return MachineFacts(
             node_name=node_name,
             signer_name=str(request.envelope.signer),
-            created=created(request, case.now),
+            created=asked_since(request, record, case.now),
             public_key_digest=public_key_digest(request),
             purpose=request.envelope.signer.purpose,
             dns_names=request.certificate_request.dns_names,
@@ -142,6 +142,8 @@ class Admission:
             machine=machine,
             record=record,
             recorded_machine=self._recorded_machine(record),
+            others_called_so=self._others_called(machine, node_name),
+            other_names=self._inventory.authentic.of_machine(MachineKey.of(machine)),
             held_by_others=self._held_by_others(request, machine),
             credential=request.envelope.credential,
             now=case.now,
@@ -150,31 +152,58 @@ class Admission:
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
         return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
 
+    def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
+        keys = sorted(self._inventory.names.others_called(machine, node_name))
+        others = [self._inventory.machines.get(*key) for key in keys]
+        for provider_id in sorted(self._inventory.names.instances_called(machine, node_name)):
+            others += self._inventory.machines_with(self._key, provider_id)
+        return tuple(other for other in others if other is not None and not other.deleting)
+
     def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
         asked = request.certificate_request
         return held_by_others(self._inventory, self._records, machine, asked.dns_names, asked.ip_addresses)
 
-    async def _journal(self, request: SigningRequest, facts: MachineFacts, authority: Authority) -> Approve:
-        envelope, record = request.envelope, facts.record
+    async def _journal(self, request: SigningRequest, facts: MachineFacts, case: Case, authority: Authority) -> Approve:
+        """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone."""
+        record = facts.record
         if not isinstance(record, NoRecord):
-            entry = record.entry_for(envelope.uid, envelope.spec_digest)
-            # Written by us before a restart, or by another replica at this moment: issue that very certificate.
-            if isinstance(entry, JournalEntry):
-                repeated = await repeat(request, record, entry, authority, facts.now)
-                if not isinstance(repeated, NotRepeatable):
-                    return repeated
-            copied = await repeat_for_key(request, record, authority, facts.now)
-            if not isinstance(copied, NotRepeatable):
-                return copied
+            issued = await _issued_before(request, facts, record, authority)
+            if not isinstance(issued, NotRepeatable):
+                self._require_still(case, facts)
+                return issued
             if len(record.journal) == JOURNAL_ENTRIES and record.journal[0].decided > facts.now - _JOURNAL_SPAN:
                 raise Deferred(
                     Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
                 )
         issuance = plan(request, facts, authority)
         certificate = await sign(issuance, authority)
-        entry = journal_entry(request, issuance, certificate, authority, facts.now)
+        entry = journal_entry(request, facts, issuance, certificate, authority)
         if isinstance(record, NoRecord):
             wanted = new_record(facts.machine, facts.node_name, facts.identity, entry)
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
+        self._require_still(case, facts)
         return approval(await self._records.write(wanted, facts.cluster), entry, certificate)
+
+    def _require_still(self, case: Case, facts: MachineFacts) -> None:
+        """Nothing that was judged has changed since.
+
+        Raises:
+            Deferred: the Cluster or its policy has.
+            RecordChanged: the Machine has; it is judged again.
+        """
+        self._cases.require_unchanged(case)
+        if self._inventory.machine(MachineKey.of(facts.machine)) != facts.machine:
+            raise RecordChanged(facts.node_name)
+
+
+async def _issued_before(
+    request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+) -> Approve | NotRepeatable:
+    """The certificate that was journaled for this request, before a restart or by another replica; or for its key."""
+    entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
+    if isinstance(entry, JournalEntry):
+        repeated = await repeat(request, record, entry, authority, facts.now)
+        if not isinstance(repeated, NotRepeatable):
+            return repeated
+    return await repeat_for_key(request, facts, record, authority)

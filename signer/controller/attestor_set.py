@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings
+from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
 from attestors.registry import AttestorUnavailable, Registry
 from signer.controller.configuration import Configuration
 from signer.model.decision import Deferred
@@ -80,12 +80,18 @@ class AttestorSet:
         return tuple(found)
 
     def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
+        namespace = self.policy.cluster.namespace
+        if not self._configuration.attestor(provider).allows(namespace):
+            return BrokenAttestor(provider, f"this controller does not allow attestor {provider} in {namespace}")
         settings = AttestorSettings(
             operator=self._configuration.attestor(provider).settings,
             policy=self.policy.authorized(provider).settings,
         )
         try:
             attestor = self._registry.load(provider)
+            insecure = attestor.description.security is Security.INSECURE
+            if insecure and not self._configuration.insecure_allowed(namespace):
+                return BrokenAttestor(provider, f"this controller does not allow insecure attestors in {namespace}")
             return ReadyAttestor(attestor.description, attestor.controller_half(settings))
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))

@@ -29,8 +29,10 @@ from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, parse_time
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, NoRecord
 
+_AS_LONG: Final = timedelta(minutes=1)
+"""Lives that differ by less are the same: rounding, and a CA's end."""
 _LEAST_LIFETIME: Final = timedelta(minutes=10)
 """An entry whose certificate would have less left than the API server's least duration is planned again."""
 
@@ -47,6 +49,9 @@ class Certificate:
 def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> IssuanceRequest:
     """The certificate that this request may become, with a serial number and a validity of its own.
 
+    For a key that has a certificate already ``expirationSeconds`` is not heeded: no evidence covers it, so who posts
+    copies of a request with every other number gets one more certificate and not thousands.
+
     Raises:
         Deferred: the CA has run out.
         Refused: the request asks for a validity that cannot be.
@@ -58,10 +63,13 @@ def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> 
         duration = policy.serving_duration
     else:
         duration = policy.client_duration
+    asked = request.envelope.expiration_seconds
+    if not isinstance(facts.record, NoRecord) and facts.record.entries_for_key(
+        public_key_digest(request), str(request.envelope.signer)
+    ):
+        asked = None
     try:
-        validity = certificate_validity(
-            facts.now, duration, request.envelope.expiration_seconds, authority.signing.certificate.not_after
-        )
+        validity = certificate_validity(facts.now, duration, asked, authority.signing.certificate.not_after)
     except CertificateAuthorityUnavailable as error:
         raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
     except IssuanceRefused as error:
@@ -110,7 +118,11 @@ async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
 
 
 def journal_entry(
-    request: SigningRequest, issuance: IssuanceRequest, certificate: Certificate, authority: Authority, now: datetime
+    request: SigningRequest,
+    facts: MachineFacts,
+    issuance: IssuanceRequest,
+    certificate: Certificate,
+    authority: Authority,
 ) -> JournalEntry:
     """What the journal says of this request and its certificate."""
     envelope = request.envelope
@@ -126,8 +138,8 @@ def journal_entry(
         ca_cert_hash=signing_hash(authority),
         certificate_digest=certificate.digest,
         public_key_digest=public_key_digest(request),
-        created=created(request, now),
-        decided=now.replace(microsecond=0),
+        created=facts.created,
+        decided=facts.now.replace(microsecond=0),
     )
 
 
@@ -136,12 +148,19 @@ def public_key_digest(request: SigningRequest) -> str:
     return hashlib.sha256(request.certificate_request.subject_public_key_info).hexdigest()
 
 
-def created(request: SigningRequest, now: datetime) -> datetime:
-    """When the CSR was created, as its API server says; now, where it says nothing that can be read."""
+def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
+    """When that key was first asked for, as the API server says; now, where it says nothing that can be read.
+
+    Copies of a request can be posted at any later time: they are as old as the first one.
+    """
     try:
-        return parse_time(request.envelope.created)
+        created = parse_time(request.envelope.created)
     except ValueError:
-        return now.replace(microsecond=0)
+        created = now.replace(microsecond=0)
+    if isinstance(record, NoRecord):
+        return created
+    entries = record.entries_for_key(public_key_digest(request), str(request.envelope.signer))
+    return min((created, *(entry.created for entry in entries)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +181,32 @@ async def repeat(
 
 
 async def repeat_for_key(
+    request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+) -> Approve | NotRepeatable:
+    """The certificate that this very key has already: one made for as long as a new one, in the first half of its life.
+
+    Whoever sees a request can post copies of it, also with another ``expirationSeconds``, which no evidence covers. A
+    copy gets what the original got, and no second certificate: it can neither fill the journal nor shorten a life.
+    """
+    wanted = plan(request, facts, authority)
+    for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
+        life = entry.not_after - entry.not_before
+        if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
+            continue
+        repeated = await repeat(request, record, entry, authority, facts.now)
+        if not isinstance(repeated, NotRepeatable):
+            return repeated
+    return NotRepeatable()
+
+
+async def repeat_approved(
     request: SigningRequest, record: AttestedNode, authority: Authority, now: datetime
 ) -> Approve | NotRepeatable:
-    """The certificate that this very key has already, while more than half of its life is left.
-
-    Whoever sees a request can post a copy of it. A copy gets what the original got, and no second certificate: it can
-    neither fill the journal nor prolong anything.
-    """
+    """The certificate that this very key has already: what a copy gets that was approved before we came to it."""
     for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
-        if now < entry.not_before + (entry.not_after - entry.not_before) / 2:
-            repeated = await repeat(request, record, entry, authority, now)
-            if not isinstance(repeated, NotRepeatable):
-                return repeated
+        repeated = await repeat(request, record, entry, authority, now)
+        if not isinstance(repeated, NotRepeatable):
+            return repeated
     return NotRepeatable()
 
 

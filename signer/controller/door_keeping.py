@@ -10,18 +10,19 @@ import asyncio
 import contextlib
 import enum
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from attestors.wire.names import BOOTSTRAP_USER_PREFIX, StockSigner
+from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, StockSigner
 from signer.controller import conditions as condition_types
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.conditions import PolicyCondition
 from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
-from signer.controller.pool_tokens import PoolTokens, condition_of, intent_of
+from signer.controller.pool_tokens import PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.side_door import SideDoor, Situation
 from signer.controller.standing import Standings
 from signer.controller.surroundings import Surroundings
@@ -41,6 +42,8 @@ _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
 _APPROVED: Final = "Approved"
+_TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
+_TOKEN_GROUP: Final = re.compile(rf"{BOOTSTRAPPERS_GROUP}(?::[a-z0-9:-]{{0,255}}[a-z0-9])?")
 
 
 class Seen(enum.Enum):
@@ -92,14 +95,18 @@ class DoorKeeping:
     def saw(self, manifest: JsonObject) -> None:
         """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
         spec = mapping_of(manifest, "spec")
-        if text_of(spec, "username").startswith(BOOTSTRAP_USER_PREFIX):
+        if _TOKEN_USER.fullmatch(text_of(spec, "username")):
             self._note_groups(spec)
         if _is_stock_approval(manifest):
             self._note_approval(manifest)
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
-        groups = frozenset(group for group in items_of(spec, "groups") if isinstance(group, str))
-        if groups in self._group_sets or not 0 < len(groups) <= _MAXIMUM_GROUPS:
+        named = items_of(spec, "groups")
+        if len(named) > _MAXIMUM_GROUPS:
+            return
+        # No token has other groups (cluster-bootstrap/token/api, BootstrapGroupPattern), nor longer ones.
+        groups = frozenset(group for group in named if isinstance(group, str) and _TOKEN_GROUP.fullmatch(group))
+        if groups in self._group_sets or not groups:
             return
         self._group_sets[groups] = None
         if len(self._group_sets) > _MAXIMUM_GROUP_SETS:
@@ -177,6 +184,8 @@ class DoorKeeping:
         else:
             # Before the door is opened again: no token that was made to live long may find it open.
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
+            if isinstance(outcome, Unfinished) and policy.mode is Mode.OBSERVE:
+                return (_still_extended(outcome),)
             removed = await self._door.survey(client, situation)
         conditions = [self._with_approvals(removed, policy)]
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
@@ -194,7 +203,7 @@ class DoorKeeping:
         if policy.mode is not Mode.OBSERVE or self._since is None:
             return condition
         said = (
-            f"{condition.message}; {self._approvals} stock requests were approved without attestation since "
+            f"{condition.message}; {_at_least(self._approvals)} stock requests were approved without attestation since "
             f"{self._since:%Y-%m-%d %H:%M} UTC, which Enforce would not have been"
         )
         return replace(condition, message=said)
@@ -212,6 +221,19 @@ def _is_stock_approval(manifest: JsonObject) -> bool:
 
 def _unknown(reason: str, message: str) -> PolicyCondition:
     return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, None, reason, message)
+
+
+def _at_least(count: int) -> str:
+    """Exact when few, then in steps: whoever posts requests must not make us write a status for each."""
+    if count < 10:
+        return str(count)
+    step = 10 ** (len(str(count)) - 1)
+    return f"at least {count // step * step}"
+
+
+def _still_extended(outcome: Unfinished) -> PolicyCondition:
+    said = f"the bootstrap tokens of MachinePools still live long, so nothing is given back yet: {outcome.message}"
+    return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(said))
 
 
 _NOT_REMOVED: Final = PolicyCondition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -131,6 +132,8 @@ class PendingRequests:
         self.unusable = 0
         """How often a CSR was ignored because it is unusable."""
         self._waiting: dict[str, set[str]] = {}
+        self._arrivals: dict[str, int] = {}
+        self._arrived = itertools.count()
         self._awaited: dict[str, frozenset[str]] = {}
         self._settled: OrderedDict[str, None] = OrderedDict()
 
@@ -163,16 +166,17 @@ class PendingRequests:
         elif name in self._manifests:
             self._room.release(name)
         self._manifests[name] = kept
+        self._arrivals.setdefault(name, next(self._arrived))
         try:
             self._room.admit(name, lane, found.size)
         except NoRoom:
-            del self._manifests[name]
+            del self._manifests[name], self._arrivals[name]
             self.left_out = True
             return Put.LEFT_OUT
         return Put.KEPT
 
     def _evict(self, name: str) -> None:
-        del self._manifests[name]
+        del self._manifests[name], self._arrivals[name]
         self._waits_no_longer(name)
         self.left_out = True
         self._evicted(name)
@@ -238,6 +242,7 @@ class PendingRequests:
     def drop(self, name: str) -> None:
         """It is settled or gone."""
         if self._manifests.pop(name, None) is not None:
+            del self._arrivals[name]
             self._room.release(name)
         self._waits_no_longer(name)
 
@@ -268,9 +273,10 @@ class PendingRequests:
         for provider_id in self._awaited[name]:
             self._waiting.setdefault(provider_id, set()).add(name)
 
-    def waiting_for(self, provider_ids: Iterable[str]) -> set[str]:
-        """The names of those that wait for one of these."""
-        return {name for provider_id in provider_ids for name in self._waiting.get(provider_id, ())}
+    def waiting_for(self, provider_ids: Iterable[str]) -> list[str]:
+        """The names of those that wait for one of these, in the order in which they came: a copy is never first."""
+        names = {name for provider_id in provider_ids for name in self._waiting.get(provider_id, ())}
+        return sorted(names, key=self._arrivals.__getitem__)
 
 
 _ABSENT: Final = unscreened({})

@@ -71,7 +71,7 @@ class _Remembered:
 
 @dataclass(slots=True)
 class _Allowance:
-    """How many Events about one object may still be written; a token bucket."""
+    """How many Events with one reason about one object may still be written; a token bucket."""
 
     left: float
     at: float
@@ -89,21 +89,35 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
-        self._allowances: OrderedDict[Subject, _Allowance] = OrderedDict()
+        self._allowances: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
         """Remember that it happened; never waits and never raises."""
-        if not self._allow(occurrence.subject):
+        now = self._monotonic()
+        remembered = self._remembered.get(occurrence)
+        if remembered is not None and now - remembered.written_at < REPEAT_SECONDS:
+            remembered.count += 1  # neither written nor charged again so soon
+            return
+        if not self._allow(occurrence):
             self.dropped += 1
             return
         try:
             self._queue.put_nowait(occurrence)
         except asyncio.QueueFull:
             self.dropped += 1
+            return
+        if remembered is None:
+            remembered = self._remembered[occurrence] = _Remembered(self._now(), now, 0)
+            if len(self._remembered) > _REMEMBERED:
+                self._remembered.popitem(last=False)
+        remembered.written_at = now
+        remembered.count += 1
 
-    def _allow(self, subject: Subject) -> bool:
+    def _allow(self, occurrence: Occurrence) -> bool:
+        """Each reason has its own allowance: forged requests that claim a Machine hide only each other."""
         now = self._monotonic()
+        subject = (occurrence.subject, occurrence.reason)
         allowance = self._allowances.pop(subject, None) or _Allowance(float(BURST), now)
         allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL_SECONDS)
         allowance.at = now
@@ -126,17 +140,8 @@ class Recorder:
             await self._write(self._queue.get_nowait())
 
     async def _write(self, occurrence: Occurrence) -> None:
-        remembered = self._remembered.get(occurrence)
-        if remembered is None:
-            remembered = _Remembered(self._now(), float("-inf"), 0)
-            self._remembered[occurrence] = remembered
-            if len(self._remembered) > _REMEMBERED:
-                self._remembered.popitem(last=False)
-        remembered.count += 1
-        if self._monotonic() - remembered.written_at < REPEAT_SECONDS:
-            return
-        remembered.written_at = self._monotonic()
         subject = occurrence.subject
+        remembered = self._remembered.get(occurrence) or _Remembered(self._now(), self._monotonic(), 1)
         try:
             await self._client.create(EVENTS.collection(subject.namespace), self._manifest(occurrence, remembered))
         except ApiError as error:

@@ -62,7 +62,8 @@ class Standings:
             Deferred: the controller key is not available.
         """
         found = (machine for machine in self._machines() if not machine.deleting)
-        return tuple(self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id)))
+        standings = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
+        return (*standings, *self._unlisted())
 
     def unattested(self) -> tuple[Unattested, ...]:
         """Those that would lose renewal.
@@ -71,6 +72,13 @@ class Standings:
             Deferred: the controller key is not available.
         """
         return tuple(one for one in self.all() if isinstance(one, Unattested))
+
+    def _unlisted(self) -> Iterator[Unattested]:
+        """Instances of MachinePools whose provider IDs are not known: their nodes may be there all the same."""
+        for pool in self._inventory.machine_pools.values():
+            missing = pool.replicas - len(pool.provider_ids)
+            if pool.cluster == self._key and missing > 0 and not pool.deleting:
+                yield Unattested(pool.unlisted(), f"has {missing} instances without a provider ID")
 
     def _machines(self) -> Iterator[MachineView]:
         yield from self._inventory.machines_of(self._key)

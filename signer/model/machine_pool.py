@@ -37,9 +37,15 @@ class MachinePoolView:
     bootstrap_ready: bool
     paused: bool
     deleting: bool
+    replicas: int = 0
+    """How many instances it has or wants, whether their provider IDs are known or not."""
 
     def __str__(self) -> str:
         return f"{MACHINE_POOL_KIND} {self.cluster.namespace}/{self.name}"
+
+    def unlisted(self) -> MachineView:
+        """What stands for the instances that are not listed; nothing can be attested for it."""
+        return self._instance("")
 
     def instance(self, provider_id: str) -> MachineView:
         """The instance with that provider ID.
@@ -49,6 +55,9 @@ class MachinePoolView:
         """
         if provider_id not in self.provider_ids:
             raise KeyError(provider_id)
+        return self._instance(provider_id)
+
+    def _instance(self, provider_id: str) -> MachineView:
         return MachineView(
             cluster=self.cluster,
             kind=MACHINE_POOL_KIND,
@@ -79,4 +88,10 @@ def machine_pool_view(manifest: Mapping[str, Any]) -> MachinePoolView:
         bootstrap_ready=bootstrap_is_ready(status),
         paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
+        replicas=max(_count(spec, 1), _count(status, 0)),
     )
+
+
+def _count(parent: Mapping[str, Any], default: int) -> int:
+    value = parent.get("replicas")
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

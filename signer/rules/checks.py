@@ -5,7 +5,7 @@ parse     bytes → SigningRequest                     signer.model.signing_requ
 attest    evidence → identity                        the attestor, which may call out
 19-21     the attestor's answer                      IDENTITY_CHECKS
 match     provider ID → the one Machine              signer.rules.machine.the_machine
-22-31     the Machine and its record                 MACHINE_CHECKS
+22-33     the Machine and its record                 MACHINE_CHECKS
 reserve   identity ↔ Machine, journal                signer.store, atomic
 issue     approve, sign, publish                     signer.authority
 
@@ -76,6 +76,8 @@ MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(machine.node_name_is_the_machines, "the node name is that Machine's"),
     Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree"),
     Check(machine.node_name_is_free, "the node name is free, or this identity's"),
+    Check(machine.node_name_is_nobody_elses, "no other Machine of the cluster is called so"),
+    Check(machine.machine_has_one_node_name, "the Machine is not recorded as another node"),
     Check(machine.request_is_not_superseded, "no newer request of the same identity was approved"),
     Check(serving.credential_is_attested, "a node asks for a serving certificate with one that it was issued here"),
     Check(serving.alternative_names_are_the_machines, "alternative names belong to that Machine"),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
-from attestors.wire.names import Purpose
+from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameReuse, Policy
@@ -67,6 +67,10 @@ class MachineFacts:
     """What is recorded under that node name in that cluster."""
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
+    others_called_so: tuple[MachineView, ...]
+    """Other Machines of the cluster, not being deleted, that have the node name as a name, or that node."""
+    other_names: tuple[AttestedNode, ...]
+    """What is recorded for this very Machine under other node names."""
     held_by_others: frozenset[str]
     """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
     credential: Credential
@@ -172,6 +176,45 @@ def node_name_is_free(facts: MachineFacts) -> None:
         min(record.last_not_after - facts.now, _LOOK_AGAIN),
         waits_for=(record.machine.provider_id,),
     )
+
+
+def node_name_is_nobody_elses(facts: MachineFacts) -> None:
+    """A name that was never attested may be a running node's all the same: of a Machine that joined before us.
+
+    What says so may be wrong or change, and can only make a request wait. Whoever has the name by attestation keeps it,
+    and a Machine whose node runs under that name waits for no other that merely reports it.
+    """
+    record = facts.record
+    if isinstance(record, AttestedNode) and record.identity.digest == facts.identity.digest:
+        return
+    runs_there = facts.machine.node_ref == facts.node_name
+    for other in facts.others_called_so:
+        if runs_there and other.node_ref != facts.node_name:
+            continue
+        raise Deferred(
+            Reason.NODE_NAME_BLOCKED,
+            f"{other} has that name, or node {facts.node_name} is its: it is not clear whose node that is",
+            _LOOK_AGAIN,
+            waits_for=(other.provider_id,) if other.provider_id else (),
+        )
+
+
+def machine_has_one_node_name(facts: MachineFacts) -> None:
+    """One Machine is one node: what a machine reports as its host name must not collect names for it."""
+    record = facts.record
+    if isinstance(record, AttestedNode) and record.identity.digest == facts.identity.digest:
+        return
+    if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
+        return
+    for other in facts.other_names:
+        if other.node_name != facts.node_name and other.last_not_after > facts.now:
+            raise Deferred(
+                Reason.NODE_NAME_BLOCKED,
+                f"{facts.machine} is node {other.node_name}, whose certificates are valid until "
+                f"{other.last_not_after:%Y-%m-%d %H:%M} UTC",
+                min(other.last_not_after - facts.now, _LOOK_AGAIN),
+                waits_for=(f"{NODE_USER_PREFIX}{other.node_name}",),
+            )
 
 
 def request_is_not_superseded(facts: MachineFacts) -> None:

@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.machine_pool import MachinePoolView
 from signer.rules.serving import canonical
 from signer.store.mirror import ObjectKey
 
 
 class NameIndex:
-    """Names, infrastructure names and addresses of all Machines, in their one spelling.
+    """Names, infrastructure names, addresses and ends of provider IDs of all Machines, in their one spelling.
 
-    Instances of MachinePools have none of their own. A nodeRef is what a kubelet chose: it is no name of its Machine.
+    Instances of MachinePools have none of their own. A nodeRef is what a kubelet chose: it is no name of its Machine,
+    and only says which node is there.
     """
 
     def __init__(self) -> None:
-        self._holders: dict[tuple[ClusterKey, str], set[ObjectKey]] = {}
+        self._holders: _Holders = {}
+        self._nodes: _Holders = {}
+        self._called: dict[tuple[ClusterKey, str], set[str]] = {}
 
     def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         """A Machine appeared, changed or went."""
         if before == after:
             return
-        old = _names(before) if before is not None else frozenset()
-        new = _names(after) if after is not None else frozenset()
-        for held in old - new:
-            holders = self._holders[held]
-            holders.discard(key)
-            if not holders:
-                del self._holders[held]
-        for held in new - old:
-            self._holders.setdefault(held, set()).add(key)
+        for holders, names in ((self._holders, _names), (self._nodes, _node)):
+            old = names(before) if before is not None else frozenset()
+            new = names(after) if after is not None else frozenset()
+            _move(holders, key, old - new, new - old)
+
+    def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
+        """A MachinePool appeared, changed or went: its instances may be called by their provider IDs."""
+        if before is not None and after is not None and before.cluster == after.cluster:
+            self._call(
+                after.cluster, before.provider_ids - after.provider_ids, after.provider_ids - before.provider_ids
+            )
+            return
+        if before is not None:
+            self._call(before.cluster, before.provider_ids, frozenset())
+        if after is not None:
+            self._call(after.cluster, frozenset(), after.provider_ids)
+
+    def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        for provider_id in gone:
+            called = self._called[cluster, _segment(provider_id)]
+            called.discard(provider_id)
+            if not called:
+                del self._called[cluster, _segment(provider_id)]
+        for provider_id in new:
+            self._called.setdefault((cluster, _segment(provider_id)), set()).add(provider_id)
+
+    def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
+        """Provider IDs of other instances of MachinePools of the same Cluster that end in that name."""
+        return frozenset(self._called.get((machine.cluster, node_name), set()) - {machine.provider_id})
+
+    def others_called(self, machine: MachineView, node_name: str) -> frozenset[ObjectKey]:
+        """Other Machines of the same Cluster that have that name, or that node."""
+        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        held = (machine.cluster, canonical(node_name))
+        return frozenset((self._holders.get(held, set()) | self._nodes.get(held, set())) - own)
 
     def held_by_others(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names`` that another Machine of the same Cluster has; each is in its one spelling."""
@@ -38,6 +69,34 @@ class NameIndex:
         return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)
 
 
+_Holders: TypeAlias = dict[tuple[ClusterKey, str], set[ObjectKey]]
+
+
+def _move(
+    holders: _Holders, key: ObjectKey, gone: Iterable[tuple[ClusterKey, str]], new: Iterable[tuple[ClusterKey, str]]
+) -> None:
+    for held in gone:
+        holders[held].discard(key)
+        if not holders[held]:
+            del holders[held]
+    for held in new:
+        holders.setdefault(held, set()).add(key)
+
+
+def _segment(provider_id: str) -> str:
+    """What ``nodeNameSource: ProviderID`` calls a node."""
+    return provider_id.rpartition("/")[2]
+
+
+def _node(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+    return frozenset({(machine.cluster, canonical(machine.node_ref))}) if machine.node_ref else frozenset()
+
+
 def _names(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
-    names = (machine.name, machine.infrastructure_name, *(address.address for address in machine.addresses))
+    names = (
+        machine.name,
+        machine.infrastructure_name,
+        _segment(machine.provider_id),
+        *(address.address for address in machine.addresses),
+    )
     return frozenset((machine.cluster, canonical(name)) for name in names if name)

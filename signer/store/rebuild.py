@@ -15,7 +15,7 @@ import contextlib
 from signer.model.decision import Refused
 from signer.model.record import AttestedNode
 from signer.model.reservation import Pair
-from signer.rules.machine import NoRecord
+from signer.rules.machine import MachineGone, NoRecord
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 
@@ -38,7 +38,7 @@ class Rebuild:
             pair = pair_of(record)
             if pair == wanted:
                 return  # nobody was attested later
-            if not self._reservations.mirrored(pair):
+            if not self._reservations.mirrored(pair) and self._still_stands(record, wanted):
                 await self._bring_back(pair)
 
     async def ensure(self, record: AttestedNode) -> None:
@@ -49,8 +49,23 @@ class Rebuild:
             ApiError: from the management cluster.
         """
         pair = pair_of(record)
+        machine = self._inventory.machine(record.machine)
+        if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
+            return  # moved or made anew: its node is looked at when it asks
         await self.rebuild(pair)
         await self._bring_back(pair)
+
+    def _still_stands(self, record: AttestedNode, wanted: Pair) -> bool:
+        """Whether the record speaks for the Machine that is there now.
+
+        A move changes UIDs, and so does whoever deletes a Machine and makes it anew: within the namespace the record
+        is believed all the same. Another namespace's hardware may have passed on: there a Machine object alone, made
+        anew by its former owner, must not keep the identity from who is attested now.
+        """
+        if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
+            return True
+        machine = self._inventory.machine(record.machine)
+        return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
 
     async def _bring_back(self, pair: Pair) -> None:
         # The mirror of Machines may be behind that of records: the API server itself says whether the Machine is gone.

@@ -134,10 +134,14 @@ class Upkeep:
 
     def _lacks_its_reservations(self, record: AttestedNode) -> bool:
         return (
-            isinstance(self._inventory.machine(record.machine), MachineView)
+            self._is_its_machine(record)
             and not _is_left_alone(self._mirrored_cluster(record.machine.cluster))
             and not self._reservations.mirrored(pair_of(record))
         )
+
+    def _is_its_machine(self, record: AttestedNode) -> bool:
+        machine = self._inventory.machine(record.machine)
+        return isinstance(machine, MachineView) and machine.uid == record.machine_uid
 
     # Deleting records
 

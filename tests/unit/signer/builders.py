@@ -395,6 +395,8 @@ def machine_facts(**changes: Any) -> MachineFacts:
         machine=machine_view(),
         record=NoRecord(),
         recorded_machine=MachineGone(),
+        others_called_so=(),
+        other_names=(),
         held_by_others=frozenset(),
         credential=NoCredentialNamed(),
         now=NOW,

@@ -9,7 +9,7 @@ import pytest
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.model.decision import Deferred
-from signer.model.policy import parse_policy
+from signer.model.policy import Policy, parse_policy
 from tests.unit.signer.controller.support import Half, good, registry
 
 
@@ -75,3 +75,37 @@ def test_description_that_cannot_be_had(provider: str) -> None:
 def test_attestor_that_the_policy_does_not_name_is_never_asked() -> None:
     with pytest.raises(KeyError):
         attestors("client-only").ready("good")
+
+
+def parsed(provider: str) -> Policy:
+    spec = {"authorizedAttestors": [{"name": provider}]}
+    return parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("provider", "configuration", "expected"),
+    [
+        (
+            "good",
+            {"attestors": {"good": OperatorAttestor(frozenset({"elsewhere"}))}},
+            "does not allow attestor good in ns",
+        ),
+        ("asserting", {}, "does not allow insecure attestors in ns"),
+        ("asserting", {"insecure_enabled": True}, "does not allow insecure attestors in ns"),
+    ],
+)
+def test_what_the_operator_does_not_allow_is_not_even_prepared(
+    provider: str, configuration: dict[str, Any], expected: str
+) -> None:
+    """Its half would be made with the operator's secrets, and be handed requests to screen."""
+    before = good.halves_made
+    chosen = AttestorSet(parsed(provider), Configuration(namespace="own", **configuration), registry())
+    with pytest.raises(Deferred) as deferred:
+        chosen.ready(provider)
+    assert expected in deferred.value.defer.message
+    assert good.halves_made == before
+
+
+def test_what_the_operator_allows_is_prepared() -> None:
+    allowed = Configuration(namespace="own", insecure_enabled=True, insecure_namespaces=frozenset({"ns"}))
+    assert AttestorSet(parsed("asserting"), allowed, registry()).ready("asserting").description.provider == "asserting"

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -17,10 +18,13 @@ from signer.authority import Authority, load_certificate_authority
 from signer.controller.certificates import (
     Certificate,
     NotRepeatable,
+    asked_since,
     fits,
     journal_entry,
     plan,
+    public_key_digest,
     repeat,
+    repeat_approved,
     repeat_for_key,
     sign,
     signing_hash,
@@ -28,6 +32,7 @@ from signer.controller.certificates import (
 from signer.model.decision import Approve, Deferred
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
+from signer.rules.machine import NoRecord
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, dns, ec_key, machine_facts, public_key_info, serving_manifest
@@ -52,10 +57,10 @@ async def issued(
 ) -> tuple[SigningRequest, AttestedNode, JournalEntry, Certificate]:
     """A request with its certificate, and the record that would be written before approval."""
     request, chosen = request or builders.signing_request(), chosen or authority()
-    facts = machine_facts(purpose=request.envelope.signer.purpose)
+    facts = machine_facts(purpose=request.envelope.signer.purpose, created=asked_since(request, NoRecord(), NOW))
     issuance = plan(request, facts, chosen)
     certificate = await sign(issuance, chosen)
-    entry = journal_entry(request, issuance, certificate, chosen, NOW)
+    entry = journal_entry(request, facts, issuance, certificate, chosen)
     return request, builders.record(journal=(entry,)), entry, certificate
 
 
@@ -144,19 +149,52 @@ class TestRepeat:
 class TestRepeatForKey:
     """Copies of a request get the certificate of the original, and no second one."""
 
+    @staticmethod
+    def copy_of(request: SigningRequest, **changes: Any) -> SigningRequest:
+        copied = {"name": "copy", "uid": "uid-copy", "spec_digest": "00" * 32, **changes}
+        return replace(request, envelope=replace(request.envelope, **copied))
+
     async def test_a_copy_gets_the_same_certificate(self) -> None:
         request, record, entry, certificate = await issued()
-        copy = replace(request, envelope=replace(request.envelope, name="copy", uid="uid-copy", spec_digest="00" * 32))
-        repeated = await repeat_for_key(copy, record, authority(), NOW)
+        facts = machine_facts(record=record)
+        repeated = await repeat_for_key(self.copy_of(request), facts, record, authority())
         assert isinstance(repeated, Approve)
         assert (repeated.certificate, repeated.entry) == (certificate.pem, entry)
+        again = await repeat_approved(self.copy_of(request), record, authority(), NOW)
+        assert isinstance(again, Approve)
+        assert again.certificate == certificate.pem
 
-    async def test_a_renewal_with_the_same_key_gets_its_own_in_the_second_half_of_life(self) -> None:
+    async def test_a_renewal_with_the_same_key_gets_its_own(self) -> None:
         request, record, entry, _ = await issued()
         middle = entry.not_before + (entry.not_after - entry.not_before) / 2
-        before = await repeat_for_key(request, record, authority(), middle - timedelta(seconds=1))
-        assert isinstance(before, Approve)
-        assert isinstance(await repeat_for_key(request, record, authority(), middle), NotRepeatable)
+        facts = machine_facts(record=record, now=middle - timedelta(seconds=1))
+        assert isinstance(await repeat_for_key(request, facts, record, authority()), Approve)
+        facts = machine_facts(record=record, now=middle)
+        assert isinstance(await repeat_for_key(request, facts, record, authority()), NotRepeatable)
+
+    async def test_a_copy_shortens_nobodys_life(self) -> None:
+        """expirationSeconds is not covered by evidence: the copy that came first asked for twenty minutes."""
+        honest = builders.signing_request()
+        thiefs = self.copy_of(honest, expiration_seconds=1200)
+        _, record, entry, _ = await issued(thiefs)
+        assert entry.not_after <= NOW + timedelta(minutes=20)
+        facts = machine_facts(record=record)
+        assert isinstance(await repeat_for_key(honest, facts, record, authority()), NotRepeatable)
+        assert plan(honest, facts, authority()).not_after > NOW + timedelta(days=6)
+
+    async def test_copies_with_every_other_expiration_get_one_more(self) -> None:
+        request, record, _, _ = await issued(self.copy_of(builders.signing_request(), expiration_seconds=600))
+        facts = machine_facts(record=record)
+        copy = self.copy_of(request, expiration_seconds=700)
+        assert isinstance(await repeat_for_key(copy, facts, record, authority()), NotRepeatable)
+        issuance = plan(copy, facts, authority())
+        full = journal_entry(copy, facts, issuance, await sign(issuance, authority()), authority())
+        record = replace(record, journal=(*record.journal, full))
+        for seconds in (600, 700, 86400, 31536000):
+            one = self.copy_of(request, expiration_seconds=seconds)
+            repeated = await repeat_for_key(one, machine_facts(record=record), record, authority())
+            assert isinstance(repeated, Approve)
+            assert repeated.entry == full
 
     async def test_another_key_or_signer(self) -> None:
         request, record, entry, _ = await issued()
@@ -165,9 +203,25 @@ class TestRepeatForKey:
             replace(entry, signer_name=builders.SERVING_SIGNER),
         ):
             changed = replace(record, journal=(other,))
-            assert isinstance(await repeat_for_key(request, changed, authority(), NOW), NotRepeatable)
+            facts = machine_facts(record=changed)
+            assert isinstance(await repeat_for_key(request, facts, changed, authority()), NotRepeatable)
+            assert isinstance(await repeat_approved(request, changed, authority(), NOW), NotRepeatable)
 
     async def test_what_would_not_be_the_same_certificate(self) -> None:
         request, record, entry, _ = await issued()
         changed = replace(record, journal=(replace(entry, certificate_digest="00" * 32),))
-        assert isinstance(await repeat_for_key(request, changed, authority(), NOW), NotRepeatable)
+        facts = machine_facts(record=changed)
+        assert isinstance(await repeat_for_key(request, facts, changed, authority()), NotRepeatable)
+        assert isinstance(await repeat_approved(request, changed, authority(), NOW), NotRepeatable)
+
+
+class TestAskedSince:
+    def test_a_copy_is_as_old_as_the_first_one(self) -> None:
+        """Else a copy of an old request, posted now, would supersede the one that the node waits for."""
+        request = builders.signing_request()
+        first = NOW - timedelta(days=3)
+        entry = builders.journal_entry(created=first, public_key_digest=public_key_digest(request))
+        assert asked_since(request, builders.record(journal=(entry,)), NOW) == first
+        assert asked_since(request, builders.record(), NOW) == NOW - timedelta(seconds=1)
+        later = replace(entry, created=NOW)
+        assert asked_since(request, builders.record(journal=(later,)), NOW) == NOW - timedelta(seconds=1)

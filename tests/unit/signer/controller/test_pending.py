@@ -156,20 +156,35 @@ def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch
     assert not pending.left_out
 
 
+def test_who_came_first_is_woken_first() -> None:
+    """Copies of a request that waits come later, and must not be decided before it."""
+    pending = PendingRequests(ClusterKey("team-a", "one"))
+    names = ["honest", *(f"a-copy-{number}" for number in range(50))]
+    for name in names:
+        pending.put(csr(name, f"uid-{name}"))
+        pending.waits_for(name, ["test:///m"])
+    pending.put(csr("honest", "uid-honest"))  # changed meanwhile, and still the first
+    assert pending.waiting_for(["test:///m"]) == names
+    pending.drop("honest")
+    pending.put(csr("honest", "uid-2"))
+    pending.waits_for("honest", ["test:///m"])
+    assert pending.waiting_for(["test:///m"])[-1] == "honest"
+
+
 def test_what_is_waited_for_wakes_and_goes_with_the_request() -> None:
     pending = filled(2)
     pending.waits_for("csr-0", ["test:///m"])
     pending.waits_for("csr-1", ["test:///m", "test:///in-its-way"])
     pending.waits_for("gone", ["test:///m"])
-    assert pending.waiting_for(["test:///m", "test:///other"]) == {"csr-0", "csr-1"}
-    assert pending.waiting_for(["test:///in-its-way"]) == {"csr-1"}
+    assert pending.waiting_for(["test:///m", "test:///other"]) == ["csr-0", "csr-1"]
+    assert pending.waiting_for(["test:///in-its-way"]) == ["csr-1"]
     pending.waits_for("csr-1", ["test:///n"])
     pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"}))
-    assert pending.waiting_for(["test:///m"]) == {"csr-0"}
-    assert pending.waiting_for(["test:///in-its-way"]) == set()
+    assert pending.waiting_for(["test:///m"]) == ["csr-0"]
+    assert pending.waiting_for(["test:///in-its-way"]) == []
     pending.drop("csr-0")
-    assert pending.waiting_for(["test:///m"]) == set()
-    assert pending.waiting_for(["test:///n"]) == {"csr-1"}
+    assert pending.waiting_for(["test:///m"]) == []
+    assert pending.waiting_for(["test:///n"]) == ["csr-1"]
 
 
 def test_settled_and_recreated() -> None:
@@ -237,7 +252,7 @@ def test_an_honest_request_is_kept_however_full_it_is(monkeypatch: pytest.Monkey
     assert pending.lane("honest") == Lane(Screening.PLAUSIBLE, THIEF, "honest", "new")
     assert screened.evicted == ["flood-49"]  # the newest
     assert pending.get("flood-49") is None
-    assert pending.waiting_for(["honest"]) == set()
+    assert pending.waiting_for(["honest"]) == []
     assert pending.left_out
     # The flood goes on, and cannot push it out.
     for number in range(200, 300):

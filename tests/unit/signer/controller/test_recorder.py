@@ -59,7 +59,8 @@ async def test_event_tells_what_and_about_what() -> None:
 
 async def test_repeats_are_counted_and_written_again_after_a_while() -> None:
     world = World()
-    await world.record(occurrence(), occurrence(), occurrence())
+    await world.record(occurrence())
+    await world.record(occurrence(), occurrence())
     assert [event["count"] for event in world.events] == [1]
     world.clock.pass_by(REPEAT_SECONDS + 1)
     await world.record(occurrence())
@@ -105,6 +106,22 @@ async def test_a_requester_who_chooses_the_text_cannot_flood_the_management_clus
     world.clock.pass_by(REFILL_SECONDS + 1)
     await world.record(occurrence("one more"), occurrence("and another"))
     assert len(world.events) == BURST + 2
+
+
+async def test_each_reason_has_its_own_allowance() -> None:
+    """Forged requests that claim a Machine must not hide why its own node does not join."""
+    world = World()
+    await world.record(*(occurrence(f"forged {number}") for number in range(2 * BURST)))
+    await world.record(Occurrence(MACHINE, "Warning", "MachineNotReady", "it has no bootstrap data yet"))
+    assert [event["reason"] for event in world.events] == [*["NodeNameMismatch"] * BURST, "MachineNotReady"]
+
+
+async def test_repeats_cost_nothing() -> None:
+    world = World()
+    await world.record(*(occurrence() for _ in range(10 * BURST)))
+    await world.record(occurrence("another"))
+    assert [event["message"] for event in world.events] == ["it is so", "another"]
+    assert world.recorder.dropped == 0
 
 
 async def test_long_names_fit() -> None:

@@ -101,3 +101,19 @@ def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNod
 def test_the_longest_lived_record_counts() -> None:
     old = good_record(node_name="formerly", journal=(journal_entry(not_after=NOW - timedelta(days=1)),))
     assert why(machine_view(), old, good_record()) == ""
+
+
+@pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
+def test_instances_whose_provider_ids_are_not_known_may_have_nodes(listed: int, replicas: int, missing: int) -> None:
+    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    inventory.authentic.use_keys(KEYS)
+    provider_ids = [f"test:///{number}" for number in range(listed)]
+    spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
+    inventory.machine_pools.applied(
+        {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
+    )
+    found = Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW).unattested()
+    unlisted = [one.why for one in found if not one.machine.provider_id]
+    assert unlisted == ([f"has {missing} instances without a provider ID"] if missing else [])
+    assert len(found) - len(unlisted) == listed

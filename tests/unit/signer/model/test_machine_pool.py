@@ -31,7 +31,7 @@ V1BETA2: dict[str, Any] = V1BETA1 | {
     "apiVersion": "cluster.x-k8s.io/v1beta2",
     "status": {"initialization": {"bootstrapDataSecretCreated": True}, "nodeRefs": [{"name": "n1"}]},
 }
-POOL = MachinePoolView(KEY, "pool", "p-1", frozenset({"aws:///a/i-1", "aws:///a/i-2"}), True, False, False)
+POOL = MachinePoolView(KEY, "pool", "p-1", frozenset({"aws:///a/i-1", "aws:///a/i-2"}), True, False, False, 1)
 
 
 @pytest.mark.parametrize("manifest", [V1BETA1, V1BETA2])
@@ -42,7 +42,22 @@ def test_either_version(manifest: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("manifest", [{}, {"metadata": None, "spec": [], "status": "x"}])
 def test_nothing(manifest: dict[str, Any]) -> None:
-    assert machine_pool_view(manifest) == MachinePoolView(ClusterKey("", ""), "", "", frozenset(), False, False, False)
+    nothing = MachinePoolView(ClusterKey("", ""), "", "", frozenset(), False, False, False, 1)
+    assert machine_pool_view(manifest) == nothing
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "replicas"),
+    [
+        ({"replicas": 3}, {}, 3),
+        ({"replicas": 3}, {"replicas": 5}, 5),
+        ({"replicas": 0}, {}, 0),
+        ({"replicas": True}, {}, 1),
+    ],
+)
+def test_how_many_instances_there_are(spec: dict[str, Any], status: dict[str, Any], replicas: int) -> None:
+    """Scaling down takes a while: those that are still there count."""
+    assert machine_pool_view({"spec": spec, "status": status}).replicas == replicas
 
 
 @pytest.mark.parametrize(

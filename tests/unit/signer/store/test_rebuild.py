@@ -49,6 +49,20 @@ class Restarted:
         for made in records:
             self.inventory.records.applied(manifest(made, keys=keys))
 
+    def show_machine(self, record: AttestedNode, uid: str = "") -> None:
+        """The Machine that the record names, as the mirror has it; by default the very object."""
+        machine = record.machine
+        self.inventory.machines.applied(
+            {
+                "metadata": {
+                    "namespace": machine.cluster.namespace,
+                    "name": machine.name,
+                    "uid": uid or record.machine_uid,
+                },
+                "spec": {"clusterName": machine.cluster.name, "providerID": machine.provider_id},
+            }
+        )
+
     def join(self, wanted: Pair) -> None:
         """As the adjudicator does."""
         drive(self.rebuild.rebuild(wanted))
@@ -172,6 +186,7 @@ def test_every_record_gets_its_pair_back() -> None:
     records = [record_of(OURS), record_of(pair("m2", "b"))]
     restarted = Restarted(*records)
     for record in records:
+        restarted.show_machine(record)
         drive(restarted.rebuild.ensure(record))
     assert restarted.pairs == {pair_of(record) for record in records}
 
@@ -180,8 +195,44 @@ def test_a_replayed_older_record_gets_nothing_back() -> None:
     older, newer = record_of(OURS, age_hours=5), record_of(ELSEWHERE)
     restarted = Restarted(older, newer)
     for record in (older, newer):
+        restarted.show_machine(record)
         drive(restarted.rebuild.ensure(record))
     assert restarted.pairs == {ELSEWHERE}
+
+
+def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
+    """Its node is looked at when it asks; upkeep must not reserve for a Machine object alone."""
+    record = record_of(OURS)
+    restarted = Restarted(record)
+    restarted.show_machine(record, uid="another")
+    drive(restarted.rebuild.ensure(record))
+    assert restarted.pairs == set()
+
+
+def in_another_namespace(one: Pair) -> Pair:
+    cluster = replace(one.machine.cluster, namespace="former-owner")
+    return replace(one, machine=replace(one.machine, cluster=cluster))
+
+
+def test_hardware_that_passed_on_to_another_namespace() -> None:
+    """Whoever once had it must not keep it by making the Machine object anew."""
+    record = record_of(in_another_namespace(OURS), age_hours=5)
+    restarted = Restarted(record)
+    assert restarted.rebuild._still_stands(record, ELSEWHERE) is False, "no Machine at all"
+    restarted.show_machine(record)
+    assert restarted.rebuild._still_stands(record, ELSEWHERE) is True
+    restarted.show_machine(record, uid="another")
+    restarted.join(ELSEWHERE)
+    assert restarted.pairs == {ELSEWHERE}
+
+
+def test_within_the_namespace_a_move_changes_uids_and_nothing_else() -> None:
+    record = record_of(OURS)
+    restarted = Restarted(record)
+    restarted.show_machine(record, uid="moved")
+    with pytest.raises(Refused):
+        restarted.join(IMPOSTOR)
+    assert restarted.pairs == {OURS}
 
 
 def test_without_the_controller_key_it_waits() -> None:

@@ -1,0 +1,121 @@
+"""Names that nobody recorded, machines that collect names, and worlds that change while a request is reserved."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.model.reservation import Pair
+from signer.store.inventory import Inventory
+from signer.store.reservations import Reservations
+from signer.testing.world import WorldCluster
+from tests.integration.house import House, node_of, pending, provider_id
+
+
+def node_ref(cluster: WorldCluster, machine: str, node: str) -> None:
+    """The Machine controller found that Node for it."""
+    path = MACHINES_V1BETA2.object(machine, cluster.namespace, subresource="status")
+    cluster.management.client.patch(path, {"status": {"nodeRef": {"name": node}}})
+
+
+def ask(cluster: WorldCluster, machine: str, node: str, csr: str) -> None:
+    cluster.submit_with_token(node_of(cluster, machine, node).client_request(csr))
+
+
+def test_the_name_of_a_running_node_that_was_never_attested(house: House) -> None:
+    """The kubeadm-init machine: a worker that reports its host name must not become it."""
+    cluster = house.cluster()
+    cluster.add_machine("cp-1", provider_id=provider_id("cp-1"), addresses=[("InternalIP", "192.0.2.1")])
+    node_ref(cluster, "cp-1", "control-plane")
+    cluster.add_machine("w-1", provider_id=provider_id("w-1"), addresses=[("Hostname", "control-plane")])
+    house.run()
+    ask(cluster, "w-1", "control-plane", "theft")
+    assert "cp-1" in house.wait_for_event("NodeNameBlocked", "w-1")
+    pending(cluster, "theft")
+    # The true one is adopted, whatever the other one reports.
+    path = MACHINES_V1BETA2.object("cp-1", cluster.namespace, subresource="status")
+    addresses = [{"type": "Hostname", "address": "control-plane"}]
+    cluster.management.client.patch(path, {"status": {"addresses": addresses}})
+    cluster.submit_as_node(node_of(cluster, "cp-1", "control-plane").client_request("adopted"), "control-plane")
+    assert cluster.wait_until_decided("adopted").reason == "Attested"
+    # And now the name is taken for good.
+    assert cluster.wait_until_decided("theft").reason == "IdentityConflict"
+
+
+def test_the_end_of_another_instances_provider_id(house: House) -> None:
+    cluster = house.cluster(policy={"nodeNameSource": "ProviderID"})
+    cluster.add_machine_pool("pool", "test:///zone-1/name", "test:///zone-2/name")
+    house.run()
+    node = node_of(cluster, "zone-2/name", "name")
+    cluster.submit_with_token(node.client_request("second"))
+    assert "zone-1/name" in house.wait_for_event("NodeNameBlocked", "pool", "MachinePool")
+    pending(cluster, "second")
+    cluster.patch_machine_pool("pool", {"spec": {"providerIDList": ["test:///zone-2/name"]}})
+    assert cluster.wait_until_decided("second").reason == "Attested"
+
+
+@pytest.mark.parametrize(("reuse", "reason"), [("AfterExpiry", ""), ("Immediate", "Attested")])
+def test_a_machine_that_collects_names(house: House, reuse: str, reason: str) -> None:
+    cluster = house.cluster(policy={"nodeNameReuse": reuse})
+    machine = cluster.add_machine("m", provider_id=provider_id("m"))
+    house.run()
+    ask(cluster, "m", "m", "own")
+    assert cluster.wait_until_decided("own").reason == "Attested"
+    cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "database"}]})
+    ask(cluster, "m", "database", "second")
+    if reason:
+        assert cluster.wait_until_decided("second").reason == reason
+    else:
+        assert "is node m" in house.wait_for_event("NodeNameBlocked", "m")
+        pending(cluster, "second")
+
+
+def _pause(cluster: WorldCluster) -> None:
+    cluster.patch({"spec": {"paused": True}})
+
+
+def _take_address(cluster: WorldCluster) -> None:
+    path = MACHINES_V1BETA2.object("m", cluster.namespace, subresource="status")
+    cluster.management.client.patch(path, {"status": {"addresses": [{"type": "Hostname", "address": "other"}]}})
+
+
+@pytest.mark.parametrize(
+    ("change", "hook"), [(_pause, "_cluster_changed"), (_take_address, "_machine_changed")], ids=["paused", "renamed"]
+)
+def test_what_changes_while_it_is_reserved_is_looked_at(
+    house: House, monkeypatch: pytest.MonkeyPatch, change: Callable[[WorldCluster], None], hook: str
+) -> None:
+    """`clusterctl move` may have copied the records already: nothing may be journaled here any more."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    reserve, mirrored = Reservations.reserve, getattr(Inventory, hook)
+    armed, seen = threading.Event(), threading.Event()
+
+    async def reserve_then_change(self: Reservations, pair: Pair, record: Any) -> None:
+        await reserve(self, pair, record)
+        if not armed.is_set():
+            armed.set()
+            await asyncio.to_thread(change, cluster)
+            while not seen.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+
+    def see(self: Inventory, *arguments: Any) -> None:
+        mirrored(self, *arguments)
+        if armed.is_set():
+            seen.set()
+
+    monkeypatch.setattr(Inventory, hook, see)
+    monkeypatch.setattr(Reservations, "reserve", reserve_then_change)
+    house.run()
+    ask(cluster, "m", "m", "join")
+    if change is _pause:
+        house.wait_for_event("ClusterPaused", "m")
+        pending(cluster, "join")
+    else:
+        assert cluster.wait_until_decided("join").reason == "NodeNameMismatch"
+    assert house.records(cluster) == []
