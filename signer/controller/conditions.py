@@ -30,6 +30,9 @@ AUTO_APPROVAL_REMOVED: Final = "AutoApprovalRemoved"
 BOOTSTRAP_TOKENS_TRACEABLE: Final = "BootstrapTokensTraceable"
 MACHINE_POOL_TOKENS_EXTENDED: Final = "MachinePoolTokensExtended"
 
+WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"
+"""Reason of AutoApprovalRemoved: first certificates are proven shut, and renewal is left to those not attested yet."""
+
 
 class Counting(enum.Enum):
     """Whether a condition counts toward Ready."""

@@ -15,17 +15,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from random import SystemRandom
 from typing import Any, Final
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, StockSigner
 from signer.controller import conditions as condition_types
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.conditions import PolicyCondition
+from signer.controller.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
-from signer.controller.pool_tokens import PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.side_door import SideDoor, Situation
 from signer.controller.standing import Standings
 from signer.controller.surroundings import Surroundings
+from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.model.cluster import ClusterKey, ClusterView, items_of, mapping_of, text_of
 from signer.model.decision import Deferred, printable
@@ -36,12 +38,20 @@ _LOG = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 180.0
 """How often the door is looked at when nothing asks for it."""
+SPREAD: Final = 0.2
+"""By how much of that, so that all clusters do not look at once."""
 REST_SECONDS: Final = 2.0
 """Between two looks, whatever happens meanwhile."""
+AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=LOOK_SECONDS, jitter=0.5)
+"""After a look that failed: a fault of a moment must not leave the door open for minutes."""
+LOOKS_AT_ONCE: Final = 8
+"""Of all clusters together."""
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
 _APPROVED: Final = "Approved"
+_PASSING: Final = frozenset({"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete"})
+"""Reasons of a False that may be over at the next look; the others wait for a person or for an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
 _TOKEN_GROUP: Final = re.compile(rf"{BOOTSTRAPPERS_GROUP}(?::[a-z0-9:-]{{0,255}}[a-z0-9])?")
 
@@ -66,7 +76,12 @@ class DoorKeeping:
             key, registry=surroundings.registry, inventory=surroundings.inventory, now=surroundings.now
         )
         self._wanted = asyncio.Event()
-        self._group_sets: OrderedDict[frozenset[str], None] = OrderedDict()
+        self._random = SystemRandom()
+        self._failed_looks = 0
+        self._unattested: set[str] = set()
+        """Provider IDs of those that renewal was left open for at the last look."""
+        self._group_sets: set[frozenset[str]] = set()
+        self._too_many_group_sets = False
         self._approvals_seen: OrderedDict[str, None] = OrderedDict()
         self._approvals = 0
         self._since: datetime | None = None
@@ -81,15 +96,17 @@ class DoorKeeping:
         """Something changed that may concern the door."""
         self._wanted.set()
 
-    def attested(self) -> None:
+    def attested(self, provider_id: str) -> None:
         """A node was attested: perhaps it was the last one that renewal was left open for."""
-        if any(condition.reason == "WaitingForAttestation" for condition in self._conditions):
-            self._wanted.set()
+        if provider_id in self._unattested:
+            self._unattested.discard(provider_id)
+            if not self._unattested:
+                self._wanted.set()
 
     def listed(self, manifest: JsonObject) -> None:
         """A CSR that was there before we looked: what was approved then is not counted as approved now."""
-        if _is_stock_approval(manifest):
-            self._remember(manifest)
+        if _is_stock_approval(manifest) and self._remember(manifest) is Seen.NOW:
+            self._wanted.set()
         self.saw(manifest)
 
     def saw(self, manifest: JsonObject) -> None:
@@ -106,11 +123,12 @@ class DoorKeeping:
             return
         # No token has other groups (cluster-bootstrap/token/api, BootstrapGroupPattern), nor longer ones.
         groups = frozenset(group for group in named if isinstance(group, str) and _TOKEN_GROUP.fullmatch(group))
-        if groups in self._group_sets or not groups:
+        if groups in self._group_sets or not groups or self._too_many_group_sets:
             return
-        self._group_sets[groups] = None
-        if len(self._group_sets) > _MAXIMUM_GROUP_SETS:
-            self._group_sets.popitem(last=False)
+        if len(self._group_sets) < _MAXIMUM_GROUP_SETS:
+            self._group_sets.add(groups)
+        else:
+            self._too_many_group_sets = True
         self._wanted.set()
 
     def _note_approval(self, manifest: JsonObject) -> None:
@@ -128,7 +146,12 @@ class DoorKeeping:
                 "requester": printable(text_of(mapping_of(manifest, "spec"), "username")[:253]),
             },
         )
-        self._wanted.set()
+        if self._mode() is Mode.ENFORCE:
+            self._wanted.set()
+
+    def _mode(self) -> Mode:
+        policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
+        return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
 
     def _remember(self, manifest: JsonObject) -> Seen:
         uid = text_of(mapping_of(manifest, "metadata"), "uid")[:128]
@@ -144,18 +167,29 @@ class DoorKeeping:
         try:
             while True:
                 self._wanted.clear()
-                try:
-                    self._conditions = await self._look(client)
-                except Exception as error:  # noqa: BLE001 - it must neither end the watch of requests nor pass for shut
-                    _LOG.error("unexpected fault at the side door", exc_info=error, extra={"cluster": str(self._key)})
-                    self._conditions = (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),)
+                async with self._around.door_looks:
+                    try:
+                        self._conditions = await self._look(client)
+                    except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
+                        _LOG.error(
+                            "unexpected fault at the side door", exc_info=error, extra={"cluster": str(self._key)}
+                        )
+                        self._conditions = (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),)
                 found()
                 await asyncio.sleep(REST_SECONDS)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
+                    async with asyncio.timeout(self._until_next_look()):
                         await self._wanted.wait()
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+
+    def _until_next_look(self) -> float:
+        """Seconds: soon, where the last look may have failed for a moment only."""
+        if any(one.met is None or (one.met is False and one.reason in _PASSING) for one in self._conditions):
+            self._failed_looks += 1
+            return min(AGAIN.delay(self._failed_looks - 1, self._random), LOOK_SECONDS)
+        self._failed_looks = 0
+        return LOOK_SECONDS * self._random.uniform(1 - SPREAD, 1 + SPREAD)
 
     async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
         inventory = self._around.inventory
@@ -165,17 +199,22 @@ class DoorKeeping:
             return (_unknown("PolicyInvalid", "there is no policy that can be followed: nothing is changed"),)
         try:
             inventory.require_in_touch()
-            unattested = [str(one) for one in self.standings.unattested()]
+            unattested = self.standings.unattested() if policy.mode is Mode.ENFORCE else ()
             authority = await self._authority_source.authority()
         except Deferred as error:
             return (_unknown(str(error.defer.reason), error.defer.message),)
         except AuthorityUnavailable as error:
             return (_unknown(error.reason, str(error)),)
+        self._unattested = {one.machine.provider_id for one in unattested}
+        if policy.mode is Mode.ENFORCE and self._too_many_group_sets:
+            return (
+                _unknown("TooManyGroups", "bootstrap tokens with more sets of groups were seen than are asked about"),
+            )
         situation = Situation(
             policy=policy,
             cluster=cluster,
             ca_cert_hash=authority.signing.certificate.public_key_hash,
-            unattested=unattested,
+            unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
@@ -184,7 +223,7 @@ class DoorKeeping:
         else:
             # Before the door is opened again: no token that was made to live long may find it open.
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
-            if isinstance(outcome, Unfinished) and policy.mode is Mode.OBSERVE:
+            if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
             removed = await self._door.survey(client, situation)
         conditions = [self._with_approvals(removed, policy)]
@@ -231,7 +270,7 @@ def _at_least(count: int) -> str:
     return f"at least {count // step * step}"
 
 
-def _still_extended(outcome: Unfinished) -> PolicyCondition:
+def _still_extended(outcome: Unfinished | GrantMissing) -> PolicyCondition:
     said = f"the bootstrap tokens of MachinePools still live long, so nothing is given back yet: {outcome.message}"
     return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(said))
 

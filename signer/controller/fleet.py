@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from signer.kube.backoff import Backoff
 from signer.model.cluster import ClusterKey
-from signer.store.inventory import Inventory, ProviderIDs
+from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 _RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
@@ -76,7 +76,8 @@ class Fleet:
 
     def wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         """Something changed that the requests of that cluster may wait for."""
-        self._changed.set()
+        if provider_ids == ALL_PROVIDER_IDS:  # a Cluster or a policy
+            self._changed.set()
         served = self._served.get(cluster)
         if served is not None:
             served.wake(provider_ids)

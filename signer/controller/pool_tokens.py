@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
-from signer.controller.conditions import MACHINE_POOL_TOKENS_EXTENDED, PolicyCondition
+from signer.controller.conditions import MACHINE_POOL_TOKENS_EXTENDED, WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
@@ -68,14 +68,18 @@ class Intent(enum.Enum):
 
 
 def intent_of(policy: Policy, cluster: ClusterView, auto_approval_removed: PolicyCondition) -> Intent:
-    """Extend while the policy says so, Enforce holds, and nothing approves a stolen token's request."""
+    """Extend while the policy says so, Enforce holds, and nothing approves a stolen token's request.
+
+    That others may still renew without attestation is no matter: no token can.
+    """
     if cluster.paused or cluster.deleting:
         return Intent.LEAVE_ALONE
     if policy.machine_pool_tokens is not MachinePoolTokens.EXTEND or policy.mode is not Mode.ENFORCE:
         return Intent.CUT_BACK
     if auto_approval_removed.met is None:
         return Intent.LEAVE_ALONE
-    return Intent.EXTEND if auto_approval_removed.met else Intent.CUT_BACK
+    shut = auto_approval_removed.met or auto_approval_removed.reason == WAITING_FOR_ATTESTATION
+    return Intent.EXTEND if shut else Intent.CUT_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,8 @@ class PoolTokens:
         self._at_rest = True
         if isinstance(outcome, Tended):
             return ExtensionEnded(outcome.cut_back) if outcome.cut_back else NothingToTend()
-        if isinstance(outcome, GrantMissing) and not self._has_extended:
-            # Who has not got the grant has most probably never extended anything, and is not asked for it.
+        if isinstance(outcome, GrantMissing) and outcome.verb == "list" and not self._has_extended:
+            # Who may not even list has most probably never extended anything, and is not asked for it.
             _LOG.info(
                 "bootstrap tokens were not looked at", extra={"cluster": str(self._key), "cause": outcome.message}
             )

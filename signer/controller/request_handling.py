@@ -50,8 +50,8 @@ class Heeds(Protocol):
         """There is room for what was left out."""
         ...
 
-    def attested(self) -> None:
-        """A node was attested."""
+    def attested(self, provider_id: str) -> None:
+        """The node with that provider ID was attested."""
         ...
 
 
@@ -198,15 +198,12 @@ class RequestHandling:
             if not isinstance(decision, Ignore):
                 self.pending.settled(manifest)
             self._drop_this(name, manifest)
-            if isinstance(decision, Approve):
-                self._wake_the_superseded(adjudication)
-                self._heeds.attested()
+            if isinstance(decision, Approve) and isinstance(adjudication.parsed, SigningRequest):
+                provider_id = claimed_provider_id(adjudication.parsed)
+                # Older requests that prove the same identity are denied now.
+                self.wake(frozenset({provider_id}))
+                self._heeds.attested(provider_id)
         self._announcer.announce(name, adjudication.parsed, decision)
-
-    def _wake_the_superseded(self, adjudication: Adjudication) -> None:
-        """Older requests that claim the same provider ID: if they prove the same identity, they are denied now."""
-        if isinstance(adjudication.parsed, SigningRequest):
-            self.wake(frozenset({claimed_provider_id(adjudication.parsed)}))
 
     def _drop_this(self, name: str, manifest: JsonObject) -> None:
         """A CSR that was re-created under the same name meanwhile is another one, and stays."""

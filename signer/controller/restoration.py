@@ -1,4 +1,4 @@
-"""Gives back what Enforce removed from clusters whose NodeAttestationPolicy is gone.
+"""Gives back what Enforce removed from clusters whose NodeAttestationPolicy is gone, and ends what it extended.
 
 A cluster with a policy is its own task's business (:mod:`signer.controller.side_door`). This looks after the others:
 the policy was deleted, perhaps while no controller ran. A deletion that is part of ``clusterctl move`` is none: the
@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.controller.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
@@ -23,8 +24,10 @@ from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.workqueue import WorkQueue
+from signer.model.bootstrap_token import PoolTokenIDs
 from signer.model.cluster import ClusterKey, cluster_view
-from signer.model.kept_grants import GrantsNotKept
+from signer.model.kept_grants import GrantsNotKept, OtherGenerations
+from signer.model.policy import MachinePoolTokens, Policy
 from signer.model.side_door import ClusterIdentity
 from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
 from signer.store.removed_grants import NothingKept, RemovedGrants
@@ -54,6 +57,14 @@ class _NotNow(Exception):
     """It must wait; the message says for what. A change of the Cluster or its policy brings it up again."""
 
 
+class _Gone(_NotNow):
+    """There is no such Cluster any more."""
+
+
+class _StillExtended(Exception):
+    """Bootstrap tokens live longer than they would have without the policy; to be tried again."""
+
+
 class Restoration:
     """Restores the clusters that have kept grants and no policy."""
 
@@ -79,6 +90,8 @@ class Restoration:
         """Clusters that have a policy, or kept grants: a change of another needs no look."""
         self._moving: set[ClusterKey] = set()
         """Clusters whose policy, when last seen, was being deleted by a move."""
+        self._extending: set[ClusterKey] = set()
+        """Clusters whose policy once asked for long-lived bootstrap tokens; they may have them, and nothing kept."""
         inventory.on_change(self._on_change)
 
     async def run(self) -> None:
@@ -102,6 +115,8 @@ class Restoration:
         if policy is None:
             return False
         self._concerned.add(cluster)
+        if isinstance(policy, Policy) and policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
+            self._extending.add(cluster)
         if policy.deleting_for_move:
             self._moving.add(cluster)
         else:
@@ -111,10 +126,10 @@ class Restoration:
     async def _look_for_ever(self) -> None:
         while True:
             try:
-                for owner in await self._removed.owners():
-                    self._concerned.add(owner.key)
-                    if self._inventory.policies.get(owner.key.namespace, owner.key.name) is None:
-                        self._queue.add(owner.key)
+                for cluster in await self._removed.owners():
+                    self._concerned.add(cluster)
+                    if self._inventory.policies.get(cluster.namespace, cluster.name) is None:
+                        self._queue.add(cluster)
             except GrantsNotKept as error:
                 _LOG.warning("cannot look for kept grants", extra={"error": str(error)})
             await asyncio.sleep(LOOK_SECONDS)
@@ -126,6 +141,8 @@ class Restoration:
                 async with asyncio.timeout(CLUSTER_TIMEOUT_SECONDS):
                     await self._restore(key)
             except _NotNow as reason:
+                if isinstance(reason, _Gone):
+                    self._forget(key)
                 _LOG.info("kept grants are not given back now", extra={"cluster": str(key), "detail": str(reason)})
                 self._queue.forget(key)
             except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops the others'
@@ -133,15 +150,27 @@ class Restoration:
             else:
                 self._queue.forget(key)
                 if self._inventory.policies.get(key.namespace, key.name) is None:
-                    self._concerned.discard(key)
+                    self._forget(key)
             finally:
                 self._queue.done(key)
+
+    def _forget(self, key: ClusterKey) -> None:
+        """Nothing is left to do; what is kept of a Cluster that is gone is found again by the looks."""
+        self._concerned.discard(key)
+        self._moving.discard(key)
+        self._extending.discard(key)
 
     def _again(self, key: ClusterKey, error: Exception) -> None:
         seconds = self._queue.retry(key)
         known = isinstance(
             error,
-            ApiError | GrantsNotKept | AuthorityUnavailable | WorkloadAccessRefused | TlsMaterialRefused | TimeoutError,
+            ApiError
+            | GrantsNotKept
+            | AuthorityUnavailable
+            | WorkloadAccessRefused
+            | TlsMaterialRefused
+            | TimeoutError
+            | _StillExtended,
         )
         _LOG.warning(
             "cannot give back what Enforce removed",
@@ -154,23 +183,45 @@ class Restoration:
         )
 
     async def _restore(self, key: ClusterKey) -> None:
-        """Give back what is kept for that cluster.
+        """End what was extended, and give back what was removed under the CA that the cluster has now.
 
         Raises:
             _NotNow: it has a policy, is gone, paused, being deleted, or moving.
-            GrantsNotKept, AuthorityUnavailable, WorkloadAccessRefused, ApiError: to be tried again.
+            GrantsNotKept, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: to be tried again.
         """
         await self._require_without_policy(key)
-        source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-        ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
-        owner = ClusterIdentity(key, ca_cert_hash)
-        if isinstance(await self._removed.kept(owner), NothingKept):
-            return  # nothing, or only of another cluster that once had this name
+        nothing_kept = isinstance(await self._removed.kept(key), NothingKept)
+        if nothing_kept and key not in self._extending:
+            return
         connection = await self._connect(self._management, key)
         async with Client(connection) as workload:
-            restored = await self._removed.restore(owner, workload)
+            # Before the door is opened again: no token that was made to live long may find it open.
+            await self._end_extensions(key, workload)
+            if nothing_kept:
+                return
+            source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
+            ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
+            restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
+        if isinstance(restored.others, OtherGenerations):
+            _LOG.warning(
+                "grants are kept that only a person can give back",
+                extra={"cluster": str(key), "detail": str(restored.others)},
+            )
         if restored.not_restored:
             raise GrantsNotKept("; ".join(str(one) for one in restored.not_restored))
+
+    async def _end_extensions(self, key: ClusterKey, workload: Client) -> None:
+        """Bootstrap tokens of MachinePools live as long as they would have without the policy.
+
+        Raises:
+            _StillExtended: some do not yet.
+        """
+        tokens = PoolTokenIDs(frozenset())  # none is wanted any more
+        match await PoolTokens(key, now=self._now).tend(workload, Intent.CUT_BACK, tokens):
+            case Unfinished(message=message) | GrantMissing(message=message):
+                raise _StillExtended(f"bootstrap tokens of MachinePools still live long: {message}")
+            case _:
+                self._extending.discard(key)
 
     async def _require_without_policy(self, key: ClusterKey) -> None:
         """Asked of the API server itself: the mirrors may lag behind a move.
@@ -186,7 +237,7 @@ class Restoration:
         try:
             manifest = await self._management.get(self._inventory.version.clusters.object(key.name, key.namespace))
         except NotFound:
-            raise _NotNow("the Cluster is gone") from None
+            raise _Gone("the Cluster is gone") from None
         cluster = cluster_view(manifest)
         if cluster.paused or cluster.deleting or cluster.deleting_for_move:
             raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")

@@ -14,12 +14,14 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.controller.configuration import Configuration
+from signer.controller.door_keeping import LOOKS_AT_ONCE
 from signer.controller.fleet import Fleet
 from signer.controller.infrastructure_status import InfrastructureStatus
 from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
 from signer.controller.restoration import Restoration
+from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
 from signer.controller.unserved_policies import UnservedPolicies
 from signer.controller.workload_cluster import WorkloadCluster
@@ -95,6 +97,7 @@ async def run_controller(
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
+            door_looks=asyncio.Semaphore(LOOKS_AT_ONCE),
             recorder=recorder,
             metrics=options.metrics,
             now=options.now,
@@ -108,17 +111,20 @@ async def run_controller(
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(inventory.run(client), name="inventory"),
-                tasks.create_task(bootstrap_tokens.run(), name="bootstrap tokens"),
-                tasks.create_task(recorder.run(), name="events"),
+                tasks.create_task(supervised("bootstrap tokens", bootstrap_tokens.run), name="bootstrap tokens"),
+                tasks.create_task(supervised("events", recorder.run), name="events"),
             ]
             try:
                 if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
+                    running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
-                        tasks.create_task(fleet.run(), name="fleet"),
-                        tasks.create_task(machine_conditions.run(), name="machine conditions"),
-                        tasks.create_task(upkeep.run(), name="upkeep"),
-                        tasks.create_task(restoration.run(), name="restoration"),
-                        tasks.create_task(unserved.run(), name="unserved policies"),
+                        tasks.create_task(supervised(name, run), name=name)
+                        for name, run in (
+                            ("machine conditions", machine_conditions.run),
+                            ("upkeep", upkeep.run),
+                            ("restoration", restoration.run),
+                            ("unserved policies", unserved.run),
+                        )
                     ]
                     started(inventory)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})

@@ -33,7 +33,7 @@ from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.cluster import ClusterView
 from signer.model.decision import printable
-from signer.model.kept_grants import GrantsNotKept
+from signer.model.kept_grants import GrantsNotKept, OtherGenerations
 from signer.model.policy import Mode, Policy
 from signer.model.side_door import ClusterIdentity, Door, UnreadableGrant, shown
 from signer.rules.side_door import (
@@ -144,9 +144,13 @@ class SideDoor:
             return _condition(
                 False, "RestorationIncomplete", f"{observing}; what Enforce removed is not back yet: {error}"
             )
+        incomplete: list[str] = []
         if restored.not_restored:
-            stays = _listed([str(one) for one in restored.not_restored])
-            return _condition(False, "RestorationIncomplete", f"{observing}; not given back: {stays}")
+            incomplete.append(f"not given back: {_listed([str(one) for one in restored.not_restored])}")
+        if isinstance(restored.others, OtherGenerations):
+            incomplete.append(str(restored.others))
+        if incomplete:
+            return _condition(False, "RestorationIncomplete", "; ".join([observing, *incomplete]))
         return _condition(False, "Observing", observing)
 
     # Enforce
@@ -250,7 +254,7 @@ _REASONS: Final = (
     "GrantedByOtherBinding",
     "GrantedByAuthorizer",
     "RemovalPending",
-    "WaitingForAttestation",
+    condition_types.WAITING_FOR_ATTESTATION,
 )
 
 
@@ -273,7 +277,7 @@ def _conclusion(situation: Situation, findings: _Findings, openings: Sequence[Op
             f"renewal without attestation stays until these Machines are attested: {machines}; let their nodes ask "
             "through attestation, or replace them"
         )
-        said.append(("WaitingForAttestation", text))
+        said.append((condition_types.WAITING_FOR_ATTESTATION, text))
     if _hands_off(situation.cluster):
         said.append(("Paused", "the Cluster is paused or being deleted, so nothing is removed"))
     said.sort(key=lambda item: _REASONS.index(item[0]))
@@ -310,7 +314,7 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
 def _still_in_effect(name: str, waiting: Sequence[str]) -> tuple[str, str]:
     who = f"ClusterRoleBinding {shown(name)}"
     if name in waiting:
-        return "WaitingForAttestation", f"{who} grants renewal and more than renewal, and waits with it"
+        return condition_types.WAITING_FOR_ATTESTATION, f"{who} grants renewal and more than renewal, and waits with it"
     return "RemovalPending", f"{who} is removed, or to be removed, and still in effect"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +35,8 @@ class Surroundings:
     removed_grants: RemovedGrants
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus
+    door_looks: asyncio.Semaphore
+    """How many clusters' side doors are looked at once."""
     recorder: Recorder
     metrics: Metrics
     now: Callable[[], datetime]

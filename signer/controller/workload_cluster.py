@@ -209,9 +209,9 @@ class WorkloadCluster:
         """See :class:`~signer.controller.request_handling.Heeds`."""
         self._set_reachable(self._watching())
 
-    def attested(self) -> None:
+    def attested(self, provider_id: str) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
-        self._door.attested()
+        self._door.attested(provider_id)
 
     def list_again(self) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""

@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.wire.names import BOOTSTRAPPERS_GROUP
 from signer.kube.client import JsonObject, Parameters
@@ -32,7 +32,9 @@ from signer.model.side_door import (
     CERTIFICATES_GROUP,
     CREATE,
     REQUESTS,
+    ClusterRole,
     Door,
+    kept_size,
     parse_cluster_role,
     parse_cluster_role_binding,
 )
@@ -41,14 +43,16 @@ from signer.rules.side_door import Grant, Opening, ReviewedIdentity, granting_bi
 MAXIMUM_ROLES: Final = 5_000
 MAXIMUM_BINDINGS: Final = 5_000
 MAXIMUM_TOKENS: Final = 2_000
+MAXIMUM_ROLE_BYTES: Final = 2 * 1024 * 1024
+"""Of the names of all ClusterRoles of one cluster; they are held while its bindings are read."""
+MAXIMUM_GRANT_BYTES: Final = 2 * 1024 * 1024
+"""Of the bindings of one cluster that grant automatic approval, as JSON; the others are not held."""
 _MAXIMUM_GROUPS_OF_TOKEN: Final = 16
 _MAXIMUM_GROUPS_CHARACTERS: Final = 4096
 _MAXIMUM_EXPLANATION_CHARACTERS: Final = 300
 
 # A token with any other group does not authenticate (cluster-bootstrap/token/api, BootstrapGroupPattern).
 _TOKEN_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
-
-_Parsed = TypeVar("_Parsed")
 
 TokenGroups: TypeAlias = frozenset[frozenset[str]]
 """The sets of groups of bootstrap tokens."""
@@ -90,13 +94,29 @@ async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
 
     Raises:
         MissingGrant: roles or bindings may not be listed.
-        CannotBeProven: there are too many.
+        CannotBeProven: there are too many, or too large ones.
         UnreadableGrant: one of them has a form that cannot be read.
         ApiError: from the workload cluster.
     """
-    roles = await _read_all(client, CLUSTER_ROLES, MAXIMUM_ROLES, parse_cluster_role)
-    bindings = await _read_all(client, CLUSTER_ROLE_BINDINGS, MAXIMUM_BINDINGS, parse_cluster_role_binding)
-    return granting_bindings({role.name: role for role in roles}, bindings)
+    roles_read = _Bounded(MAXIMUM_ROLE_BYTES, CLUSTER_ROLES)
+    roles: dict[str, ClusterRole] = {}
+
+    def hold_roles(items: Sequence[Mapping[str, Any]]) -> None:
+        for role in map(parse_cluster_role, items):
+            roles_read.add(len(role.name))
+            roles[role.name] = role
+
+    grants_read = _Bounded(MAXIMUM_GRANT_BYTES, CLUSTER_ROLE_BINDINGS)
+    grants: list[Grant] = []
+
+    def hold_grants(items: Sequence[Mapping[str, Any]]) -> None:
+        for grant in granting_bindings(roles, map(parse_cluster_role_binding, items)):
+            grants_read.add(kept_size(grant.binding))
+            grants.append(grant)
+
+    await _read_all(client, CLUSTER_ROLES, MAXIMUM_ROLES, hold_roles)
+    await _read_all(client, CLUSTER_ROLE_BINDINGS, MAXIMUM_BINDINGS, hold_grants)
+    return tuple(grants)
 
 
 async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread:
@@ -108,10 +128,14 @@ async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread
     """
     params = {"fieldSelector": f"type={TOKEN_SECRET_TYPE}"}
     path = SECRETS.collection(TOKEN_SECRET_NAMESPACE)
+    found: set[frozenset[str]] = set()
     try:
-        return frozenset(await _read_all(client, SECRETS, MAXIMUM_TOKENS, _groups_of_token, path, params))
+        await _read_all(
+            client, SECRETS, MAXIMUM_TOKENS, lambda items: found.update(map(_groups_of_token, items)), path, params
+        )
     except MissingGrant as missing:
         return TokensUnread(str(missing))
+    return frozenset(found)
 
 
 async def openings_of(
@@ -171,28 +195,42 @@ async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes:
     return _Answer(allowed, printable(text_of(answer, "reason")[:_MAXIMUM_EXPLANATION_CHARACTERS]))
 
 
+class _Bounded:
+    """What of a collection is held; the page that it is read from is not counted."""
+
+    def __init__(self, limit_bytes: int, resource: Resource) -> None:
+        self._left = limit_bytes
+        self._cause = f"the cluster's {resource.plural} take more than {limit_bytes // 1024} KiB"
+
+    def add(self, size: int) -> None:
+        """Raises CannotBeProven beyond the bound."""
+        self._left -= size
+        if self._left < 0:
+            raise CannotBeProven("TooManyGrants", self._cause)
+
+
 async def _read_all(
     client: WorkloadCalls,
     resource: Resource,
     limit: int,
-    parse: Callable[[Mapping[str, Any]], _Parsed],
+    hold: Callable[[Sequence[Mapping[str, Any]]], None],
     path: str = "",
     params: Parameters | None = None,
-) -> list[_Parsed]:
-    """The objects of a collection, each parsed as its page arrives; ``path`` where it is not all namespaces'."""
-    found: list[_Parsed] = []
+) -> None:
+    """Give each page of a collection to ``hold`` as it arrives; ``path`` where it is not all namespaces'."""
+    count = 0
     try:
         async with contextlib.aclosing(client.list_pages(path or resource.collection(), params)) as pages:
             async for page in pages:
                 items = page.get("items") or []
                 if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
                     raise UnexpectedAnswer(f"a list of {resource.plural} holds something else", status=200)
-                if len(found) + len(items) > limit:
+                count += len(items)
+                if count > limit:
                     raise CannotBeProven("TooManyGrants", f"the cluster has more than {limit} {resource.plural}")
-                found += [parse(item) for item in items]
+                hold(items)
     except Forbidden as error:
         raise MissingGrant(missing_grant("list", resource, error)) from error
-    return found
 
 
 def missing_grant(verb: str, resource: Resource, error: ApiError) -> str:

@@ -144,13 +144,19 @@ class Client:
         return (await self._call("GET", path, params))[0]
 
     async def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
+        self,
+        path: str,
+        params: Parameters | None = None,
+        limit: int = LIST_PAGE_OBJECTS,
+        *,
+        maximum_bytes: int | None = None,
     ) -> AsyncGenerator[JsonObject, None]:
         """The list objects of a collection, page after page (Kubernetes API concepts, "Retrieving large results").
 
+        ``maximum_bytes`` bounds all pages together (UnexpectedAnswer); by default ``LIST_BYTES_PER_BODY`` bodies.
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
-        budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes
+        budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
         query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         while True:
             page, size = await self._call("GET", path, query)

@@ -109,10 +109,11 @@ async def list_and_watch(
     """Keep ``sink`` told about the collection at ``path`` until cancelled.
 
     ``params`` are selectors and stand in every list and watch. Of a list, only the objects that ``keep`` approves are
-    held and handed on: strangers may fill a collection with objects that do not concern us. More than
-    ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is called when a watch
-    that the server has accepted has lived for ``STABLE_SECONDS``, even if it has said nothing. ``clock`` (seconds,
-    monotonic), ``sleep`` and ``random`` are for tests.
+    held and handed on: strangers may fill a collection with objects that do not concern us. ``keep`` is called as their
+    page arrives, and may cut an object down in place to what ``sink.replaced`` needs of it, so that no list is ever
+    held whole. More than ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is
+    called when a watch that the server has accepted has lived for ``STABLE_SECONDS``, even if it has said nothing.
+    ``clock`` (seconds, monotonic), ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
     """

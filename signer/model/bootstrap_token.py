@@ -149,7 +149,7 @@ class Untraceable:
 
 @dataclass(frozen=True, slots=True)
 class TracingOff:
-    """Tokens are not traced here: the grant is missing, or KubeadmConfigs are not served. Stays so until changed."""
+    """Tokens are not traced here: the grant is missing, KubeadmConfigs are not served, or cannot be had for long."""
 
     cause: str
 

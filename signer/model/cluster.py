@@ -27,6 +27,16 @@ DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
 DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
 """Both are kubeadm's, for a Cluster that states none (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
 
+MAXIMUM_NAME_CHARACTERS: Final = 253
+MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
+_MAXIMUM_HOST_CHARACTERS: Final = 512
+_MAXIMUM_ADDRESSES: Final = 256
+_MAXIMUM_ADDRESS_TYPE_CHARACTERS: Final = 64
+_MAXIMUM_GATES: Final = 32
+_MAXIMUM_CONDITION_TYPE_CHARACTERS: Final = 316
+_MAXIMUM_NETWORKS: Final = 64
+"""Those of v1beta2's schema, and some more where it has none; what is beyond is not read."""
+
 _CLUSTER_API_GROUP_PREFIX: Final = "cluster.x-k8s.io/"
 
 # v1beta2's condition, then v1beta1's, where either version keeps its own conditions.
@@ -141,9 +151,9 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
         uid=text_of(metadata, "uid"),
         paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
-        control_plane_host=text_of(endpoint, "host"),
-        service_networks=tuple(_networks(services)) or DEFAULT_SERVICE_NETWORKS,
-        service_domain=text_of(network, "serviceDomain").lower().removesuffix(".") or DEFAULT_SERVICE_DOMAIN,
+        control_plane_host=short_text_of(endpoint, "host", _MAXIMUM_HOST_CHARACTERS),
+        service_networks=tuple(_networks(services[:_MAXIMUM_NETWORKS])) or DEFAULT_SERVICE_NETWORKS,
+        service_domain=short_text_of(network, "serviceDomain").lower().removesuffix(".") or DEFAULT_SERVICE_DOMAIN,
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),
     )
@@ -153,27 +163,23 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
     """Read a Machine of either version."""
     metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
     return MachineView(
-        cluster=ClusterKey(text_of(metadata, "namespace"), text_of(spec, "clusterName")),
+        cluster=ClusterKey(text_of(metadata, "namespace"), short_text_of(spec, "clusterName")),
         kind=MACHINE_KIND,
         name=text_of(metadata, "name"),
         uid=text_of(metadata, "uid"),
-        provider_id=text_of(spec, "providerID"),
-        addresses=tuple(
-            MachineAddress(text_of(address, "type"), text_of(address, "address"))
-            for address in items_of(status, "addresses")
-            if isinstance(address, Mapping)
-        ),
-        infrastructure_name=text_of(mapping_of(spec, "infrastructureRef"), "name"),
-        node_ref=text_of(mapping_of(status, "nodeRef"), "name"),
+        provider_id=short_text_of(spec, "providerID", MAXIMUM_PROVIDER_ID_CHARACTERS),
+        addresses=_addresses(status),
+        infrastructure_name=short_text_of(mapping_of(spec, "infrastructureRef"), "name"),
+        node_ref=short_text_of(mapping_of(status, "nodeRef"), "name"),
         bootstrap_ready=bootstrap_is_ready(status),
         paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
         owner_pool=_owner_pool(metadata),
         control_plane=CONTROL_PLANE_LABEL in mapping_of(metadata, "labels"),
         readiness_gates=frozenset(
-            text_of(gate, "conditionType")
-            for gate in items_of(spec, "readinessGates")
-            if isinstance(gate, Mapping) and text_of(gate, "conditionType")
+            short_text_of(gate, "conditionType", _MAXIMUM_CONDITION_TYPE_CHARACTERS)
+            for gate in items_of(spec, "readinessGates")[:_MAXIMUM_GATES]
+            if isinstance(gate, Mapping) and short_text_of(gate, "conditionType", _MAXIMUM_CONDITION_TYPE_CHARACTERS)
         ),
     )
 
@@ -181,7 +187,7 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
 def _owner_pool(metadata: Mapping[str, Any]) -> str:
     """The one MachinePool among the owners; with several, it is nobody's."""
     pools = {
-        text_of(owner, "name")
+        short_text_of(owner, "name")
         for owner in items_of(metadata, "ownerReferences")
         if isinstance(owner, Mapping)
         and text_of(owner, "kind") == MACHINE_POOL_KIND
@@ -253,6 +259,27 @@ def mapping_of(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The object at ``key``; empty where there is none."""
     value = parent.get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def short_text_of(parent: Mapping[str, Any], key: str, maximum: int = MAXIMUM_NAME_CHARACTERS) -> str:
+    """The text at ``key``; empty where there is none, or one that is too long to be what it should be.
+
+    Tenants write these objects, and v1beta1's schema does not limit all of their texts: views are kept in memory.
+    """
+    text = text_of(parent, key)
+    return text if len(text) <= maximum else ""
+
+
+def _addresses(status: Mapping[str, Any]) -> tuple[MachineAddress, ...]:
+    found = (
+        MachineAddress(
+            short_text_of(address, "type", _MAXIMUM_ADDRESS_TYPE_CHARACTERS),
+            short_text_of(address, "address", _MAXIMUM_HOST_CHARACTERS),
+        )
+        for address in items_of(status, "addresses")[:_MAXIMUM_ADDRESSES]
+        if isinstance(address, Mapping)
+    )
+    return tuple(address for address in found if address.address)
 
 
 def text_of(parent: Mapping[str, Any], key: str) -> str:

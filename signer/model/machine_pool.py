@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from signer.model.cluster import (
     MACHINE_POOL_KIND,
+    MAXIMUM_PROVIDER_ID_CHARACTERS,
     ClusterKey,
     MachineView,
     bootstrap_is_ready,
@@ -22,8 +23,7 @@ from signer.model.cluster import (
 )
 
 MAXIMUM_PROVIDER_IDS: Final = 10_000
-MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
-"""Both as Cluster API's own schema has them; what is beyond is not read."""
+"""As Cluster API's own schema has it; what is beyond is not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ changes: they are created and deleted, so creating one is the atomic act. Only a
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,9 @@ from signer.model.record import AttestedIdentity, MachineKey, required_text
 
 CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
 """On a side that a controller believes to be dead and is about to remove; its owner takes it off."""
+
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class InvalidReservation(ValueError):
@@ -109,6 +113,8 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
             ),
         )
         name, uid, resource_version = (required_text(metadata, key) for key in ("name", "uid", "resourceVersion"))
+        if not all(_NAME.fullmatch(part) for part in (cluster.namespace, cluster.name, pair.machine.name)):
+            raise ValueError("a name that no object can have")
         contested = CONTESTED_ANNOTATION in (metadata.get("annotations") or {})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidReservation(f"not a reservation of ours: {type(error).__name__}") from error

@@ -1,14 +1,18 @@
-"""KubeadmConfigs as they are mirrored: which version is served, the index by token, and when asking on is of no use."""
+"""KubeadmConfigs as they are mirrored and as they are listed: the version, the index by token, and how often one asks.
+
+Tenants write them: each may be large, and there may be many. Of none is more held than its view.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError, Forbidden, NotFound
+from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.errors import ApiError, Forbidden, NotFound, UnexpectedAnswer
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, Resource
 from signer.kube.watch import Source
 from signer.model.bootstrap_token import (
@@ -20,11 +24,32 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import MACHINE_POOL_KIND
 from signer.store.mirror import Changed, Mirror, ObjectKey
 
+LIVE_LIST_SECONDS: Final = 10.0
+"""From the end of one live list of a namespace to the next, whoever asks; and for how long one confirms a trace."""
+LIVE_LIST_BYTES: Final = 64 * 1024 * 1024
+LIVE_LIST_OBJECTS: Final = 20_000
+LIVE_PAGE_OBJECTS: Final = 50
+LIVE_LISTS_AT_ONCE: Final = 2
+"""Of all namespaces together: the calls that decisions wait for need connections too."""
+_MAXIMUM_NAME_CHARACTERS: Final = 253
+"""Of an object's name (Kubernetes ``apimachinery/pkg/util/validation``); an owner reference may say anything."""
+
 
 class ConfigCalls(Source, Protocol):
     """The calls that are used of :class:`~signer.kube.client.Client`."""
 
     async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    def list_pages(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        limit: int = LIST_PAGE_OBJECTS,
+        *,
+        maximum_bytes: int | None = None,
+    ) -> AsyncGenerator[JsonObject, None]:
         """See Client."""
         ...
 
@@ -39,7 +64,7 @@ class ConfigMirror(Mirror[BootstrapConfigView]):
         failed: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
-        super().__init__("kubeadmconfigs", bootstrap_config_view, changed, monotonic=monotonic)
+        super().__init__("kubeadmconfigs", bounded_view, changed, monotonic=monotonic)
         self._tell_listed = listed
         self._tell_failed = failed
         self.refused = asyncio.Event()
@@ -112,11 +137,112 @@ async def discover_kubeadm_configs(client: ConfigCalls) -> Resource:
     raise NotFound("no version of KubeadmConfigs is served")
 
 
-def config_views(items: Iterable[object]) -> Iterable[BootstrapConfigView]:
+def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
+    """Read a KubeadmConfig, unless its view would hold more than names.
+
+    Raises:
+        InvalidBootstrapConfig: it has no name or namespace, or its owner's name cannot be one.
+    """
+    view = bootstrap_config_view(manifest)
+    owner_name = "" if isinstance(view.owner, Unowned) else view.owner.name
+    if max(len(owner_name), len(view.cluster_name)) > _MAXIMUM_NAME_CHARACTERS:
+        raise InvalidBootstrapConfig("the name of its owner or Cluster is longer than names are")
+    return view
+
+
+# As the API server has them
+
+
+@dataclass(frozen=True, slots=True)
+class LiveList:
+    """What a list of one namespace said."""
+
+    began: float
+    index: ConfigIndex
+
+
+@dataclass(frozen=True, slots=True)
+class NotListed:
+    """The last list of the namespace failed, or was broken off; the next may not begin yet."""
+
+    cause: str
+
+
+_NOT_LISTED: Final = NotListed("KubeadmConfigs have not been listed lately")
+
+
+@dataclass(slots=True)
+class _LastList:
+    """The last list of one namespace; times are of a monotonic clock, in seconds."""
+
+    ended: float = float("-inf")
+    answer: LiveList | NotListed = _NOT_LISTED
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class LiveConfigs:
+    """KubeadmConfigs from the API server itself: lists that all who ask share, bounded, and far between.
+
+    Whoever holds a bootstrap token can make a request that is refused, and copies of it, as often as they like.
+    """
+
+    def __init__(self, client: ConfigCalls, monotonic: Callable[[], float]) -> None:
+        """``monotonic`` is a clock, in seconds."""
+        self._client = client
+        self._monotonic = monotonic
+        self._slots = asyncio.Semaphore(LIVE_LISTS_AT_ONCE)
+        self._last: dict[str, _LastList] = {}
+
+    async def look(self, resource: Resource, namespace: str) -> LiveList | NotListed:
+        """List the namespace's KubeadmConfigs, unless that was done within ``LIVE_LIST_SECONDS``: then, what it said.
+
+        Whoever needs to know how old the answer is looks at when it began.
+        """
+        self._drop_what_is_old()
+        last = self._last.setdefault(namespace, _LastList())
+        async with last.one_at_a_time:
+            if self._may_list(last):
+                async with self._slots:
+                    await self._list(resource.collection(namespace), last)
+            return last.answer
+
+    def _may_list(self, last: _LastList) -> bool:
+        return self._monotonic() >= last.ended + LIVE_LIST_SECONDS
+
+    def _drop_what_is_old(self) -> None:
+        for last in self._last.values():
+            if isinstance(last.answer, LiveList) and self._may_list(last):
+                last.answer = _NOT_LISTED
+
+    async def _list(self, path: str, last: _LastList) -> None:
+        began = self._monotonic()
+        last.answer = NotListed("the list of KubeadmConfigs was broken off")
+        try:
+            last.answer = LiveList(began, await self._read(path))
+        except ApiError as error:
+            last.answer = NotListed(f"KubeadmConfigs cannot be listed: {error}")
+        finally:
+            last.ended = self._monotonic()
+
+    async def _read(self, path: str) -> ConfigIndex:
+        index, count = ConfigIndex(), 0
+        pages = self._client.list_pages(path, limit=LIVE_PAGE_OBJECTS, maximum_bytes=LIVE_LIST_BYTES)
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                count += len(page["items"])
+                if count > LIVE_LIST_OBJECTS:
+                    raise UnexpectedAnswer(f"the list holds more than {LIVE_LIST_OBJECTS} objects", status=200)
+                for view in _views(page["items"]):
+                    index.put((view.namespace, view.name), view)
+                page["items"].clear()  # before the next page is read
+        return index
+
+
+def _views(items: Iterable[object]) -> Iterable[BootstrapConfigView]:
     """The readable ones of a list's items."""
     for item in items:
         if isinstance(item, dict):
             try:
-                yield bootstrap_config_view(item)
+                yield bounded_view(item)
             except InvalidBootstrapConfig:
                 continue

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from random import SystemRandom
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias, assert_never
 
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Forbidden, NotFound
@@ -44,20 +44,26 @@ from signer.model.reasons import Reason
 from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
 from signer.store import inventory as inventory_module
 from signer.store.bootstrap_configs import (
+    LIVE_LIST_SECONDS,
     ConfigCalls,
     ConfigIndex,
     ConfigMirror,
-    config_views,
+    LiveConfigs,
+    LiveList,
+    NotListed,
     discover_kubeadm_configs,
 )
-from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs, Wake
-from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
+from signer.store.inventory import Inventory, ProviderIDs, Wake
+from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch
 
 _LOG = logging.getLogger(__name__)
 TRY_AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
 """Pauses after tracing was turned off by an answer: a grant may come, and a CRD may be installed, at any time."""
 ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 """Pauses while the API server cannot be asked what it serves."""
+INTERRUPTION_SECONDS: Final = 300.0
+"""For as long as this a request waits for tracing to come back. It is optional, and KubeadmConfigs are what tenants
+write: nobody may keep everybody's nodes from joining by making them unreadable. After that the policy decides."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
@@ -85,7 +91,7 @@ class BootstrapTokens:
         ``monotonic`` is a clock, in seconds.
         """
         self.answered = asyncio.Event()
-        """Set once the first list has arrived or failed: before that, every request with a token waits."""
+        """Set once the first list has arrived or failed, or takes too long: till then requests with a token wait."""
         self._client = client
         self._inventory = inventory
         self._watch_namespace = watch_namespace
@@ -96,7 +102,8 @@ class BootstrapTokens:
         self._index = ConfigIndex()
         self._configs = self._new_mirror()
         self._resource = KUBEADM_CONFIGS_V1BETA2
-        self._live: dict[str, _LiveList] = {}
+        self._live = LiveConfigs(client, monotonic)
+        self._began = monotonic()
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
@@ -106,15 +113,26 @@ class BootstrapTokens:
 
     def tracing(self) -> Tracing:
         """Whether tokens are traced now, and if not, why."""
-        if not isinstance(self._tracing, TracingOn):
-            return self._tracing
         touch = self._configs.touch()
-        # The bound of all that decisions rest on: what was last seen longer ago may deny nobody, and clear nobody.
-        if isinstance(touch, OutOfTouch) and touch.seconds > inventory_module.OUT_OF_TOUCH_SECONDS:
-            return TracingInterrupted(
-                f"{self._configs.name} of the management cluster cannot be watched: {touch.error}"
-            )
-        return TracingOn()
+        match self._tracing:
+            case TracingOff():
+                return self._tracing
+            case TracingInterrupted(cause):
+                return self._interrupted(touch, cause, self._monotonic() - self._began)
+            case TracingOn():
+                # The bound of all that decisions rest on: what was seen longer ago may deny nobody, and clear nobody.
+                if isinstance(touch, OutOfTouch) and touch.seconds > inventory_module.OUT_OF_TOUCH_SECONDS:
+                    return self._interrupted(touch, "", touch.seconds)
+                return self._tracing
+            case never:
+                assert_never(never)
+
+    def _interrupted(self, touch: InTouch | OutOfTouch, cause: str, seconds: float) -> TracingOff | TracingInterrupted:
+        if isinstance(touch, OutOfTouch):
+            cause = f"{self._configs.name} of the management cluster cannot be watched: {touch.error}"
+        if seconds > INTERRUPTION_SECONDS:
+            return TracingOff(f"for more than {INTERRUPTION_SECONDS / 60:.0f} minutes, {cause}")
+        return TracingInterrupted(cause)
 
     def trace(self, cluster: ClusterKey, token_id: str) -> Trace:
         """Follow a token to its owners, as far as the mirror knows."""
@@ -124,15 +142,25 @@ class BootstrapTokens:
         return self._traced(cluster, self._index.holding(cluster.namespace, token_id))
 
     async def trace_live(self, cluster: ClusterKey, token_id: str) -> Trace:
-        """Follow a token to its owners in the API server itself, by a list that begins after this call.
+        """Follow a token to its owners in the API server itself, as far as lists may be made of it.
 
-        Callers share a list. Whatever goes wrong is an interruption, which neither denies nor clears.
+        By a list that begins after this call; or by one that began within the last ``LIVE_LIST_SECONDS``, where the
+        mirror, which is in touch, says the same now. Otherwise, and whatever goes wrong, it is an interruption, which
+        neither denies nor clears.
         """
-        try:
-            found = await self._live_list(cluster.namespace)
-        except ApiError as error:
-            return TracingInterrupted(f"KubeadmConfigs cannot be listed: {error}")
-        return self._traced(cluster, found.holding(cluster.namespace, token_id))
+        asked = self._monotonic()
+        found = await self._live.look(self._resource, cluster.namespace)
+        if isinstance(found, NotListed):
+            return TracingInterrupted(found.cause)
+        traced = self._traced(cluster, found.index.holding(cluster.namespace, token_id))
+        if found.began >= asked or (self._is_recent(found) and traced == self.trace(cluster, token_id)):
+            return traced
+        return TracingInterrupted("KubeadmConfigs were listed a moment ago, and are not listed again yet")
+
+    def _is_recent(self, found: LiveList) -> bool:
+        """Whether the mirror can be relied on to have seen what changed since that list."""
+        in_touch = isinstance(self._configs.touch(), InTouch)
+        return in_touch and self._monotonic() - found.began <= LIVE_LIST_SECONDS
 
     def asks(self, cluster: ClusterKey, username: str) -> NodeAsks | TokenAsks:
         """Who asks, with the trace of the token.
@@ -151,7 +179,7 @@ class BootstrapTokens:
         Returns without having waited for anything, or raises: what the caller has read stays as it was.
 
         Raises:
-            Refused: the token was made for another Machine, and that was so a moment ago.
+            Refused: the token was made for another Machine, and the API server said so a moment ago.
             Deferred: it cannot be told, or the KubeadmConfigs have just changed.
         """
         try:
@@ -189,6 +217,14 @@ class BootstrapTokens:
 
     async def run(self) -> NoReturn:
         """Keep the mirror up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
+        self._began = self._monotonic()
+        too_long = asyncio.get_running_loop().call_later(INTERRUPTION_SECONDS, self.answered.set)
+        try:
+            await self._watch_for_ever()
+        finally:
+            too_long.cancel()
+
+    async def _watch_for_ever(self) -> NoReturn:
         refusals = failures = 0
         while True:
             began = self._monotonic()
@@ -216,6 +252,7 @@ class BootstrapTokens:
                 self._client,
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
+                keep=configs.holds_of_list,
                 standing=configs.standing,
             ),
             name="watch kubeadmconfigs",
@@ -271,7 +308,8 @@ class BootstrapTokens:
     def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
         """Whose requests wait for a token of this owner. A Machine without a provider ID is waited for by itself."""
         if owner.kind == MACHINE_POOL_KIND:
-            return ALL_PROVIDER_IDS
+            pool = self._inventory.machine_pools.get(owner.namespace, owner.name)
+            return frozenset() if pool is None else pool.provider_ids
         machine = self._inventory.machines.get(owner.namespace, owner.name)
         return frozenset({machine.provider_id}) if machine is not None and machine.provider_id else frozenset()
 
@@ -291,19 +329,6 @@ class BootstrapTokens:
         )
         return TracedTo(owners) if owners else Untraceable()
 
-    async def _live_list(self, namespace: str) -> ConfigIndex:
-        """What a list that began after this call says; one list of a namespace at a time."""
-        asked = self._monotonic()
-        live = self._live.setdefault(namespace, _LiveList())
-        async with live.one_at_a_time:
-            if live.began <= asked:
-                began, index = self._monotonic(), ConfigIndex()
-                async for page in self._client.list_pages(self._resource.collection(namespace)):
-                    for view in config_views(page["items"]):
-                        index.put((view.namespace, view.name), view)
-                live.began, live.index = began, index
-            return live.index
-
 
 def _ended_by(error: ApiError) -> TracingOff | TracingInterrupted:
     if isinstance(error, Forbidden):
@@ -311,15 +336,6 @@ def _ended_by(error: ApiError) -> TracingOff | TracingInterrupted:
     if isinstance(error, NotFound):
         return TracingOff("the management cluster serves no KubeadmConfigs")
     return TracingInterrupted(f"KubeadmConfigs cannot be looked for: {error}")
-
-
-@dataclass(slots=True)
-class _LiveList:
-    """The last list of one namespace's KubeadmConfigs, for those who asked before it began."""
-
-    began: float = float("-inf")
-    index: ConfigIndex = field(default_factory=ConfigIndex)
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def _requester(username: str) -> NodeRequester | TokenRequester:

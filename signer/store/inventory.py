@@ -194,7 +194,9 @@ class Inventory:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller_key.run(client), name="controller key")
             for mirror, path in self._watched():
-                watching = list_and_watch(client, path, sink=mirror, standing=mirror.standing)
+                watching = list_and_watch(
+                    client, path, sink=mirror, keep=mirror.holds_of_list, standing=mirror.standing
+                )
                 tasks.create_task(watching, name=f"watch {mirror.name}")
 
     async def filled(self) -> None:
@@ -246,6 +248,7 @@ class Inventory:
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
     ) -> None:
+        self.names.pool_changed(before, after)
         self._tell_concerned(self._index.pool_changed(key, before, after))
 
     def _tell_concerned(self, concerned: Concerned) -> None:

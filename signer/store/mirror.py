@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
+from signer.model.decision import printable
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -43,6 +44,24 @@ class OutOfTouch:
     """Since the first failure in a row."""
     error: ApiError
     """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable(Generic[Value]):
+    """What ``parse`` made of an object."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Why ``parse`` refused an object."""
+
+    message: str
+
+
+_READ: Final = "read"
+"""Where an object that was cut down holds one of the two; nothing that comes from a server can."""
 
 
 class Mirror(Generic[Value]):
@@ -103,6 +122,19 @@ class Mirror(Generic[Value]):
         """We have just deleted it, or found it gone."""
         self._set((namespace, name), None)
 
+    def holds_of_list(self, item: JsonObject) -> bool:
+        """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to what :meth:`replaced` needs.
+
+        A list is held until its last page has come. Whole objects, which tenants may make large and which may hold
+        secrets, must not be held with it: each is parsed here, as its page arrives, and emptied. Always true.
+        """
+        key, version = object_key(item), _version(item)
+        read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
+        item.clear()
+        item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
+        item[_READ] = read
+        return True
+
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         keys = {object_key(manifest) for manifest in objects}
@@ -148,13 +180,26 @@ class Mirror(Generic[Value]):
         key, version = object_key(item), _version(item)
         if version and self._versions.get(key) == version:
             return  # our own write, come back through the watch
-        try:
-            value: Value | None = self._parse(item)
-        except ValueError as error:
-            _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, str(error)))
-            value = None
-        self._set(key, value)
+        read = item.get(_READ)
+        if not isinstance(read, _Readable | _Unreadable):
+            read = self._read(item)
+        if isinstance(read, _Unreadable):
+            _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, read.message))
+            self._set(key, None)
+        else:
+            self._set(key, read.value)
         self._versions[key] = version
+
+    def _read(self, item: JsonObject) -> _Readable[Value] | _Unreadable:
+        try:
+            return _Readable(self._parse(item))
+        except ValueError as error:
+            return _Unreadable(printable(str(error)))
+
+    def _kept(self, key: ObjectKey) -> _Readable[Value] | _Unreadable:
+        """What was made of this very version before."""
+        value = self._values.get(key)
+        return _Readable(value) if value is not None else _Unreadable("it could not be read before")
 
     def _set(self, key: ObjectKey, value: Value | None) -> None:
         before = self._values.get(key)

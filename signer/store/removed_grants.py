@@ -1,13 +1,14 @@
 """What Enforce removed from workload clusters, kept so that it can be given back.
 
-One ConfigMap in the controller's own namespace for each workload cluster, named by the digest of the cluster's name and
-CA. It is written before a binding is deleted, and removed after every binding is back; so a crash at any point leaves
-each binding in the cluster, in the ConfigMap, or in both.
+One ConfigMap in the controller's own namespace for each Cluster, with a generation for each of its CAs. It is written
+before a binding is deleted, and a generation is taken out after every binding of it is back; so a crash at any point
+leaves each binding in the cluster, in the ConfigMap, or in both. What was removed under another CA is left to a person:
+whether that was this cluster is not to be known.
 
 Two controllers, or a call of ours that is still on its way after a crash, must not lose a binding between them:
 
-- what is kept names each binding's UID and resourceVersion, so that keeping another one changes the ConfigMap, and the
-  ConfigMap is removed only at the resourceVersion that was read before the bindings were put back;
+- what is kept names each binding's UID and resourceVersion, so that keeping another one changes the ConfigMap, which is
+  removed, or loses a generation, only at the resourceVersion that was read before the bindings were put back;
 - a binding that is still the very object that was to be deleted (UID and resourceVersion) is marked and unmarked once,
   so that a deletion under way, which names that resourceVersion, fails.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -23,11 +25,14 @@ from typing import Any, Final, Protocol
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
-from signer.model.cluster import mapping_of, text_of
+from signer.model.cluster import ClusterKey, mapping_of, text_of
 from signer.model.decision import printable
 from signer.model.kept_grants import (
+    Generation,
     GrantsNotKept,
     KeptGrants,
+    OtherGenerations,
+    generation_field,
     kept_data,
     kept_name,
     parse_kept,
@@ -49,8 +54,11 @@ from signer.rules.side_door import RoleGone, role_of
 _LOG = logging.getLogger(__name__)
 
 KEPT_LABEL: Final = "attestation.cluster.x-k8s.io/removed-grants"
-"""On every ConfigMap of this module; its value says nothing."""
+"""On every ConfigMap of this module; its value is the namespace of the Cluster."""
 MAXIMUM_CLUSTERS: Final = 10_000
+MAXIMUM_CLUSTERS_OF_NAMESPACE: Final = 1_000
+"""Tenants name Clusters as they like, and what is kept of one outlives it; so much of the controller's namespace may a
+namespace of theirs fill."""
 _ATTEMPTS: Final = 8
 
 
@@ -76,6 +84,7 @@ class Restored:
 
     back: tuple[str, ...]
     not_restored: tuple[NotRestored, ...]
+    others: OtherGenerations | NothingKept
 
 
 class ManagementCalls(Protocol):
@@ -132,33 +141,36 @@ class RemovedGrants:
     def __init__(self, management: ManagementCalls, namespace: str) -> None:
         self._management = management
         self._namespace = namespace
+        self._clusters_of: Counter[str] = Counter()
+        """By namespace of the Clusters: ConfigMaps as they were last listed, and those made since."""
 
-    async def kept(self, owner: ClusterIdentity) -> KeptGrants | NothingKept:
-        """What is kept for exactly that cluster.
+    async def kept(self, cluster: ClusterKey) -> KeptGrants | NothingKept:
+        """What is kept for that Cluster, under whatever CA it was removed.
 
         Raises:
             GrantsNotKept: it cannot be read.
         """
         try:
-            manifest = await self._management.get(self._path(owner))
+            manifest = await self._management.get(self._path(cluster))
         except NotFound:
             return NothingKept()
         except ApiError as error:
-            raise self._unavailable(owner, error) from error
+            raise self._unavailable(cluster, error) from error
         try:
             return parse_kept(manifest)
         except (UnreadableGrant, ValueError) as error:
             raise GrantsNotKept(
-                f"ConfigMap {self._shown(owner)} cannot be read ({error}): mend or delete it"
+                f"ConfigMap {self._shown(cluster)} cannot be read ({error}): mend or delete it"
             ) from error
 
-    async def owners(self) -> frozenset[ClusterIdentity]:
-        """The clusters for which something is kept; what cannot be read is logged and left out.
+    async def owners(self) -> frozenset[ClusterKey]:
+        """The Clusters for which something is kept; what cannot be read is logged and left out, and so is what is more
+        than :data:`MAXIMUM_CLUSTERS`: nobody may switch this off for all others.
 
         Raises:
             GrantsNotKept: the ConfigMaps cannot be listed.
         """
-        found: set[ClusterIdentity] = set()
+        found: set[ClusterKey] = set()
         try:
             pages = self._management.list_pages(CONFIG_MAPS.collection(self._namespace), {"labelSelector": KEPT_LABEL})
             async with contextlib.aclosing(pages):
@@ -166,9 +178,11 @@ class RemovedGrants:
                     for manifest in page.get("items") or []:
                         found |= _owner_of(manifest)
                     if len(found) > MAXIMUM_CLUSTERS:
-                        raise GrantsNotKept(f"grants of more than {MAXIMUM_CLUSTERS} clusters are kept")
+                        _LOG.error("grants of too many clusters are kept", extra={"lookedAt": MAXIMUM_CLUSTERS})
+                        break
         except ApiError as error:
             raise GrantsNotKept(f"the ConfigMaps with removed grants cannot be listed: {error}") from error
+        self._clusters_of = Counter(cluster.namespace for cluster in found)
         return frozenset(found)
 
     async def keep(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
@@ -181,22 +195,21 @@ class RemovedGrants:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed):
-                before = await self.kept(owner)
-                earlier = before.bindings if isinstance(before, KeptGrants) else {}
-                merged = {**earlier, **{binding.name: binding for binding in bindings}}
-                data = kept_data(owner, merged)
+                before = await self.kept(owner.key)
+                new = {binding.name: binding for binding in bindings}
                 if isinstance(before, KeptGrants):
-                    await self._write(before, data)
+                    await self._write(before, before.with_generation(owner, {**before.of(owner), **new}))
                 else:
-                    await self._create(owner, data)
+                    await self._create(owner.key, kept_data(owner.key, {generation_field(owner): new}))
                 return
-        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner)}")
+        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
     async def restore(self, owner: ClusterIdentity, workload: WorkloadCalls) -> Restored:
-        """Give back what is kept for exactly that cluster.
+        """Give back what was removed from that cluster under that CA.
 
-        A binding that exists is left as it is. One whose ClusterRole would grant anything but automatic approval stays
-        kept: the ConfigMap, or the role, may have been tampered with.
+        A binding that exists is left as it is; where it is being deleted, what is kept stays kept until the name is
+        free. So does one whose ClusterRole would grant anything but automatic approval: the ConfigMap, or the role, may
+        have been tampered with.
 
         Raises:
             GrantsNotKept: what is kept cannot be read or changed.
@@ -204,72 +217,88 @@ class RemovedGrants:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed):
-                kept = await self.kept(owner)
+                kept = await self.kept(owner.key)
                 if isinstance(kept, NothingKept):
-                    return Restored((), ())
-                return await self._restore(kept, workload)
-        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner)}, or the bindings in it")
+                    return Restored((), (), NothingKept())
+                return await self._restore(owner, kept, workload)
+        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, kept: KeptGrants, workload: WorkloadCalls) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, kept: KeptGrants, workload: WorkloadCalls) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
-        for binding in kept.bindings.values():
+        for binding in kept.of(owner).values():
             try:
                 await _give_back(binding, workload)
             except _Refused as refusal:
                 not_restored.append(NotRestored(binding.name, str(refusal)))
             else:
                 back.append(binding.name)
-        if not not_restored:
+        others = self._others(owner, kept)
+        if not not_restored and isinstance(others, NothingKept):
             await self._remove(kept)
         elif back:
-            rest = {name: binding for name, binding in kept.bindings.items() if name not in back}
-            await self._write(kept, kept_data(kept.owner, rest))
+            rest = {name: binding for name, binding in kept.of(owner).items() if name not in back}
+            await self._write(kept, kept.with_generation(owner, rest))
         for name in back:
-            _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(kept.owner), "binding": name})
-        return Restored(tuple(back), tuple(not_restored))
+            _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(owner), "binding": name})
+        return Restored(tuple(back), tuple(not_restored), others)
 
-    async def _create(self, owner: ClusterIdentity, data: dict[str, str]) -> None:
+    def _others(self, owner: ClusterIdentity, kept: KeptGrants) -> OtherGenerations | NothingKept:
+        own = generation_field(owner)
+        fields = tuple(sorted(field for field, bindings in kept.generations.items() if bindings and field != own))
+        return OtherGenerations(self._namespace, kept_name(owner.key), fields) if fields else NothingKept()
+
+    async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:
+        if self._clusters_of[cluster.namespace] >= MAXIMUM_CLUSTERS_OF_NAMESPACE:
+            raise GrantsNotKept(
+                f"grants of {MAXIMUM_CLUSTERS_OF_NAMESPACE} clusters of namespace {cluster.namespace} are kept: delete "
+                f"the ConfigMaps with label {KEPT_LABEL}={cluster.namespace} of clusters that are gone"
+            )
+        labels = {KEPT_LABEL: cluster.namespace}
         body = {
             "apiVersion": CONFIG_MAPS.api_version,
             "kind": "ConfigMap",
-            "metadata": {"name": kept_name(owner), "namespace": self._namespace, "labels": {KEPT_LABEL: "true"}},
+            "metadata": {"name": kept_name(cluster), "namespace": self._namespace, "labels": labels},
             "data": data,
         }
+        self._clusters_of[cluster.namespace] += 1  # before the call: others ask meanwhile
         try:
             await self._management.create(CONFIG_MAPS.collection(self._namespace), body)
-        except AlreadyExists:
-            raise _Changed from None
         except ApiError as error:
-            raise self._unavailable(owner, error) from error
+            self._clusters_of[cluster.namespace] -= 1
+            if isinstance(error, AlreadyExists):
+                raise _Changed from None
+            raise self._unavailable(cluster, error) from error
 
-    async def _write(self, before: KeptGrants, data: dict[str, str]) -> None:
+    async def _write(self, before: KeptGrants, generations: Mapping[str, Generation]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
+        gone: dict[str, str | None] = dict.fromkeys(before.generations)  # a merge patch takes out what is null
+        data = {**gone, **kept_data(before.cluster, generations)}
         try:
-            await self._management.patch(self._path(before.owner), {"metadata": metadata, "data": data})
+            await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
         except (NotFound, Conflict):
             raise _Changed from None
         except ApiError as error:
-            raise self._unavailable(before.owner, error) from error
+            raise self._unavailable(before.cluster, error) from error
 
     async def _remove(self, before: KeptGrants) -> None:
         try:
             await self._management.delete(
-                self._path(before.owner), uid=before.uid, resource_version=before.resource_version
+                self._path(before.cluster), uid=before.uid, resource_version=before.resource_version
             )
         except (NotFound, Conflict):
             raise _Changed from None
         except ApiError as error:
-            raise self._unavailable(before.owner, error) from error
+            raise self._unavailable(before.cluster, error) from error
 
-    def _path(self, owner: ClusterIdentity) -> str:
-        return CONFIG_MAPS.object(kept_name(owner), self._namespace)
+    def _path(self, cluster: ClusterKey) -> str:
+        return CONFIG_MAPS.object(kept_name(cluster), self._namespace)
 
-    def _shown(self, owner: ClusterIdentity) -> str:
-        return f"{self._namespace}/{kept_name(owner)}"
+    def _shown(self, cluster: ClusterKey) -> str:
+        return f"{self._namespace}/{kept_name(cluster)}"
 
-    def _unavailable(self, owner: ClusterIdentity, error: ApiError) -> GrantsNotKept:
-        return GrantsNotKept(f"ConfigMap {self._shown(owner)} of the management cluster: {error}")
+    def _unavailable(self, cluster: ClusterKey, error: ApiError) -> GrantsNotKept:
+        return GrantsNotKept(f"ConfigMap {self._shown(cluster)} of the management cluster: {error}")
 
 
 async def _give_back(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
@@ -312,10 +341,17 @@ async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> N
 
 
 async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: WorkloadCalls) -> None:
-    """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail."""
+    """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail.
+
+    Raises:
+        _Refused: it is about to be gone, and the name free again.
+        _Changed: it changed meanwhile.
+    """
     try:
         metadata = mapping_of(await workload.get(path), "metadata")
         version = text_of(metadata, "resourceVersion")
+        if "deletionTimestamp" in metadata:
+            raise _Refused("one of its name is being deleted, and waits for its finalizers")
         if text_of(metadata, "uid") != binding.uid:
             return  # no deletion of ours names this one
         marks: list[str | None] = []
@@ -331,7 +367,7 @@ async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: 
         raise _Changed from None
 
 
-def _owner_of(manifest: Any) -> set[ClusterIdentity]:
+def _owner_of(manifest: Any) -> set[ClusterKey]:
     try:
         return {parse_owner(manifest if isinstance(manifest, Mapping) else {})}
     except ValueError as error:

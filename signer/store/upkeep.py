@@ -213,7 +213,7 @@ class Upkeep:
             yield
         except (NotFound, Conflict):
             _LOG.debug("somebody else was faster", extra={"object": name})
-        except Deferred as error:
+        except (Deferred, ValueError) as error:  # ValueError: a name that no path can have
             self._done.failed += 1
             _LOG.info("left for the next round", extra={"object": name, "error": str(error)})
 

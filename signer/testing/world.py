@@ -259,7 +259,7 @@ class WorldCluster:
                 "infrastructureRef": _infrastructure(name),
             }
         }
-        spec: dict[str, Any] = {"clusterName": self.name, "template": template}
+        spec: dict[str, Any] = {"clusterName": self.name, "replicas": len(provider_ids), "template": template}
         if provider_ids:
             spec["providerIDList"] = list(provider_ids)
         client.create(

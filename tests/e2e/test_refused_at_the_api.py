@@ -151,6 +151,7 @@ RECORD: Final[dict[str, Any]] = {
     "lastAttestationTime": "2026-03-01T12:00:00Z",
     "lastNotAfter": "2026-03-08T12:00:00Z",
     "journal": [],
+    "stockApprovals": [],
     "seal": "v1.x",
 }
 

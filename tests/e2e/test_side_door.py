@@ -181,7 +181,11 @@ class TestStockSigners:
     def test_the_token_gets_no_serving_certificate(self, world: SideDoorWorld) -> None:
         request = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         name = world.post(request, world.as_token_holder())
-        world.assert_denied(name, "RequesterNotAllowed")
+        # Not denied, because it is none of the controller's business: nobody approves such requests by themselves.
+        later = world.post(stock_serving_request(world.name("later"), THIEF, "kubernetes"), world.as_node(THIEF))
+        world.assert_denied(later, "InvalidSubjectAlternativeNames")
+        verdict = world.cluster.verdict(name)
+        assert (verdict.condition, verdict.certificate) == ("", b""), verdict
 
 
 class TestOurSigners:

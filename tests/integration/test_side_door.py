@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from signer.controller import door_keeping
+from signer.kube.backoff import Backoff
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, NODE_ATTESTATION_POLICIES
+from signer.testing.fixtures import embedded_api
 from signer.testing.world import RunningController, WorldCluster
 from tests.integration.house import House, node_of, provider_id
 from tests.integration.kubelets import stock_client_request
@@ -114,6 +116,19 @@ def test_what_comes_back_is_removed_when_somebody_is_approved(
 
     wait_until(is_removed, "the binding is removed")
     wait_for(house, cluster, "True", "Removed")
+
+
+def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
+    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else asks for a look meanwhile."""
+    monkeypatch.setattr(door_keeping, "AGAIN", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
+    wait_for(house, cluster, "False", "Observing")
+    fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+    assert bindings(cluster) == {}
+    assert fault.hits == 4
 
 
 def test_observe_says_what_enforce_would_refuse(

@@ -46,6 +46,22 @@ def delete_machine(cluster: WorldCluster, name: str) -> None:
     cluster.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
 
 
+def test_a_defect_of_upkeep_does_not_end_decisions(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+
+    async def fails(self: upkeep.Upkeep) -> None:
+        nonlocal rounds
+        rounds += 1
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(upkeep.Upkeep, "round", fails)
+    cluster = house.cluster()
+    run(house)
+    wait_until(lambda: rounds > 0, "upkeep has failed")
+    house.join(cluster, "m1")
+    wait_until(lambda: rounds > 1, "upkeep begins anew")
+
+
 def test_reservations_come_back_before_anybody_asks(house: House) -> None:
     cluster = house.cluster()
     with open_controllers(house.management) as start:

@@ -21,7 +21,7 @@ from signer.testing.api import EmbeddedAPI
 from tests.unit.signer.builders import CLUSTER, cluster_view, policy
 from tests.unit.signer.store.removal_world import NAMESPACE, ObjectStore
 
-HASH: Final = "ab" * 32
+HASH: Final = f"sha256:{'ab' * 32}"
 RBAC: Final = "rbac.authorization.k8s.io"
 FIRST, RENEWAL = "kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"
 STOCK: Final = "system:certificates.k8s.io:certificatesigningrequests:"
@@ -64,8 +64,9 @@ class House:
         unattested: tuple[str, ...] = (),
         tokens: frozenset[frozenset[str]] = frozenset(),
         cluster: ClusterView | None = None,
+        ca_cert_hash: str = HASH,
     ) -> PolicyCondition:
-        situation = Situation(policy(mode=mode), cluster or cluster_view(), HASH, unattested, tokens)
+        situation = Situation(policy(mode=mode), cluster or cluster_view(), ca_cert_hash, unattested, tokens)
         condition = await self.door.survey(self.client, situation)
         assert condition.type == AUTO_APPROVAL_REMOVED
         assert condition.message.isprintable()
@@ -120,8 +121,8 @@ class House:
         )
 
     async def kept(self) -> list[str]:
-        found = await self.removed.kept(self.owner)
-        return sorted(found.bindings) if isinstance(found, KeptGrants) else []
+        found = await self.removed.kept(self.owner.key)
+        return sorted(found.of(self.owner)) if isinstance(found, KeptGrants) else []
 
     def writes(self) -> list[str]:
         """What was written into the workload cluster; reviews change nothing."""

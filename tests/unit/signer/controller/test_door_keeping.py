@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from signer.controller import door_keeping
-from signer.controller.door_keeping import DoorKeeping
+from signer.controller import conditions, door_keeping
+from signer.controller.conditions import PolicyCondition
+from signer.controller.door_keeping import LOOK_SECONDS, SPREAD, DoorKeeping
 from signer.controller.metrics import Metrics
+from signer.controller.pool_tokens import NothingToTend
 from signer.model.cluster import ClusterKey
+from signer.model.policy import Mode
+from tests.unit.signer.builders import cluster_view, policy
 from tests.unit.signer.controller.support import NOW
 
 TOKEN = "system:bootstrap:abc123"
@@ -40,7 +44,7 @@ def known(keeping: DoorKeeping) -> list[frozenset[str]]:
 
 
 def approvals(keeping: DoorKeeping) -> float:
-    return keeping._around.metrics.stock_approvals.labels("team-a/one")._value.get()
+    return float(keeping._around.metrics.stock_approvals.labels("team-a/one")._value.get())
 
 
 def test_groups_of_tokens_are_reviewed_too(keeping: DoorKeeping) -> None:
@@ -100,3 +104,73 @@ def test_what_was_approved_before_we_looked_is_not_counted(keeping: DoorKeeping)
 )
 def test_counts_change_the_condition_seldom(count: int, said: str) -> None:
     assert door_keeping._at_least(count) == said
+
+
+def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: DoorKeeping) -> None:
+    keeping._unattested = {"p:///1", "p:///2"}
+    keeping.attested("p:///3")
+    keeping.attested("p:///1")
+    keeping.attested("p:///1")
+    assert not keeping._wanted.is_set(), "one is left: a fleet that joins must not cause a look for each node"
+    keeping.attested("p:///2")
+    assert keeping._wanted.is_set()
+
+
+def found(met: bool | None, reason: str) -> PolicyCondition:
+    return PolicyCondition(conditions.AUTO_APPROVAL_REMOVED, met, reason, "")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [found(None, "WorkloadClusterUnreachable"), found(False, "Forbidden"), found(False, "RemovedGrantsNotKept")],
+    ids=lambda condition: condition.reason,
+)
+def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
+    keeping: DoorKeeping, condition: PolicyCondition
+) -> None:
+    keeping._conditions = (found(True, "Removed"), condition)
+    pauses = [keeping._until_next_look() for _ in range(12)]
+    assert pauses[0] <= 5.0
+    assert pauses[-1] >= LOOK_SECONDS / 2
+    assert max(pauses) <= LOOK_SECONDS
+    keeping._conditions = (found(True, "Removed"),)
+    keeping._until_next_look()
+    keeping._conditions = (condition,)
+    assert keeping._until_next_look() <= 5.0, "a look that succeeded ends the series"
+
+
+@pytest.mark.parametrize("condition", [found(True, "Removed"), found(False, "WaitingForAttestation")])
+def test_looks_of_many_clusters_spread(keeping: DoorKeeping, condition: PolicyCondition) -> None:
+    keeping._conditions = (condition,)
+    pauses = [keeping._until_next_look() for _ in range(50)]
+    assert len(set(pauses)) > 1
+    assert min(pauses) >= LOOK_SECONDS * (1 - SPREAD)
+    assert max(pauses) <= LOOK_SECONDS * (1 + SPREAD)
+
+
+def test_an_approval_asks_for_a_look_under_enforce_only(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
+    keeping.saw(csr(username="somebody", uid="a", approved=True))
+    assert not keeping._wanted.is_set()
+    monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
+    keeping.saw(csr(username="somebody", uid="b", approved=True))
+    assert keeping._wanted.is_set()
+
+
+async def test_more_groups_than_can_be_asked_about_are_not_called_shut(
+    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reviews would say nothing of those left out."""
+    inventory: Any = keeping._around.inventory
+    inventory.policies.get = lambda *_: policy(mode="Enforce")
+    inventory.clusters.get = lambda *_: cluster_view()
+    monkeypatch.setattr(keeping, "standings", MagicMock(unattested=lambda: ()))
+    keeping._authority_source = MagicMock(authority=AsyncMock())
+    keeping._door = MagicMock(survey=AsyncMock(return_value=found(True, "Removed")))
+    monkeypatch.setattr(keeping, "_tend", AsyncMock(return_value=NothingToTend()))
+    for number in range(door_keeping._MAXIMUM_GROUP_SETS):
+        keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
+    assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
+    keeping.saw(csr(groups=["system:bootstrappers:one-more"]))
+    (condition,) = await keeping._look(MagicMock())
+    assert (condition.met, condition.reason) == (None, "TooManyGroups")

@@ -174,6 +174,20 @@ async def test_changes_wake_the_cluster_that_they_concern() -> None:
         assert other.wakes == [ALL_PROVIDER_IDS]
 
 
+async def test_records_and_machines_do_not_make_it_look_at_every_cluster() -> None:
+    """A flood of joins changes records all the time; which clusters there are does not depend on them."""
+    world = World()
+    world.put("one")
+    async with world.running():
+        await until(lambda: world.names() == ["one"])
+        world.fleet._changed.clear()
+        world.fleet.wake(ClusterKey("ns", "one"), frozenset({"p1"}))
+        assert not world.fleet._changed.is_set()
+        assert world.started[0].wakes == [frozenset({"p1"})]
+        world.fleet.wake(ClusterKey("ns", "one"), ALL_PROVIDER_IDS)
+        assert world.fleet._changed.is_set()
+
+
 async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.put("fails")

@@ -288,6 +288,17 @@ async def test_who_has_extended_asks_until_it_is_cut_back(world: World) -> None:
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
 
 
+async def test_who_may_list_but_not_patch_is_not_done(world: World) -> None:
+    """After a restart too: the marks say that there is something to cut back."""
+    await world.extend("aaa111")
+    world.tokens = world.restarted()
+    world.api.before = raising(Forbidden("may not patch", status=403), verb="patch")
+    outcome = await world.cut_back()
+    assert isinstance(outcome, GrantMissing)
+    assert outcome.verb == "patch"
+    assert await world.cut_back() == ExtensionEnded(cut_back=1)
+
+
 # What goes wrong
 
 

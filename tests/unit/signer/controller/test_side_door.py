@@ -46,7 +46,7 @@ async def test_leaving_enforce_gives_back_exactly_what_was_there(house: House) -
     condition = await house.survey("Observe")
     assert (condition.met, condition.reason) == (False, "Observing")
     assert house.bindings() == before
-    assert await house.removed.kept(house.owner) == NothingKept()
+    assert await house.removed.kept(house.owner.key) == NothingKept()
 
 
 async def test_renewal_waits_for_the_machines_that_need_it(house: House) -> None:

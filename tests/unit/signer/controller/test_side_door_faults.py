@@ -270,6 +270,50 @@ async def test_restoration_that_is_incomplete_is_told(house: House) -> None:
     assert await house.kept() == ["mine"]
 
 
+LATER: Final = f"sha256:{'cd' * 32}"
+"""The CA of whatever cluster has the name now."""
+
+
+async def test_what_was_removed_under_another_ca_is_left_to_a_person(house: House) -> None:
+    """It may be another cluster under the same name, or this one after its CA was replaced."""
+    await house.survey()
+    house.bind("later", f"{STOCK}nodeclient", ("Group", "a"))
+    await house.survey(ca_cert_hash=LATER)
+    (config_map,) = house.management.config_maps()
+    condition = await house.survey("Observe", ca_cert_hash=LATER)
+    assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
+    name = config_map["metadata"]["name"]
+    assert f"kubectl get configmap {name} --namespace {NAMESPACE} --output" in condition.message
+    assert condition.message.endswith("delete the ConfigMap")
+    assert "later" in house.bindings()
+    assert not {FIRST, RENEWAL} & house.bindings().keys()
+    # The person finds that it is another cluster.
+    del house.management.objects[f"{CONFIG_MAPS.collection(NAMESPACE)}/{name}"]
+    assert (await house.survey("Observe", ca_cert_hash=LATER)).reason == "Observing"
+
+
+async def test_a_ca_that_was_replaced_and_put_back(house: House) -> None:
+    before = house.bindings()
+    await house.survey()
+    assert (await house.survey("Observe", ca_cert_hash=LATER)).reason == "RestorationIncomplete"
+    assert (await house.survey("Observe")).reason == "Observing"
+    assert house.bindings() == before
+
+
+async def test_a_binding_that_its_finalizers_hold_is_not_back(house: House) -> None:
+    house.api.patch("clusterrolebindings", FIRST, {"metadata": {"finalizers": ["example.com/held"]}})
+    before = house.bindings()
+    await house.survey()
+    assert FIRST in house.bindings()
+    condition = await house.survey("Observe")
+    assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
+    assert f"ClusterRoleBinding {FIRST}: one of its name is being deleted" in condition.message
+    house.api.patch("clusterrolebindings", FIRST, {"metadata": {"finalizers": None}})
+    assert FIRST not in house.bindings()
+    assert (await house.survey("Observe")).reason == "Observing"
+    assert house.bindings() == before
+
+
 async def test_restoration_that_fails_is_told(house: House) -> None:
     await house.survey()
     house.api.faults.inject(f"POST {BINDINGS}", status=503)

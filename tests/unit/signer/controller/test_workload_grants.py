@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from signer.controller.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
+import pytest
+
+from signer.controller import workload_grants
+from signer.controller.workload_grants import (
+    CannotBeProven,
+    TokensUnread,
+    openings_of,
+    read_grants,
+    read_token_groups,
+)
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Forbidden
-from signer.model.side_door import Door
-from signer.rules.side_door import Opening, RemovableGrant, ReviewedIdentity
+from signer.model.side_door import ClusterRoleBinding, Door
+from signer.rules.side_door import Grant, Opening, RemovableGrant, ReviewedIdentity, granting_bindings
 from tests.unit.signer.store.removal_world import binding_manifest, role_manifest
 
 NODES = ReviewedIdentity("Group system:nodes", "", ("system:nodes",), may_be_administrator=False)
@@ -79,6 +88,46 @@ async def test_roles_and_bindings_of_all_pages() -> None:
     grants = await read_grants(Scripted(clusterroles=roles, clusterrolebindings=bindings))
     assert [grant.binding.name for grant in grants] == ["b0", "b1", "b2"]
     assert all(isinstance(grant, RemovableGrant) for grant in grants)
+
+
+async def test_what_grants_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a hostile API server fills the memory that all clusters share: 2 GiB of bindings of ``view``."""
+    monkeypatch.setattr(workload_grants, "MAXIMUM_GRANT_BYTES", 10_000)
+    held: list[str] = []
+
+    def granting(roles: Any, bindings: Iterable[ClusterRoleBinding]) -> tuple[Grant, ...]:
+        page = list(bindings)
+        assert len(page) == 1, held
+        held.extend(binding.name for binding in page)
+        return granting_bindings(roles, page)
+
+    monkeypatch.setattr(workload_grants, "granting_bindings", granting)
+    versioned: dict[str, Any] = {"uid": "u", "resourceVersion": "1"}
+    large = {"note": "x" * 9_000}
+    pages = [[binding_manifest(f"b{n}", "view", annotations=large, **versioned)] for n in range(5)]
+    pages.append([binding_manifest("grants", annotations=large, **versioned)])
+    roles = [[role_manifest("view", "pods"), role_manifest()]]
+    grants = await read_grants(Scripted(clusterroles=roles, clusterrolebindings=pages))
+    assert [grant.binding.name for grant in grants] == ["grants"]
+    assert len(held) == 6
+
+
+async def test_more_bytes_of_grants_than_are_held_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_grants, "MAXIMUM_GRANT_BYTES", 10_000)
+    versioned: dict[str, Any] = {"uid": "u", "resourceVersion": "1", "annotations": {"note": "x" * 6_000}}
+    pages = [[binding_manifest(f"b{number}", **versioned)] for number in range(2)]
+    assert len(await read_grants(Scripted(clusterroles=[[role_manifest()]], clusterrolebindings=pages[:1]))) == 1
+    with pytest.raises(CannotBeProven, match="clusterrolebindings take more than 9 KiB") as told:
+        await read_grants(Scripted(clusterroles=[[role_manifest()]], clusterrolebindings=pages))
+    assert told.value.reason == "TooManyGrants"
+
+
+async def test_more_bytes_of_role_names_than_are_held_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_grants, "MAXIMUM_ROLE_BYTES", 10_000)
+    roles = [[role_manifest("a" * 6_000)], [role_manifest("b" * 6_000)]]
+    with pytest.raises(CannotBeProven, match="clusterroles take more than 9 KiB"):
+        await read_grants(Scripted(clusterroles=roles, clusterrolebindings=[]))
+    assert await read_grants(Scripted(clusterroles=roles[:1], clusterrolebindings=[])) == ()
 
 
 async def test_token_secrets_are_selected_by_type_and_their_groups_read() -> None:

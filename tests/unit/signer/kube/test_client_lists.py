@@ -93,3 +93,12 @@ async def test_all_pages_together_are_bounded(authority: Authority, tls: ssl.SSL
                 pass
     # Each page has a little more than 940 of the 1000 bytes that one body may have.
     assert LIST_BYTES_PER_BODY < len(server.requests) <= LIST_BYTES_PER_BODY * 1000 // 940 + 1
+
+
+async def test_a_caller_may_bound_all_pages_more_narrowly(authority: Authority, tls: ssl.SSLContext) -> None:
+    handler = _pages(*({"metadata": {"continue": str(number)}, "items": ["y" * 900]} for number in range(5)))
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(UnexpectedAnswer, match="together"):
+            async for _ in client.list_pages("/api/v1/secrets", maximum_bytes=2000):
+                pass
+    assert len(server.requests) == 3

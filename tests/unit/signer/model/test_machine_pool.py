@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from signer.model.cluster import ClusterKey, MachineView
-from signer.model.machine_pool import (
-    MAXIMUM_PROVIDER_ID_CHARACTERS,
-    MAXIMUM_PROVIDER_IDS,
-    MachinePoolView,
-    machine_pool_view,
-)
+from signer.model.cluster import MAXIMUM_PROVIDER_ID_CHARACTERS, ClusterKey, MachineView
+from signer.model.machine_pool import MAXIMUM_PROVIDER_IDS, MachinePoolView, machine_pool_view
 from signer.model.record import MachineKey
 from tests.unit.signer.builders import machine_view
 

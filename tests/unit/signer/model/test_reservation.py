@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attestors.contract import Security
+from signer.model.cluster import ClusterKey
 from signer.model.record import MachineKey
 from signer.model.reservation import (
     InvalidReservation,
@@ -20,7 +21,7 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from tests.unit.signer.builders import attested_identity, machine_view
-from tests.unit.signer.model.test_record import IDENTITIES, JSON, MACHINE_KEYS
+from tests.unit.signer.model.test_record import IDENTITIES, JSON, TEXT
 
 PAIR = Pair(MachineKey.of(machine_view()), attested_identity())
 PATHS = [
@@ -48,7 +49,25 @@ def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return made
 
 
-@given(st.builds(Pair, MACHINE_KEYS, IDENTITIES), st.sampled_from(ReservationSide))
+NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)
+NAMED = st.builds(MachineKey, st.builds(ClusterKey, NAMES, NAMES), TEXT, NAMES, TEXT)
+
+
+@pytest.mark.parametrize("name", ["a%b", "a/b", "..", "A", "a" * 254, "a\n", "-a"])
+@pytest.mark.parametrize("field", ["namespace", "clusterName", "name"])
+def test_a_name_that_no_object_can_have(field: str, name: str) -> None:
+    """Upkeep asks for that object: such a name must move no call to another one."""
+    key = MachineKey(
+        ClusterKey(name if field == "namespace" else "team-a", name if field == "clusterName" else "prod"),
+        "Machine",
+        name if field == "name" else "m",
+        "p:///1",
+    )
+    with pytest.raises(InvalidReservation):
+        parse_reservation(manifest(Pair(key, attested_identity())))
+
+
+@given(st.builds(Pair, NAMED, IDENTITIES), st.sampled_from(ReservationSide))
 def test_round_trip(pair: Pair, side: ReservationSide) -> None:
     parsed = parse_reservation(manifest(pair, side))
     assert parsed == Reservation(side, pair, "u", "7")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn
 
@@ -64,6 +65,10 @@ class ManagementAPI:
         self.asked = 0
         """How often for what is served."""
         self.listed: list[str] = []
+        self.handed_on: list[JsonObject] = []
+        """The objects of the last list, as whoever asked has left them."""
+        self.bounds: list[tuple[int, int | None]] = []
+        """Of each list: objects in a page, and bytes in all."""
         self.lists_may_go_on = asyncio.Event()
         self.lists_may_go_on.set()
         self._version = 0
@@ -92,13 +97,20 @@ class ManagementAPI:
         return {"resources": [{"name": name} for name in self.served[path]]}
 
     async def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self,
+        path: str,
+        params: Parameters | None = None,
+        limit: int = 500,
+        *,
+        maximum_bytes: int | None = None,
     ) -> AsyncGenerator[JsonObject, None]:
         self.listed.append(path)
+        self.bounds.append((limit, maximum_bytes))
         if path in self.errors:
             raise self.errors[path]
         await self.lists_may_go_on.wait()
-        yield {"metadata": {"resourceVersion": str(self._version)}, "items": list(self.objects.values())}
+        self.handed_on = copy.deepcopy(list(self.objects.values()))
+        yield {"metadata": {"resourceVersion": str(self._version)}, "items": list(self.handed_on)}
 
     async def watch(
         self,

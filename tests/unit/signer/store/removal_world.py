@@ -17,11 +17,14 @@ from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
 from signer.model.cluster import ClusterKey
-from signer.model.side_door import ClusterIdentity, parse_cluster_role_binding
+from signer.model.kept_grants import generation_field
+from signer.model.side_door import ClusterIdentity, ClusterRoleBinding, parse_cluster_role_binding
 from signer.store.removed_grants import RemovedGrants
 
 NAMESPACE: Final = "own"
-OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), "aa" * 32)
+OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), f"sha256:{'aa' * 32}")
+EARLIER: Final = ClusterIdentity(OWNER.key, f"sha256:{'cc' * 32}")
+"""The same Cluster, under the CA that it had before."""
 ROLE: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 NAMES: Final = ("first", "second")
 BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
@@ -71,7 +74,7 @@ class ObjectStore:
         if f"GET {path}" in self.failures:
             raise self.failures[f"GET {path}"]
         label = str((params or {}).get("labelSelector", ""))
-        for name, found in self.objects.items():
+        for name, found in list(self.objects.items()):
             if name.startswith(f"{path}/") and (not label or label in (found["metadata"].get("labels") or {})):
                 yield {"items": [copy.deepcopy(found)]}
 
@@ -111,13 +114,18 @@ class ObjectStore:
             annotations.pop(name, None)
             if text is not None:
                 annotations[name] = text
-        merged["data"] = {**(merged.get("data") or {}), **patch.get("data", {})}
+        data = {**(merged.get("data") or {}), **patch.get("data", {})}
+        merged["data"] = {field: text for field, text in data.items() if text is not None}
         if not merged["data"]:
             del merged["data"]
         return found if merged == found else self.put(path, merged)
 
     def _delete(self, path: str, uid: str | None, resource_version: str | None) -> JsonObject:
         self._precondition(self._found(path), uid, resource_version)
+        if self.objects[path]["metadata"].get("finalizers"):
+            marked = copy.deepcopy(self.objects[path])
+            marked["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            return self.put(path, marked)
         return self.objects.pop(path)
 
     def _precondition(self, found: JsonObject, uid: str | None, resource_version: str | None) -> None:
@@ -175,7 +183,8 @@ class RemovalWorld:
     """Both clusters, removers and restorers, and calls that are still on their way."""
 
     def __init__(self, actors: str) -> None:
-        """``actors``: a letter for each, ``-`` removes and ``+`` gives back; after a ``.`` all was removed before."""
+        """``actors``: a letter for each, ``-`` removes and ``+`` gives back; after a ``.`` all was removed before, and
+        after a ``~`` something is kept that was removed under an earlier CA."""
         self.store = ObjectStore()
         self.schedule: list[str] = []
         self.store.put(CLUSTER_ROLES.object(ROLE), role_manifest())
@@ -185,9 +194,13 @@ class RemovalWorld:
         self._calls: dict[int, _ActorCalls] = {}
         self._running: dict[int, Coroutine[Any, Any, None]] = {}
         self._on_the_way: list[Callable[[], Any]] = []
-        if actors.startswith("."):
+        self._others: dict[str, str] = {}
+        if actors.startswith("~"):
+            self._alone(_remove_under_another_ca)
+            self._others = self._generations()
+        if actors.startswith((".", "~.")):
             self._alone(_remove)
-        for number, kind in enumerate(actors.removeprefix(".")):
+        for number, kind in enumerate(actors.lstrip(".~")):
             self._start(number, _remove if kind == "-" else _restore)
 
     def _start(self, number: int, act: Callable[[_ActorCalls], Coroutine[Any, Any, None]]) -> None:
@@ -226,7 +239,7 @@ class RemovalWorld:
 
     def check(self) -> None:
         """Every binding is in the cluster, or kept."""
-        kept = "".join(manifest["data"]["bindings"] for manifest in self.store.config_maps())
+        kept = self._generations().get(generation_field(OWNER), "")
         there = self.store.bodies()
         for name in NAMES:
             assert name in there or f'"name": "{name}"' in kept, f"{name} is lost: {self.schedule}"
@@ -239,7 +252,12 @@ class RemovalWorld:
             self.check()
         self._alone(_restore)
         assert self.store.bodies() == self.original, self.schedule
-        assert self.store.config_maps() == [], self.schedule
+        assert self._generations() == self._others, self.schedule
+        assert bool(self.store.config_maps()) == bool(self._others), self.schedule
+
+    def _generations(self) -> dict[str, str]:
+        fields = {field: text for kept in self.store.config_maps() for field, text in kept["data"].items()}
+        return {field: text for field, text in fields.items() if field not in ("clusterNamespace", "clusterName")}
 
     def _alone(self, act: Callable[[_ActorCalls], Coroutine[Any, Any, None]]) -> None:
         self._start(-1, act)
@@ -265,6 +283,12 @@ async def _remove(calls: _ActorCalls) -> None:
             await calls.delete(path, uid=binding.uid, resource_version=binding.resource_version)
         except (NotFound, Conflict):
             continue
+
+
+async def _remove_under_another_ca(calls: _ActorCalls) -> None:
+    """The same names, so that one generation could pass for the other."""
+    found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
+    await RemovedGrants(calls, NAMESPACE).keep(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
@@ -27,7 +26,6 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, inventory
-from signer.store.inventory import ALL_PROVIDER_IDS
 from tests.unit.signer.store.kubeadm_configs import (
     CONFIGS,
     KEY,
@@ -98,8 +96,11 @@ async def test_it_follows_changes(world: World) -> None:
 
 
 async def test_no_secret_half_is_kept(world: World) -> None:
+    """Nor is one held while a list arrives."""
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
+    assert world.api.handed_on
+    assert SECRET_HALF not in repr(world.api.handed_on)
     await world.tokens.trace_live(KEY, "aaa111")
     assert SECRET_HALF not in repr((vars(world.tokens), vars(world.tokens._configs)))
 
@@ -131,15 +132,19 @@ async def test_a_pools_tokens_change(world: World) -> None:
 # Who is woken
 
 
-async def test_a_machines_token_wakes_who_claims_its_provider_id(world: World) -> None:
+async def test_a_token_wakes_who_claims_a_provider_id_of_its_owner(world: World) -> None:
+    """A pool's token is rotated every few minutes: nobody else is to be judged again for that."""
     world.inventory.machines.applied(machine("m1", "p:///1"))
+    listing = pool("p1")
+    listing["spec"]["providerIDList"] = ["p:///2", "p:///3"]
+    world.inventory.machine_pools.applied(listing)
     await world.running()
     world.api.put(config("m1", "aaa111", M1))
     await world.until(lambda: bool(world.wakes))
     world.api.put(config("m2", "bbb222", M2))  # m2 has no provider ID: who waits for it is woken by it
     world.api.put(config("p1", "ccc333", POOL))
     await world.until(lambda: len(world.wakes) == 2)
-    assert world.wakes == [(KEY, frozenset({"p:///1"})), (KEY, ALL_PROVIDER_IDS)]
+    assert world.wakes == [(KEY, frozenset({"p:///1"})), (KEY, frozenset({"p:///2", "p:///3"}))]
 
 
 async def test_a_change_that_says_nothing_new_wakes_nobody(world: World) -> None:
@@ -260,6 +265,61 @@ async def test_a_first_list_that_fails_is_an_answer(world: World) -> None:
     assert isinstance(world.trace(), TracingInterrupted)
 
 
+async def test_a_first_list_that_fails_for_minutes_leaves_it_to_the_policy(world: World) -> None:
+    """Tenants write KubeadmConfigs: one of them may not keep everybody's nodes from joining."""
+    world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
+    world.start()
+    await world.until(lambda: "webhook" in str(world.trace()))
+    world.at += bootstrap_tokens.INTERRUPTION_SECONDS / 2
+    with pytest.raises(Deferred) as caught:
+        await world.require()
+    assert caught.value.defer.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE
+    world.at += bootstrap_tokens.INTERRUPTION_SECONDS / 2
+    off = world.trace()
+    assert isinstance(off, TracingOff)
+    assert "5 minutes" in off.cause
+    assert "webhook" in off.cause
+    await world.require()
+    with pytest.raises(Deferred) as caught:
+        await world.require(untraceable="Refuse")
+    assert caught.value.defer.reason == Reason.BOOTSTRAP_TOKEN_UNTRACEABLE
+    world.api.errors.clear()
+    await world.running()
+
+
+async def test_it_counts_from_the_start_and_not_from_the_making(world: World) -> None:
+    world.at += 2 * bootstrap_tokens.INTERRUPTION_SECONDS
+    world.api.lists_may_go_on.clear()
+    world.start()
+    await world.until(lambda: bool(world.api.listed))
+    assert isinstance(world.trace(), TracingInterrupted)
+
+
+async def test_a_first_list_that_takes_for_ever_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap_tokens, "INTERRUPTION_SECONDS", 0.01)
+    world.api.lists_may_go_on.clear()
+    world.start()
+    await world.until(world.tokens.answered.is_set)
+    world.at += 1
+    assert isinstance(world.trace(), TracingOff)
+
+
+async def test_an_interruption_that_lasts_leaves_it_to_the_policy(world: World) -> None:
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: len(world.api.listed) > 2)
+    world.at += bootstrap_tokens.INTERRUPTION_SECONDS - 1
+    assert isinstance(world.trace(), TracingInterrupted)
+    world.at += 1
+    off = world.trace()
+    assert isinstance(off, TracingOff)
+    assert world.tokens.pool_tokens(KEY) == off
+    world.api.errors.clear()
+    await world.until(lambda: world.trace() == TracedTo(frozenset({M1})))
+
+
 async def test_out_of_touch_for_too_long_is_no_ground_for_anything(world: World) -> None:
     """Neither Untraceable, which a policy may allow, nor an owner, which may deny."""
     world.api.put(config("m1", "aaa111", M1), seen=False)
@@ -330,19 +390,6 @@ async def test_a_second_look_that_fails_denies_nobody(world: World, error: ApiEr
     with pytest.raises(Deferred) as caught:
         await world.require()
     assert caught.value.defer.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE
-
-
-async def test_a_flood_of_stolen_tokens_shares_its_second_looks(world: World) -> None:
-    world.api.put(config("m2", "aaa111", M2))
-    await world.running()
-    world.api.listed.clear()
-    world.api.lists_may_go_on.clear()
-    flood = [asyncio.create_task(world.require()) for _ in range(50)]
-    await world.until(lambda: len(world.api.listed) == 1)
-    world.api.lists_may_go_on.set()
-    results = await asyncio.gather(*flood, return_exceptions=True)
-    assert all(isinstance(result, Refused) for result in results)
-    assert len(world.api.listed) == 2  # those who came while the first list ran have the second
 
 
 async def test_policy_refuses_an_untraceable_token(world: World) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from signer.kube.client import Client
+from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ServerError
 from signer.kube.resources import (
     CLUSTERS_V1BETA1,
@@ -17,12 +19,14 @@ from signer.kube.resources import (
     MACHINES_V1BETA1,
     MACHINES_V1BETA2,
 )
+from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.record import MachineKey
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
+from signer.store import inventory as inventory_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.inventory import (
     ALL_PROVIDER_IDS,
@@ -208,6 +212,29 @@ async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: Wo
     assert not filled.done(), "the controller key was not looked at"
     inventory.controller_key.settled.set()
     await asyncio.wait_for(filled, 5)
+
+
+async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tenants write most of them, and an object may have a megabyte."""
+    item = {"metadata": {"namespace": "team-a", "name": "a", "resourceVersion": "1"}, "status": "large"}
+    held: list[JsonObject] = []
+
+    async def list_once(
+        client: Client, path: str, *, sink: Sink, keep: Callable[[JsonObject], bool], **options: object
+    ) -> None:
+        listed = copy.deepcopy(item)
+        assert keep(listed)
+        held.append(listed)
+        sink.replaced([listed])
+
+    async def no_key(client: Client) -> None:
+        """The key is somebody else's test."""
+
+    monkeypatch.setattr(inventory_module, "list_and_watch", list_once)
+    monkeypatch.setattr(world.inventory.controller_key, "run", no_key)
+    await world.inventory.run(cast("Client", None))
+    assert len(held) == 6
+    assert "large" not in repr(held)
 
 
 # How long list and watch may fail

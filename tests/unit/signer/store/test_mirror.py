@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
+from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import Cause, Forbidden, Unreachable
+from signer.kube.watch import list_and_watch
 from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch, object_key
 
 
@@ -170,3 +175,108 @@ def test_calls_that_work_do_not_hide_a_watch_that_does_not() -> None:
 @pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": []}])
 def test_object_without_metadata_has_an_empty_key(item: dict[str, Any]) -> None:
     assert object_key(item) == ("", "")
+
+
+# Lists, page by page
+
+
+def cut(mirror: Mirror[int], *items: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item for item in items if mirror.holds_of_list(item)]
+
+
+def test_of_a_list_only_what_was_parsed_is_held() -> None:
+    told = Told()
+    (held,) = cut(told.mirror, {**manifest("a", 1), "status": "secret" * 1000})
+    assert "secret" not in repr(held)
+    assert told.mirror.get("ns", "a") is None  # nothing counts before the list is whole
+    told.mirror.replaced([held])
+    assert told.changes == [("a", None, 1)]
+    told.mirror.applied(manifest("a", 2))
+    assert told.mirror.get("ns", "a") == 1  # it is known which version that was
+
+
+def test_an_object_that_cannot_be_read_is_cut_down_too(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+    told.mirror.replaced([manifest("a", 1)])
+    with caplog.at_level(logging.WARNING):
+        listed = cut(told.mirror, manifest("a", "secret" * 1000, "2"), manifest("b", 1))
+        assert caplog.records == []
+        assert "secret" not in repr(listed)
+        told.mirror.replaced(listed)
+        told.mirror.replaced(cut(told.mirror, manifest("a", "secret" * 1000, "2"), manifest("b", 1)))
+    assert told.mirror.get("ns", "a") is None
+    assert told.mirror.get("ns", "b") == 1
+    assert [vars(record)["error"] for record in caplog.records] == ["no number"]
+
+
+def test_what_is_known_already_is_not_parsed_again() -> None:
+    told, parsed = Told(), []
+
+    def counting(item: dict[str, Any]) -> int:
+        parsed.append(item["metadata"]["name"])
+        return parse(item)
+
+    told.mirror = Mirror("numbers", counting, told)
+    for _ in range(2):
+        told.mirror.replaced(cut(told.mirror, manifest("a", 1), manifest("b", 2)))
+    assert parsed == ["a", "b"]
+    assert told.changes == [("a", None, 1), ("b", None, 2)]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_what_changes_while_a_list_arrives(is_cut: bool) -> None:
+    """The list has the last word, as the watch that follows begins there; whether it was cut down or not."""
+    told = Told()
+    told.mirror.replaced([manifest("a", 1), manifest("b", 1)])
+    items = [manifest("a", 1), manifest("b", 1), manifest("c", 1)]
+    listed = cut(told.mirror, *items) if is_cut else items
+    told.mirror.written(manifest("a", 7, "9"))
+    told.mirror.forget("ns", "b")
+    told.mirror.written(manifest("c", 7, "9"))
+    told.mirror.replaced(listed)
+    assert [told.mirror.get("ns", name) for name in "abc"] == [1, 1, 1]
+
+
+def test_no_server_can_say_what_was_parsed() -> None:
+    mirror = Told().mirror
+    mirror.applied({**manifest("a", 1), "read": {"value": 7}})
+    assert mirror.get("ns", "a") == 1
+
+
+class LargePages:
+    """A source whose list has ten pages of a megabyte each, and then a watch that says nothing."""
+
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = 500
+    ) -> AsyncGenerator[JsonObject, None]:
+        for number in range(10):
+            items = [{**manifest(f"{number}-{index}", 1), "status": f"{index}" * 100_000} for index in range(10)]
+            yield {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    async def watch(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        *,
+        timeout_seconds: float,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[JsonObject, None]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+async def test_a_large_list_is_never_held_whole() -> None:
+    """Tenants write the objects, and the controller's memory is everybody's."""
+    mirror = Told().mirror
+    tracemalloc.start()
+    try:
+        watching = asyncio.create_task(list_and_watch(LargePages(), "/x", sink=mirror, keep=mirror.holds_of_list))
+        await mirror.filled.wait()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    assert len(mirror) == 100
+    assert peak < 4_000_000

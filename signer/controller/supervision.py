@@ -1,0 +1,28 @@
+"""Tasks without which decisions can be made: a defect in one of them is logged, and it begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import SystemRandom
+from typing import Final
+
+from signer.kube.backoff import Backoff
+
+_LOG = logging.getLogger(__name__)
+RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=300.0, jitter=0.5)
+
+
+async def supervised(name: str, run: Callable[[], Awaitable[object]]) -> None:
+    """Run until it returns or is cancelled; after a fault again, with growing pauses."""
+    attempt = 0
+    while True:
+        try:
+            await run()
+            return
+        except Exception as error:  # noqa: BLE001 - isolation: upkeep's defect must not end decisions
+            seconds = RESTART.delay(attempt, SystemRandom())
+            _LOG.error("a task failed", exc_info=error, extra={"task": name, "retryInSeconds": round(seconds, 1)})
+        attempt += 1
+        await asyncio.sleep(seconds)

@@ -1,0 +1,63 @@
+"""Upkeep that fails begins anew, and never ends what decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from signer.controller import supervision
+from signer.controller.supervision import supervised
+from signer.kube.backoff import Backoff
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+
+
+async def test_what_fails_begins_anew_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 3:
+            raise RuntimeError("defect")
+
+    with caplog.at_level(logging.ERROR):
+        await supervised("upkeep", run)
+    assert runs == 3
+    assert [(record.task, record.exc_info is not None) for record in caplog.records if hasattr(record, "task")] == [
+        ("upkeep", True),
+        ("upkeep", True),
+    ]
+
+
+async def test_several_faults_at_once_are_a_fault() -> None:
+    """A task group raises them together."""
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ExceptionGroup("two", [RuntimeError("one"), ValueError("other")])
+
+    await supervised("restoration", run)
+    assert runs == 2
+
+
+async def test_cancelled_is_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def run() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(supervised("events", run))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
