@@ -14,7 +14,7 @@ from signer.controller.preflight import Preflight
 from signer.controller.standing import Attested, Unattested
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
-from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
 from signer.model.side_door import ClusterRoleBinding, Door, Subject
 from signer.rules.side_door import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
 
@@ -100,5 +100,23 @@ def _record(name: str) -> AttestedNode:
         first_attestation=_MOMENT,
         last_attestation=_MOMENT,
         last_not_after=_MOMENT + timedelta(days=7),
-        journal=(),
+        journal=(_client_certificate(name),),
+    )
+
+
+def _client_certificate(name: str) -> JournalEntry:
+    return JournalEntry(
+        csr_name=name,
+        csr_uid="uid",
+        spec_digest="00" * 32,
+        signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac",
+        requester="system:bootstrap:abcdef",
+        serial_number=1,
+        not_before=_MOMENT - timedelta(minutes=5),
+        not_after=_MOMENT + timedelta(days=7),
+        ca_cert_hash=f"sha256:{'00' * 32}",
+        certificate_digest="00" * 32,
+        public_key_digest="00" * 32,
+        created=_MOMENT,
+        decided=_MOMENT,
     )

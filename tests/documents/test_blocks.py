@@ -23,8 +23,8 @@ from tests.documents.markdown import ROOT, Block, blocks, documents
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
-KUBECTL_COMMANDS = {"apply", "delete", "describe", "get", "patch"}
-BUILT_IN = {"csr", "machine", "machines", "events", "secret", "secrets", "configmaps"}
+KUBECTL_COMMANDS = {"apply", "create", "delete", "describe", "get", "patch"}
+BUILT_IN = {"csr", "machine", "machines", "events", "secret", "secrets", "configmap", "configmaps"}
 
 
 def in_language(language: str) -> list[Block]:
@@ -168,8 +168,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
 def check_kubectl(arguments: list[str]) -> None:
     command, *rest = arguments
     assert command in KUBECTL_COMMANDS
-    if command == "apply":
-        assert rest[0] == "-f"
+    if command in ("apply", "create"):
+        assert rest[0] in ("-f", "--filename")
         assert rest[1] == "-" or (ROOT / rest[1]).exists()
     else:
         assert rest[0] in our_resources() | BUILT_IN

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from signer.controller import door_keeping
-from signer.kube.resources import ATTESTED_NODES, CONFIG_MAPS, IDENTITY_RESERVATIONS, SECRETS
-from signer.model.cluster import ClusterKey
-from signer.model.kept_grants import kept_name, parse_kept
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    CLUSTER_ROLE_BINDINGS,
+    CONFIG_MAPS,
+    IDENTITY_RESERVATIONS,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+)
+from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
+from signer.model.kept_grants import OtherGenerations, generation_field, kept_name, parse_kept
 from signer.model.record import parse_record
 from signer.model.seal import KEY_BYTES, RecordSeals
 from signer.model.side_door import ClusterIdentity
@@ -20,12 +28,19 @@ from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController, embedded_api, open_management_cluster
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.documents.test_blocks import commands
-from tests.documents.test_what_is_not_stopped import ATTESTORS, PROVIDER_ID, settings_of, wait_for_condition
+from tests.documents.test_what_is_not_stopped import (
+    ATTESTORS,
+    FIRST_CERTIFICATES,
+    PROVIDER_ID,
+    settings_of,
+    wait_for_condition,
+)
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.processes import wait_until
 
 NEW_KEY: Final = "bmV3IHJhbmRvbSBieXRlcyBuZXcgcmFuZG9tIGJ5dGU="
+RENEWALS: Final = "kubeadm:node-autoapprove-certificate-rotation"
 KEY: Final = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
 
 
@@ -115,6 +130,26 @@ def test_key_and_removed_grants_are_copied_before_a_move(
     copied, original = (parse_kept(side.client.get(path)) for side in (target, management_cluster))
     assert copied.generations == original.generations
     assert len(copied.of(owner)) == 2
+
+
+@pytest.mark.slow
+def test_what_was_removed_under_a_former_ca_is_given_back(
+    management_cluster: ManagementCluster, cluster: WorldCluster
+) -> None:
+    (read,) = documented("get", "configmap")
+    (create,) = documented("create")
+    owner = ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), cluster.ca_cert_hash)
+    others = OtherGenerations(CONTROLLER_NAMESPACE, kept_name(owner.key), (generation_field(owner),))
+    placeholders = {"NAME": others.config_map, "jsonpath={.data.FIELD}": f"jsonpath={{.data.{others.fields[0]}}}"}
+    read = [placeholders.get(word, word) for word in read]
+    assert f"{shlex.join(['kubectl', *read])} | kubectl create" in str(others), "the message has the same command"
+    manifest = kubectl(embedded_api(management_cluster), read)
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    management_cluster.client.patch(path, {"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}})
+    management_cluster.client.delete(path)  # nobody else gives anything back
+    kubectl(embedded_api(cluster), [*create, "--validate=false"], manifest)
+    items = cluster.client().items(CLUSTER_ROLE_BINDINGS.collection())
+    assert {item["metadata"]["name"] for item in items} >= {FIRST_CERTIFICATES, RENEWALS}
 
 
 @pytest.mark.slow

@@ -167,22 +167,51 @@ def test_an_older_copy_of_a_record_fails_what_was_approved_and_not_signed(
     assert (verdict.condition, bool(verdict.certificate)) == (("Failed", False) if put_back else ("Approved", True))
 
 
-def test_deleting_the_policy_opens_the_door_to_tokens_that_live_long(
+def test_tokens_that_live_long_are_cut_back_before_a_deleted_policy_opens_the_door(
     workload_cluster: WorldCluster, start: Start
 ) -> None:
-    assert says("Deleting the policy opens the door without that look")
-    pool = workload_cluster.add_machine_pool("pool")
-    token = workload_cluster.api.bootstrap_token()
-    workload_cluster.add_kubeadm_config("pool", token, pool)
-    workload_cluster.authorize("keyed-mac", mode="Enforce", bootstrapTokens={"machinePools": "Extend"})
-    start()
-    wait_for_condition(workload_cluster, "MachinePoolTokensExtended", "True", "Extended")
-    path = NODE_ATTESTATION_POLICIES.object(workload_cluster.name, workload_cluster.namespace)
-    workload_cluster.management.client.delete(path)
+    assert says("by Observe or by deletion of the policy, they are cut back before the bindings return")
+    token = extended_token(workload_cluster, start)[0]
+    delete_policy(workload_cluster)
     wait_until(lambda: FIRST_CERTIFICATES in bindings(workload_cluster), "the bindings are back")
-    secret = embedded_api(workload_cluster).get("secrets", f"bootstrap-token-{token[:6]}", "kube-system")
+    assert time_left(workload_cluster, token) <= timedelta(minutes=15)
+
+
+def test_a_policy_deleted_while_no_controller_runs_leaves_tokens_where_nothing_is_kept(
+    workload_cluster: WorldCluster, make_workload_cluster: MakeWorkloadCluster, start: Start
+) -> None:
+    assert says("Only a policy that is deleted while no controller runs, of a cluster of which nothing is kept")
+    without_kept = make_workload_cluster("nothing-kept", seed_kubeadm=False)
+    token, controller = extended_token(without_kept, start)
+    other_token = extended_token(workload_cluster, lambda: controller)[0]
+    controller.kill()
+    for cluster in (without_kept, workload_cluster):
+        delete_policy(cluster)
+    start()
+    wait_until(lambda: FIRST_CERTIFICATES in bindings(workload_cluster), "the other cluster's bindings are back")
+    assert time_left(workload_cluster, other_token) <= timedelta(minutes=15)
+    assert time_left(without_kept, token) > timedelta(hours=12)
+
+
+def extended_token(cluster: WorldCluster, start: Start) -> tuple[str, RunningController]:
+    """A MachinePool's token that the controller lets live long."""
+    pool = cluster.add_machine_pool(f"pool-{cluster.name}")
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(f"pool-{cluster.name}", token, pool)
+    cluster.authorize("keyed-mac", mode="Enforce", bootstrapTokens={"machinePools": "Extend"})
+    controller = start()
+    wait_for_condition(cluster, "MachinePoolTokensExtended", "True", "Extended")
+    return token, controller
+
+
+def delete_policy(cluster: WorldCluster) -> None:
+    cluster.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+
+
+def time_left(cluster: WorldCluster, token: str) -> timedelta:
+    secret = embedded_api(cluster).get("secrets", f"bootstrap-token-{token[:6]}", "kube-system")
     expiration = datetime.fromisoformat(base64.b64decode(secret["data"]["expiration"]).decode("ascii"))
-    assert expiration > datetime.now(UTC) + timedelta(hours=12)
+    return expiration - datetime.now(UTC)
 
 
 def bindings(cluster: WorldCluster) -> set[str]:
