@@ -86,11 +86,13 @@ class DoorKeeping:
         self._approvals = 0
         self._since: datetime | None = None
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
+        self._tell: Callable[[], None] = lambda: None
+        """That the conditions changed."""
 
     @property
     def conditions(self) -> tuple[PolicyCondition, ...]:
-        """What was found at the last look."""
-        return self._conditions
+        """What was found at the last look; and how many were approved up to now."""
+        return tuple(self._with_approvals(one) for one in self._conditions)
 
     def look_again(self) -> None:
         """Something changed that may concern the door."""
@@ -148,6 +150,8 @@ class DoorKeeping:
         )
         if self._mode() is Mode.ENFORCE:
             self._wanted.set()
+        elif _at_least(self._approvals) != _at_least(self._approvals - 1):
+            self._tell()
 
     def _mode(self) -> Mode:
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
@@ -163,7 +167,8 @@ class DoorKeeping:
         return Seen.NOW
 
     async def run(self, client: Client, found: Callable[[], None]) -> None:
-        """Look after the door over this connection until cancelled; ``found`` is called after each look."""
+        """Look after the door over this connection until cancelled; ``found`` is called when conditions changed."""
+        self._tell = found
         try:
             while True:
                 self._wanted.clear()
@@ -226,7 +231,7 @@ class DoorKeeping:
             if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
             removed = await self._door.survey(client, situation)
-        conditions = [self._with_approvals(removed, policy)]
+        conditions = [removed]
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
             conditions.append(condition_of(outcome))
         return tuple(conditions)
@@ -237,9 +242,11 @@ class DoorKeeping:
         tokens = self._around.bootstrap_tokens.pool_tokens(self._key)
         return await self._pool_tokens.tend(client, intent_of(policy, cluster, removed), tokens)
 
-    def _with_approvals(self, condition: PolicyCondition, policy: Policy) -> PolicyCondition:
+    def _with_approvals(self, condition: PolicyCondition) -> PolicyCondition:
         """Under Observe: what Enforce would have refused."""
-        if policy.mode is not Mode.OBSERVE or self._since is None:
+        if condition.type != condition_types.AUTO_APPROVAL_REMOVED or self._since is None:
+            return condition
+        if self._mode() is not Mode.OBSERVE:
             return condition
         said = (
             f"{condition.message}; {_at_least(self._approvals)} stock requests were approved without attestation since "

@@ -27,6 +27,8 @@ def packages(folder: Path) -> set[str]:
 @pytest.fixture(autouse=True)
 def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    # It would disable every logger there is, for the tests that follow in this process.
+    monkeypatch.setattr("logging.config.dictConfig", lambda config: None)
     monkeypatch.syspath_prepend(str(ROOT))
 
 

@@ -174,3 +174,21 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(
     keeping.saw(csr(groups=["system:bootstrappers:one-more"]))
     (condition,) = await keeping._look(MagicMock())
     assert (condition.met, condition.reason) == (None, "TooManyGroups")
+
+
+def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
+    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
+    keeping._conditions = (found(False, "Observing"),)
+    told: list[str] = []
+    keeping._tell = lambda: told.append(keeping.conditions[0].message)
+    for number in range(25):
+        keeping.saw(csr(username="somebody", uid=str(number), approved=True))
+    assert [text.split(" stock")[0].removeprefix("; ") for text in told] == [
+        *(str(number) for number in range(1, 10)),
+        "at least 10",
+        "at least 20",
+    ]
+    monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
+    assert keeping.conditions == (found(False, "Observing"),)
