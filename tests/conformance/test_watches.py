@@ -125,6 +125,7 @@ def test_finalized_deletion_is_a_change_and_then_a_deletion(admin: RawClient, co
     assert events[1].object["metadata"]["deletionTimestamp"]
 
 
+@pytest.mark.slow
 def test_stream_ends_cleanly_at_its_timeout(admin: RawClient, config_maps: str, name: str) -> None:
     version = _version(admin, config_maps)
     query = {"resourceVersion": version, "labelSelector": f"run={name}", "timeoutSeconds": "1"}
@@ -134,6 +135,7 @@ def test_stream_ends_cleanly_at_its_timeout(admin: RawClient, config_maps: str, 
     assert [event.type for event in events] == ["ADDED"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["true", "false"])
 def test_bookmarks_carry_a_version_only_and_come_only_when_asked(
     admin: RawClient, config_maps: str, name: str, asked: str
@@ -153,6 +155,7 @@ def test_bookmarks_carry_a_version_only_and_come_only_when_asked(
         assert int(bookmarks[-1].object["metadata"]["resourceVersion"]) >= int(created["metadata"]["resourceVersion"])
 
 
+@pytest.mark.slow
 def test_version_of_the_future_waits_or_is_refused(admin: RawClient, config_maps: str) -> None:
     future = str(int(_version(admin, config_maps)) + 1_000_000)
     opened = admin.try_watch(config_maps, resourceVersion=future, timeoutSeconds="1")

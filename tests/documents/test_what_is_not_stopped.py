@@ -28,6 +28,8 @@ from tests.documents.markdown import ROOT
 from tests.integration.kubelets import stock_serving_request
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 MASTER_KEY: Final = bytes(range(32))
 ATTESTORS: Final = {"keyed-mac": OperatorAttestor(settings={"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")})}
 PROVIDER_ID: Final = "test:///worker-1"

@@ -22,6 +22,8 @@ from tests.support.control_plane import ControlPlane
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.raw_client import RawClient
 
+pytestmark = pytest.mark.slow
+
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 DEFINITIONS: Final = Path(__file__).parents[2] / "signer" / "crds"
 API = EmbeddedAPI | ControlPlane

@@ -13,6 +13,8 @@ from signer.testing.world import WorldCluster
 from tests.integration.house import House, assert_one_certificate, certificate_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 
+pytestmark = pytest.mark.slow
+
 
 def _node(cluster: WorldCluster, machine: str) -> SimulatedNode:
     return SimulatedNode(machine, provider_id(machine), cluster.ca_cert_hash, "insecure")

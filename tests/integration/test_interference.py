@@ -23,6 +23,8 @@ from tests.integration.house import (
 )
 from tests.integration.requests import approve_as_somebody_else, manifest_of, plant
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cluster(house: House) -> WorldCluster:

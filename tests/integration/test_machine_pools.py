@@ -27,6 +27,8 @@ from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.integration.house import House, assert_one_certificate, assert_readable, node_of, pending, provider_id
 from tests.integration.ownership import assert_one_owner_each
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS: Final = itertools.count(1)
 LAST_SEGMENT: Final = {"nodeNameSource": "ProviderID"}
 

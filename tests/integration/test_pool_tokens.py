@@ -35,6 +35,8 @@ from signer.testing.world import WorldCluster
 from tests.integration.house import House, node_of, provider_id
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 TOKEN_LIFETIME: Final = timedelta(minutes=15)
 """Cluster API's default (``--bootstrap-token-ttl``)."""
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"

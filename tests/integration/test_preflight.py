@@ -15,6 +15,8 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.house import House, provider_id
 
+pytestmark = pytest.mark.slow
+
 RBAC = "rbac.authorization.k8s.io"
 Run = Callable[..., tuple[int, str, str]]
 

@@ -24,6 +24,8 @@ from tests.integration.house import CONTROLLER_USER, House, assert_readable, nod
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl, run_kubectl
 
+pytestmark = pytest.mark.slow
+
 CLIENT: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"
 SERVING: Final = "cluster.x-k8s.io/kubelet-serving-keyed-mac"
 INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)

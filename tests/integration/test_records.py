@@ -17,6 +17,8 @@ from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
 from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.requests import approve_as_somebody_else
 
+pytestmark = pytest.mark.slow
+
 THEIR_KEYS: Final = ControllerKeys(b"t" * 32)
 
 

@@ -16,6 +16,8 @@ from tests.integration.house import House, node_of, provider_id
 from tests.integration.kubelets import stock_client_request
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 BOOTSTRAP = "kubeadm:node-autoapprove-bootstrap"
 ROTATION = "kubeadm:node-autoapprove-certificate-rotation"
 CONDITION = "AutoApprovalRemoved"

@@ -18,6 +18,8 @@ from tests.integration.house import CONTROLLER_USER, House, assert_readable, nod
 from tests.integration.kubelets import Kubelet, add_machine, attest, stock_serving_request
 from tests.integration.requests import approve_as_somebody_else, plant
 
+pytestmark = pytest.mark.slow
+
 APPROVE: Final = {"stockServingRequests": "Approve"}
 AS_M: Final = ("system:node:m", ("system:nodes", "system:authenticated"))
 CSRS: Final = CERTIFICATE_SIGNING_REQUESTS.collection()

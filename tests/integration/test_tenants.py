@@ -15,6 +15,8 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, assert_readable, keyed_mac, node_of, pending, provider_id
 
+pytestmark = pytest.mark.slow
+
 TENANTS_KEY: Final = bytes(reversed(range(32)))
 VICTIM: Final = "victim"
 

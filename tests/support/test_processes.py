@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.processes import ProgramFailed, Programs, wait_until
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 
 _STARTER = """

@@ -64,6 +64,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(_JSON)
 def test_size_is_the_memory_of_all_values(value: Any) -> None:
     def measured(item: Any) -> int:

@@ -322,6 +322,7 @@ def test_a_lane_stays_with_its_request() -> None:
 FLOOD = 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS)
 @pytest.mark.parametrize(
     ("position", "decisions"),

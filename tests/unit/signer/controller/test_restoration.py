@@ -32,6 +32,8 @@ from tests.unit.signer.controller.restoration_house import (
     house,
 )
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["house"]
 
 # What is given back

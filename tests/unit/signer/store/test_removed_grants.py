@@ -327,6 +327,7 @@ async def test_a_fault_of_the_workload_cluster_loses_nothing(kept: Kept) -> None
 # Crashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("actors", "crashes", "least"),
     [("-+", 0, 50), (".-+", 0, 50), ("~-+", 0, 50), pytest.param("-+", 1, 1000, marks=pytest.mark.slow)],

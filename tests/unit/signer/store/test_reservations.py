@@ -104,6 +104,7 @@ def fewer_attempts() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
 def test_every_interleaving_of_two(name: str) -> None:
     assert explore(SCENARIOS[name]) > 2
@@ -152,6 +153,7 @@ _DRAWS: Final = st.lists(st.integers(0, 4), max_size=80)
 _CRASHES: Final = st.sets(st.integers(0, 40), max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_SCENARIOS, _DRAWS, _CRASHES)
 def test_random_interleavings_of_four(scenario: Scenario, draws: list[int], crashes: set[int]) -> None:
