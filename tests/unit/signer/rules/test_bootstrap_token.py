@@ -79,8 +79,12 @@ def test_a_token_of_another_machine_or_pool(owner: TokenOwner) -> None:
 def test_a_message_about_many_owners_is_short() -> None:
     owners = [TokenOwner("team-a", "Machine", f"other-{number}") for number in range(5)]
     message = refused(token_is_the_machines, facts(traced(*owners))).message
-    assert "other-2 and others" in message
+    assert "Machine team-a/other-0 and Machine team-a/other-1 and Machine team-a/other-2 and others" in message
     assert "other-3" not in message
+    message = refused(token_is_the_machines, facts(traced(*owners[:3]))).message
+    assert "other-1 and Machine team-a/other-2" in message
+    assert "others" not in message
+    assert "X" not in message
 
 
 @pytest.mark.parametrize("trace", [Untraceable(), TracingOff("no grant")])
@@ -88,6 +92,7 @@ def test_an_untraceable_token_is_the_policys_to_allow(trace: Trace) -> None:
     token_is_the_machines(facts(trace))
     defer = deferred(token_is_the_machines, facts(trace, untraceable="Refuse"))
     assert defer.reason == Reason.BOOTSTRAP_TOKEN_UNTRACEABLE
+    assert defer.retry_after == timedelta(minutes=5)
     assert isinstance(trace, Untraceable) or "no grant" in defer.message
 
 
@@ -96,7 +101,7 @@ def test_while_nobody_can_tell_everybody_waits(untraceable: str) -> None:
     """Neither a denial nor a pass may rest on what may be stale."""
     defer = deferred(token_is_the_machines, facts(TracingInterrupted("cannot be watched"), untraceable=untraceable))
     assert (defer.reason, defer.message) == (Reason.MANAGEMENT_CLUSTER_UNREACHABLE, "cannot be watched")
-    assert defer.retry_after is not None
+    assert defer.retry_after == timedelta(seconds=10), "nobody is woken when it can be watched again"
 
 
 def test_a_node_brings_no_token() -> None:
@@ -109,6 +114,11 @@ def test_a_node_brings_no_token() -> None:
 def secret(left: timedelta = timedelta(minutes=15), **changes: Any) -> TokenSecret:
     made = TokenSecret("bootstrap-token-abc123", "abc123", "7", True, NOW + left, Extension.NONE)
     return replace(made, **changes)
+
+
+def test_how_long_is_what_the_documents_say() -> None:
+    hours = timedelta(hours=1)
+    assert (12 * hours, 24 * hours, hours / 4) == (EXTEND_BELOW, EXTEND_TO, CUT_BACK_TO)
 
 
 def test_a_pools_token_is_extended_before_its_provider_rotates_it() -> None:
@@ -147,3 +157,4 @@ def test_what_others_extended_is_theirs() -> None:
     assert due_for(overwritten, wanted=False, now=NOW) == TakeMarkOff()
     unending = replace(overwritten, expiration=NeverExpires())
     assert due_for(unending, wanted=False, now=NOW) == TakeMarkOff()
+    assert due_for(unending, wanted=True, now=NOW) == LeaveAsItIs(), "it would be marked again at once"

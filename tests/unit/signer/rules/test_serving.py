@@ -235,6 +235,16 @@ class TestAddressesOfNobody:
         assert canonical(address) == "10.0.0.1"
 
 
+def test_what_only_looks_like_isatap_holds_no_other_address() -> None:
+    address = ip_address("2001:db8::5eff:10.96.0.1")
+    assert faces(address) == (address,)
+
+
+def test_a_last_label_that_begins_with_a_digit() -> None:
+    judge(serving(("node.1a",), **everywhere("node.1a")))
+    not_permitted(serving(("node.1",), **everywhere("node.1")), "node.1", "is no host's name")
+
+
 class TestAddressesOfTheCluster:
     CLUSTER = cluster_view(
         service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00::/108")), control_plane_host="192.0.2.7"
@@ -302,6 +312,8 @@ class TestCanonical:
             ("::FFFF:10.0.0.1", "10.0.0.1"),
             ("2001:DB8:0::1", "2001:db8::1"),
             ("fe80::1%eth0", "fe80::1"),
+            ("::ffff:10.0.0.1%eth0", "10.0.0.1"),
+            ("10.0.0.1%eth0", "10.0.0.1"),
             ("2001:db8::5efe:10.0.0.1", "2001:db8::5efe:a00:1"),
             ("", ""),
             ("10.0.0.1/8", "10.0.0.1/8"),

@@ -285,6 +285,12 @@ class TestTheFormerNode:
         assert defer.retry_after == journal_entry().not_after - self.LATER
         judge(replace(given, now=journal_entry().not_after))
 
+    def test_waits_for_the_last_of_its_certificates(self) -> None:
+        earlier = journal_entry(3, not_after=self.LATER + timedelta(hours=1))
+        given = replace(self.RECORD, journal=(*self.RECORD.journal, earlier))
+        defer = deferred(judge, facts(record=given, credential=NoCredentialNamed(), now=self.LATER))
+        assert defer.retry_after == journal_entry().not_after - self.LATER
+
     def test_did_not_ask_where_the_credential_is_named(self) -> None:
         judge(facts(record=self.RECORD, credential=CertificateCredential("11" * 32), now=self.LATER))
         foreign = CertificateCredential(journal_entry().certificate_digest)

@@ -37,6 +37,7 @@ def test_a_newer_one_was_approved() -> None:
     deny = refused(judge, facts(older, {"created": OLD + timedelta(seconds=1)}))
     assert deny.reason == Reason.SUPERSEDED
     assert "csr-2" in deny.message
+    assert refused(judge, facts({"created": NOW})).reason == Reason.SUPERSEDED
 
 
 @pytest.mark.parametrize(
