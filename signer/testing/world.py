@@ -6,6 +6,7 @@ It works the same on the embedded API and on a real kube-apiserver: everything g
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from signer.authority.certificate_authority import load_certificate_authority
 from signer.crds import custom_resource_definitions
 from signer.kube.client import JsonObject
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import AlreadyExists
+from signer.kube.errors import AlreadyExists, NotFound
 from signer.kube.resources import (
     CERTIFICATE_SIGNING_REQUESTS,
     CLUSTERS_V1BETA2,
@@ -304,6 +305,12 @@ class WorldCluster:
         if "administrator" not in self._clients:
             self._clients["administrator"] = BlockingClient(self.api.connection()).__enter__()
         return self._clients["administrator"]
+
+    def remove(self) -> None:
+        """Delete the Cluster and its policy. Two Clusters of one API server would decide each other's requests."""
+        for resource in (NODE_ATTESTATION_POLICIES, CLUSTERS_V1BETA2):
+            with contextlib.suppress(NotFound):
+                self.management.client.delete(resource.object(self.name, self.namespace))
 
     def close(self) -> None:
         """Close the kept clients."""

@@ -42,6 +42,7 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
         cluster.authorize("keyed-mac")
         with RunningController(real_control_plane.connection(), configuration):
             yield cluster
+        cluster.remove()
 
 
 def node(cluster: WorldCluster, machine: str) -> SimulatedNode:

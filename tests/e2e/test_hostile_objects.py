@@ -50,4 +50,6 @@ def test_a_policy_nested_without_end_does_not_stop_the_controller(deep_policy: M
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
     with RunningController(deep_policy.api.connection(), configuration):
         beside.submit_with_token(node_of(beside, "beside-1").client_request("beside-join-1"))
-        assert beside.wait_until_decided("beside-join-1").condition == "Approved"
+        verdict = beside.wait_until_decided("beside-join-1")
+        assert verdict.condition == "Approved", verdict
+    beside.remove()

@@ -35,6 +35,7 @@ def cluster(real_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -
         configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
         with RunningController(real_control_plane.connection(), configuration):
             yield cluster
+        cluster.remove()
 
 
 def test_the_schema_keeps_the_condition_and_kubectl_shows_the_record(cluster: WorldCluster) -> None:
