@@ -27,6 +27,14 @@ from signer.model.policy import (
 METADATA = {"namespace": "team-a", "name": "prod", "uid": "p-1", "generation": 3}
 
 
+@pytest.mark.parametrize("value", ["", "true", "false"])
+def test_deletion_by_a_move(value: str) -> None:
+    """clusterctl puts the annotation on what it is about to delete; nothing may be given back then."""
+    annotations = {"clusterctl.cluster.x-k8s.io/delete-for-move": value}
+    assert parse_policy({"metadata": {**METADATA, "annotations": annotations}}).deleting_for_move
+    assert not parse_policy({"metadata": {**METADATA, "annotations": {"other": value}}}).deleting_for_move
+
+
 def parse(**spec: Any) -> Policy:
     return parse_policy({"metadata": METADATA, "spec": spec})
 
