@@ -183,7 +183,7 @@ class Admission:
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(case, facts)
-        return approval(await self._records.write(wanted, facts.cluster), entry, certificate)
+        return approval(await self._records.write(wanted, facts.cluster), wanted.journal[-1], certificate)
 
     def _require_still(self, case: Case, facts: MachineFacts) -> None:
         """Nothing that was judged has changed since.

@@ -10,12 +10,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from attestors.contract import Security
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
 
+_TICK: Final = timedelta(seconds=1)
+"""Times are written in whole seconds."""
 JOURNAL_ENTRIES: Final = 16
 """Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
 STOCK_APPROVALS: Final = 8
@@ -157,16 +159,23 @@ class AttestedNode:
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
         """The record after one more attestation; the oldest entries go when the journal is full.
 
-        Another identity under the same node name starts its own history; only the expiry and the journal go on.
+        Another identity under the same node name starts its own history; only the expiry and the journal go on. Whose
+        an entry is shows in ``decided`` alone, so clocks of replicas, which may differ, are not relied upon for that:
+        an identity's entries are never before its first attestation, and its predecessors' always are.
         """
         same = identity.digest == self.identity.digest
+        if same:
+            first_attestation = self.first_attestation
+        else:
+            first_attestation = max((entry.decided, *(former.decided + _TICK for former in self.journal)))
+        entry = replace(entry, decided=max(entry.decided, first_attestation))
         return replace(
             self,
             machine=MachineKey.of(machine),
             machine_uid=machine.uid,
             identity=identity,
-            first_attestation=self.first_attestation if same else entry.decided,
-            last_attestation=entry.decided,
+            first_attestation=first_attestation,
+            last_attestation=max(self.last_attestation, entry.decided),
             last_not_after=max(self.last_not_after, entry.not_after),
             journal=(*self.journal, entry)[-JOURNAL_ENTRIES:],
             stock_approvals=self.stock_approvals if same else (),

@@ -83,7 +83,8 @@ def _let_them_serve(cluster: WorldCluster, nodes: dict[str, SimulatedNode]) -> N
         if certificate:
             assert cluster.wait_until_decided(f"{csr}.serving").condition in ("Approved", "Denied")
             cluster.client().wait_for(path, f"{csr}.stock", lambda item: bool(Verdict.of(item).condition))
-            assert cluster.verdict(f"{csr}.stock").condition == "Approved"
+            verdict = cluster.verdict(f"{csr}.stock")
+            assert verdict.condition == "Approved", verdict
 
 
 def _secure_and_insecure(cluster: WorldCluster, name: str) -> tuple[dict[str, Any], dict[str, Any]]:

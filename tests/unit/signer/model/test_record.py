@@ -32,6 +32,7 @@ from signer.model.record import (
     record_spec,
     required_text,
 )
+from signer.rules.serving import valid_client_entries
 from tests.unit.signer.builders import CLUSTER, NODE, NOW, attested_identity, journal_entry, machine_view, record
 
 
@@ -155,6 +156,21 @@ class TestJournal:
             made = made.with_entry(journal_entry(number), machine=machine_view(), identity=attested_identity())
             assert len(made.journal) == min(number, JOURNAL_ENTRIES)
         assert [entry.serial_number for entry in made.journal] == list(range(14, 30))
+
+    def test_whose_an_entry_is_does_not_hang_on_the_clocks_of_replicas(self) -> None:
+        """The one that was first to write may have been the later one to look at its clock."""
+        behind = journal_entry(2, decided=NOW - timedelta(seconds=3))
+        made = record().with_entry(behind, machine=machine_view(), identity=attested_identity())
+        assert made.journal[-1].decided == made.first_attestation == made.last_attestation == NOW
+
+    @pytest.mark.parametrize("later", [-3, 0, 1])
+    def test_a_former_identitys_entries_are_never_the_new_ones(self, later: int) -> None:
+        entry = journal_entry(2, decided=NOW + timedelta(seconds=later))
+        made = record().with_entry(entry, machine=machine_view(), identity=attested_identity("ek:2"))
+        former, own = made.journal
+        assert former.decided < made.first_attestation == own.decided == NOW + timedelta(seconds=1)
+        assert made.last_attestation == own.decided
+        assert [found.csr_name for found in valid_client_entries(made, NOW)] == ["csr-2"]
 
     def test_entry_for(self) -> None:
         made = record(journal=(journal_entry(1), journal_entry(2), journal_entry(2, spec_digest="other")))
