@@ -25,6 +25,7 @@ from tests.integration.house import (
     writes,
 )
 from tests.integration.kubelets import attest
+from tests.support.processes import wait_until
 
 BACKDATE = timedelta(minutes=5)
 
@@ -168,6 +169,12 @@ def test_record_and_its_columns(house: House, cluster: WorldCluster) -> None:
 
 def test_policy_status(house: House, cluster: WorldCluster) -> None:
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+
+    def all_looked_at() -> bool:
+        conditions = (house.management.client.get(path).get("status") or {}).get("conditions") or []
+        return bool(conditions) and all(item["status"] != "Unknown" for item in conditions)
+
+    wait_until(all_looked_at, "everything was looked at once")
     policy = house.management.client.get(path)
     status = policy["status"]
     assert status["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"]
