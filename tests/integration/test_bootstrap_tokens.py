@@ -33,6 +33,8 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldC
 from tests.integration.house import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 KEY = ClusterKey("default", "workload")
 

@@ -27,6 +27,8 @@ from tests.integration.house import (
     provider_id,
 )
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS: Final = itertools.count(1)
 PAUSED: Final = "cluster.x-k8s.io/paused"
 

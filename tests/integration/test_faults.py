@@ -25,6 +25,8 @@ from tests.integration.house import (
     writes,
 )
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS: Final = itertools.count(1)
 FAULTS: Final[dict[str, dict[str, Any]]] = {
     "409": {"status": 409},
