@@ -119,7 +119,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
     # What a malformed file does to the library.
     malformed = (ConfigException, yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError)
     if not _exists(path):
-        raise ManagementConfigurationRefused("kubeconfig: no such file")
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file")
 
     configuration = Configuration()
     try:

@@ -69,7 +69,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
         (("run", "--diagnostics-address", ":8080"), "needs --insecure-diagnostics"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
-        (("run", "--kubeconfig", "/nowhere/kubeconfig"), "no such file"),
+        (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
