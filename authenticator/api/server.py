@@ -1,0 +1,221 @@
+"""The API server over HTTPS: TLS by the cluster's CA alone, no redirects, no proxies, bounded answers.
+
+The standard library's client, because every import counts in a program that a kubelet waits for
+(``kubernetes``: a second and more).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from authenticator.api.errors import (
+    AlreadyExists,
+    Busy,
+    Forbidden,
+    NotFound,
+    PerhapsDone,
+    Rejected,
+    Unauthorized,
+    Unreachable,
+    Untrusted,
+)
+from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster, Credential
+
+SIGNING_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+CALL_SECONDS: Final = 15.0
+"""For one call, connecting included. kube-apiserver itself gives up after 60."""
+
+_MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""etcd holds objects of 1.5 MiB; a watch event is such an object in base64 and a little more."""
+_MAXIMUM_MESSAGE_CHARACTERS: Final = 300
+_MAXIMUM_RETRY_AFTER_SECONDS: Final = 60.0
+_USER_AGENT: Final = "kubelet-authenticator"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a watch: its type (``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK``, ``ERROR``) and its object."""
+
+    type: str
+    object: dict[str, Any]
+
+
+class ApiServer:
+    """Calls to one API server with one credential. A connection per call: there are few, and minutes lie between."""
+
+    def __init__(self, cluster: Cluster, credential: Credential) -> None:
+        self._cluster = cluster
+        self._headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+        self._context = _context(cluster, credential)
+        if isinstance(credential, BearerToken):
+            self._headers["Authorization"] = f"Bearer {credential.token}"
+
+    def create(self, signing_request: dict[str, Any]) -> dict[str, Any]:
+        """Create a CertificateSigningRequest and return it as the server stored it.
+
+        Raises:
+            CallFailed: see :mod:`authenticator.api.errors`.
+        """
+        return self._call("POST", SIGNING_REQUESTS, json.dumps(signing_request).encode("utf-8"))
+
+    def get(self, name: str) -> dict[str, Any]:
+        """The CertificateSigningRequest of that name.
+
+        Raises:
+            CallFailed: see :mod:`authenticator.api.errors`; NotFound where there is none.
+        """
+        return self._call("GET", f"{SIGNING_REQUESTS}/{name}", None)
+
+    def watch(self, name: str, resource_version: str, *, seconds: float) -> Iterator[Event]:
+        """Changes of the CertificateSigningRequest of that name after ``resource_version``, for some ``seconds``.
+
+        Ends when the server ends it; a silent connection is given up a little later.
+
+        Raises:
+            CallFailed: see :mod:`authenticator.api.errors`.
+        """
+        query = urlencode(
+            {
+                "watch": "true",
+                "fieldSelector": f"metadata.name={name}",
+                "resourceVersion": resource_version,
+                "timeoutSeconds": max(1, int(seconds)),
+            }
+        )
+        with self._answer("GET", f"{SIGNING_REQUESTS}?{query}", None, timeout=seconds + CALL_SECONDS) as answer:
+            while line := _during_call(self._cluster, lambda: answer.readline(_MAXIMUM_ANSWER_BYTES + 1)):
+                event = _object(self._cluster, line)
+                found = event.get("object")
+                yield Event(str(event.get("type")), found if isinstance(found, dict) else {})
+
+    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        with self._answer(method, path, body, timeout=CALL_SECONDS) as answer:
+            content = _during_call(self._cluster, lambda: answer.read(_MAXIMUM_ANSWER_BYTES + 1))
+        return _object(self._cluster, content)
+
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, body: bytes | None, *, timeout: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        connection = _Connection(self._cluster, self._context, timeout)
+        try:
+            _connect(connection, self._cluster)
+            headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
+
+            def exchange() -> http.client.HTTPResponse:
+                connection.request(method, self._cluster.path + path, body, headers)
+                return connection.getresponse()
+
+            answer = _during_call(self._cluster, exchange)
+            if not 200 <= answer.status < 300:
+                _raise_refusal(answer, self._cluster)
+            yield answer
+        finally:
+            connection.close()
+
+
+class _Connection(http.client.HTTPSConnection):
+    """Connects to the cluster's address, and expects the name that its certificate should bear."""
+
+    def __init__(self, cluster: Cluster, context: ssl.SSLContext, timeout: float) -> None:
+        super().__init__(cluster.host, cluster.port, timeout=timeout, context=context)
+        self._cluster = cluster
+        self._context_in_use = context
+
+    def connect(self) -> None:
+        """Connect within a call's time; only reading may take longer."""
+        plain = socket.create_connection((self._cluster.host, self._cluster.port), CALL_SECONDS)
+        try:
+            self.sock = self._context_in_use.wrap_socket(
+                plain, server_hostname=self._cluster.tls_server_name or self._cluster.host
+            )
+        except BaseException:
+            plain.close()
+            raise
+        self.sock.settimeout(self.timeout)
+
+
+def _context(cluster: Cluster, credential: Credential) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(cadata=cluster.certificate_authority)
+    if isinstance(credential, ClientCertificate):
+        # OpenSSL reads files only; this one is memory, and holds both, so that they cannot be of different pairs.
+        descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{credential.certificate}{credential.key}".encode("ascii"))
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    return context
+
+
+def _connect(connection: _Connection, cluster: Cluster) -> None:
+    try:
+        connection.connect()
+    except ssl.SSLCertVerificationError as error:
+        raise Untrusted(
+            f"{cluster.server} has a certificate that does not belong to this cluster's CA or to its name "
+            f"({error.verify_message}): is the address or the CA in the kubeconfig out of date, or does somebody stand "
+            "in between?"
+        ) from error
+    except TimeoutError as error:
+        raise Unreachable(f"{cluster.server} does not answer within {CALL_SECONDS:.0f} s") from error
+    except ssl.SSLError as error:
+        raise Untrusted(f"{cluster.server} does not speak TLS as an API server does ({error.reason})") from error
+    except OSError as error:
+        raise Unreachable(f"{cluster.server} cannot be reached: {error.strerror or error}") from error
+
+
+def _during_call(cluster: Cluster, step: Any) -> Any:
+    """Run one step of a call behind the connection's start: whatever breaks now leaves open what the server did."""
+    try:
+        return step()
+    except (OSError, http.client.HTTPException) as error:
+        raise PerhapsDone(f"the connection to {cluster.server} broke: {type(error).__name__}") from error
+
+
+def _raise_refusal(answer: http.client.HTTPResponse, cluster: Cluster) -> None:
+    content = _during_call(cluster, lambda: answer.read(_MAXIMUM_ANSWER_BYTES + 1))
+    said = f"{cluster.server} answered {answer.status}: {_message(content)}"
+    if answer.status == http.HTTPStatus.TOO_MANY_REQUESTS:
+        raise Busy(said, _retry_after(answer))
+    if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise PerhapsDone(said)
+    kinds = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: AlreadyExists}
+    raise kinds.get(answer.status, Rejected)(said)
+
+
+def _message(content: bytes) -> str:
+    """What the server's Status says, in bounded printable text."""
+    try:
+        status = json.loads(content)
+        text = str(status["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        text = "no message"
+    return "".join(character for character in text[:_MAXIMUM_MESSAGE_CHARACTERS] if character.isprintable())
+
+
+def _retry_after(answer: http.client.HTTPResponse) -> float:
+    text = answer.getheader("Retry-After", "")
+    return min(float(text), _MAXIMUM_RETRY_AFTER_SECONDS) if text.isdecimal() else 1.0
+
+
+def _object(cluster: Cluster, content: bytes) -> dict[str, Any]:
+    if len(content) > _MAXIMUM_ANSWER_BYTES:
+        raise PerhapsDone(f"{cluster.server} answered more than {_MAXIMUM_ANSWER_BYTES} bytes")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise PerhapsDone(f"{cluster.server} answered something that is not JSON") from None
+    if not isinstance(found, dict):
+        raise PerhapsDone(f"{cluster.server} answered something that is no object")
+    return found

@@ -1,0 +1,55 @@
+"""The commands, once there is more to do than to print a stored certificate."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.metadata import version
+from typing import NoReturn
+
+from authenticator.commands import agent, credential, prepare, request, status
+from authenticator.commands.arguments import report
+from authenticator.model.failures import ExitCode, Failure
+
+__all__ = ["parser", "run"]
+
+_EXIT_CODES = """\
+exit codes:
+  0 done                     4 API server unreachable    8 no credential, or run out
+  1 a defect of ours         5 API server not trusted    9 no evidence
+  2 wrong configuration      6 credential refused       10 store unusable or locked
+  3 still pending            7 denied
+"""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        options = parser().parse_args(arguments)
+        return int(options.command(options))
+    except Failure as failure:
+        report(str(failure))
+        return failure.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = _Parser(
+        prog="kubelet-authenticator",
+        description="The node's half of node attestation: the kubelet's exec credential plugin, and its agent.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {version('capi-node-attestation')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for module in (credential, prepare, agent, request, status):
+        module.add(commands)
+    return top

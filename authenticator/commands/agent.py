@@ -1,0 +1,67 @@
+"""``agent``: the long-running service."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
+from authenticator.commands.prepare import add_exec_api_version, prepare_once
+from authenticator.flow.agent import Agent, notify_systemd
+from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.clock import Clock
+from authenticator.flow.prepare import Prepared
+from authenticator.model.failures import ExitCode
+from authenticator.store.store import Store
+
+if TYPE_CHECKING:
+    from authenticator.commands.arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "agent",
+        help="keep the certificates fresh ahead of time; a service",
+        description="Takes in the bootstrap kubeconfig when it appears, asks for the client certificate and, with "
+        "--serving, for the serving certificate, and renews both before the kubelet needs it. Tells systemd when they "
+        "are there (Type=notify).",
+    )
+    add_common(command)
+    add_kubeconfig(command)
+    add_exec_api_version(command)
+    add_serving(command, "ask for a serving certificate, too: for the kubelet's tlsCertFile and tlsPrivateKeyFile")
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Run until SIGTERM.
+
+    Raises:
+        InvalidConfiguration: nothing will ever come of it.
+    """
+    # Whatever is under way may be cut off anywhere: that is what the store is made for.
+    signal.signal(signal.SIGTERM, _stop)
+    configuration = configuration_of(options)
+    clock = Clock()
+
+    def take_in() -> None:
+        prepared = prepare_once(options, configuration)
+        if prepared is Prepared.WRITTEN:
+            report(f"{configuration.kubeconfig}: {prepared.value}")
+
+    Agent(
+        NodeCertificates(configuration, Store(configuration.store), clock, report),
+        take_in,
+        clock,
+        report,
+        notify_systemd,
+    ).run()
+    return ExitCode.DONE
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(ExitCode.DONE)

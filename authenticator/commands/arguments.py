@@ -1,0 +1,121 @@
+"""Options that the commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from authenticator.configuration import (
+    DEFAULT_BOOTSTRAP_KUBECONFIG,
+    DEFAULT_KUBECONFIG,
+    DEFAULT_TIMEOUT_SECONDS,
+    Configuration,
+    Given,
+    configure,
+)
+from authenticator.stored_credential import (
+    CREDENTIAL_FLAGS,
+    DEFAULT_CONFIGURATION_FILE,
+    DEFAULT_STORE,
+    ENVIRONMENT_PREFIX,
+)
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_HELP = {
+    "--config": ("FILE", f"configuration in JSON (default: {DEFAULT_CONFIGURATION_FILE}, where it exists)"),
+    "--store": ("FOLDER", f"where key and certificate are kept (default: {DEFAULT_STORE})"),
+    "--provider": ("NAME", "the attestor that proves which machine this is"),
+    "--setting": ("NAME=VALUE", "a setting of the attestor's node half; may be repeated"),
+    "--node-name": ("NAME", "the Node's name (default: the host's name in lower case, as the kubelet's)"),
+    "--provider-id": ("ID", "this machine's provider ID (default: what the attestor finds out)"),
+    "--bootstrap-kubeconfig": ("FILE", f"where the bootstrap token is (default: {DEFAULT_BOOTSTRAP_KUBECONFIG})"),
+    "--timeout": ("SECONDS", f"how long to wait for a certificate (default: {DEFAULT_TIMEOUT_SECONDS:.0f})"),
+}
+_PATHS = ("--config", "--store", "--bootstrap-kubeconfig")
+
+
+def add_common(command: argparse.ArgumentParser) -> None:
+    """The options of ``credential``, which every command takes."""
+    options = command.add_argument_group(
+        "configuration", "A flag wins over KUBELET_AUTHENTICATOR_<NAME>, that over the file."
+    )
+    for flag in CREDENTIAL_FLAGS:
+        metavar, text = _HELP[flag]
+        if flag == "--setting":
+            options.add_argument(flag, metavar=metavar, help=text, action="append", default=[])
+        else:
+            options.add_argument(flag, metavar=metavar, help=text)
+
+
+def add_kubeconfig(command: argparse.ArgumentParser) -> None:
+    """Where the kubelet's kubeconfig is."""
+    command.add_argument(
+        "--kubeconfig", metavar="FILE", help=f"the kubelet's kubeconfig (default: {DEFAULT_KUBECONFIG})"
+    )
+
+
+def add_serving(command: argparse.ArgumentParser, text: str) -> None:
+    """Whether and for which names a serving certificate is asked for."""
+    command.add_argument("--serving", action="store_true", help=text)
+    command.add_argument(
+        "--serving-dns-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="may be repeated (default: the node name)",
+    )
+    command.add_argument(
+        "--serving-ip-address",
+        metavar="ADDRESS",
+        action="append",
+        default=[],
+        help="repeatable (default: the addresses of the default route)",
+    )
+
+
+def given(options: argparse.Namespace) -> Given:
+    """What the command line gave."""
+    return Given(
+        config=options.config,
+        provider=options.provider,
+        setting=tuple(options.setting),
+        node_name=options.node_name,
+        provider_id=options.provider_id,
+        bootstrap_kubeconfig=options.bootstrap_kubeconfig,
+        kubeconfig=getattr(options, "kubeconfig", None),
+        store=options.store,
+        timeout=options.timeout,
+        serving=getattr(options, "serving", False),
+        serving_dns_name=tuple(getattr(options, "serving_dns_name", ())),
+        serving_ip_address=tuple(getattr(options, "serving_ip_address", ())),
+    )
+
+
+def configuration_of(options: argparse.Namespace) -> Configuration:
+    """The configuration that the command line, the environment and the file give.
+
+    Raises:
+        InvalidConfiguration: something is missing or wrong.
+    """
+    return configure(given(options), os.environ)
+
+
+def credential_arguments(options: argparse.Namespace) -> list[str]:
+    """The command line on which ``credential`` does what this command was told, wherever it is run."""
+    arguments = ["credential"]
+    for flag in CREDENTIAL_FLAGS:
+        value = getattr(options, flag.removeprefix("--").replace("-", "_"))
+        if flag == "--config":
+            value = value or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG")
+        for one in value if isinstance(value, list) else [value] if value else []:
+            arguments += [flag, os.path.abspath(one) if flag in _PATHS else one]
+    return arguments
+
+
+def report(text: str) -> None:
+    """A line for whoever reads the kubelet's log."""
+    print(f"kubelet-authenticator: {text}", file=sys.stderr, flush=True)

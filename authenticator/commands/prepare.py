@@ -1,0 +1,82 @@
+"""``prepare``: for the kubelet's ``ExecStartPre``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from authenticator.commands.arguments import (
+    add_common,
+    add_kubeconfig,
+    configuration_of,
+    credential_arguments,
+    report,
+)
+from authenticator.configuration import Configuration
+from authenticator.flow.clock import Clock
+from authenticator.flow.prepare import ExecStanza, Prepared, prepare
+from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.kubeconfig import EXEC_API_VERSIONS, PROGRAM
+from authenticator.store.store import Store
+
+if TYPE_CHECKING:
+    from authenticator.commands.arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "prepare",
+        help="take in the bootstrap kubeconfig and write the kubelet's; for the kubelet's ExecStartPre",
+        description="Where the bootstrap kubeconfig exists: copies its credential into the store, and writes the "
+        "kubelet's kubeconfig, whose user is this program. A kubeconfig of somebody else is left alone.",
+    )
+    add_common(command)
+    add_kubeconfig(command)
+    add_exec_api_version(command)
+    command.set_defaults(command=run)
+
+
+def add_exec_api_version(command: argparse.ArgumentParser) -> None:
+    """Which ExecCredential the kubelet is to ask for."""
+    command.add_argument(
+        "--exec-api-version",
+        choices=EXEC_API_VERSIONS,
+        default=EXEC_API_VERSIONS[0],
+        help="of the exec stanza; kubelets before 1.22 know v1beta1 only (default: %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Prepare once.
+
+    Raises:
+        Failure: it cannot be done.
+    """
+    configuration = configuration_of(options)
+    report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
+    return ExitCode.DONE
+
+
+def prepare_once(options: argparse.Namespace, configuration: Configuration) -> Prepared:
+    """Prepare for a kubelet that is to run this program as it was run now.
+
+    Raises:
+        Failure: it cannot be done.
+    """
+    stanza = ExecStanza(_own_path(), credential_arguments(options), options.exec_api_version)
+    return prepare(configuration, Store(configuration.store), stanza, Clock())
+
+
+def _own_path() -> str:
+    """Where this program is: as it was called, so that a link stays a link."""
+    called = os.path.abspath(sys.argv[0])
+    if os.path.basename(called) == PROGRAM and os.access(called, os.X_OK):
+        return called
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise InvalidConfiguration(f"{PROGRAM} is not in PATH: a kubelet could not run it")
+    return os.path.abspath(found)

@@ -1,0 +1,130 @@
+"""``request``: one request now, or what it would be."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+
+from attestors.wire import request as request_format
+from attestors.wire.names import (
+    ATTESTATION_DATA_LABEL,
+    ATTESTATION_PROVIDER_LABEL,
+    CERTIFICATE_REQUEST_LABEL,
+    PROVIDER_ID_OID,
+    Purpose,
+)
+from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
+from authenticator.configuration import Configuration, Serving
+from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
+from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.clock import Clock
+from authenticator.flow.evidence import Attestation, signing_request
+from authenticator.flow.own_addresses import serving_names
+from authenticator.model.attempt import PendingRequest, Subject
+from authenticator.model.certificate import new_key
+from authenticator.model.cluster import Cluster
+from authenticator.model.failures import ExitCode, NoCredential
+from authenticator.store.store import Store
+
+if TYPE_CHECKING:
+    from authenticator.commands.arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "request",
+        help="ask for a certificate now, or show what would be asked",
+        description="Asks for the node's certificate where there is none or it is due, and stores it. With --dry-run: "
+        "makes a key and a request that nobody stores or sends, and prints it decoded.",
+    )
+    add_common(command)
+    add_kubeconfig(command)
+    add_serving(command, "ask for the serving certificate")
+    command.add_argument("--dry-run", action="store_true", help="print the request, decoded, and send nothing")
+    command.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Ask once, or show what would be asked.
+
+    Raises:
+        Failure: it cannot be done.
+    """
+    configuration = configuration_of(options)
+    store = Store(configuration.store)
+    if options.dry_run:
+        purpose = Purpose.SERVING if options.serving else Purpose.CLIENT
+        print("\n".join(describe(_dry_run(configuration, store, purpose), purpose)))
+        return ExitCode.DONE
+    certificates = NodeCertificates(configuration, store, Clock(), report)
+    certificates.client(patience=configuration.timeout)
+    if options.serving:
+        certificates.serving()
+    report(f"the certificates are in {configuration.store}; `status` shows them")
+    return ExitCode.DONE
+
+
+def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> PendingRequest:
+    attestation = Attestation.of(configuration)
+    names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    if purpose is Purpose.SERVING:
+        names = serving_names(configuration.serving or Serving(), configuration.node_name)
+    subject = Subject(
+        configuration.provider,
+        configuration.node_name,
+        attestation.provider_id(),
+        _cluster(configuration, store).ca_cert_hash.text,
+        *names,
+    )
+    return attestation.pending_request(
+        subject, new_key(), purpose=purpose, evidence_version=attestation.versions()[-1], tried=(), challenge=""
+    )
+
+
+def _cluster(configuration: Configuration, store: Store) -> Cluster:
+    """The cluster that would be asked; evidence names it."""
+    supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig) or store.bootstrap()
+    if supplied is not None:
+        return supplied.cluster
+    own = cluster_of_own_kubeconfig(configuration.kubeconfig)
+    if own is not None:
+        return own
+    known = store.known_cluster()
+    if known is None:
+        raise NoCredential(
+            f"evidence names the cluster by its CA, and neither {configuration.bootstrap_kubeconfig} nor "
+            f"{configuration.kubeconfig} nor the store {configuration.store} says which that is"
+        )
+    return known.cluster
+
+
+def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
+    """The request and its blocks, for a person."""
+    sent = signing_request(pending, purpose)
+    blocks = request_format.decode(base64.b64decode(pending.request))
+    csr = x509.load_der_x509_csr(blocks.certificate_request)
+    lines = [
+        "CertificateSigningRequest (not sent; the next one has another key, and so another name)",
+        f"  name         {pending.name}",
+        f"  signer name  {sent['spec']['signerName']}",
+        f"  usages       {', '.join(sent['spec']['usages'])}",
+        f"block {CERTIFICATE_REQUEST_LABEL} ({len(blocks.certificate_request)} bytes)",
+        f"  subject      {csr.subject.rfc4514_string()}",
+        f"  provider ID  {pending.subject.provider_id} (extension {PROVIDER_ID_OID})",
+    ]
+    for label, values in (("DNS names", pending.subject.dns_names), ("addresses", pending.subject.ip_addresses)):
+        if values:
+            lines.append(f"  {label:<12} {', '.join(values)}")
+    lines += [
+        f"block {ATTESTATION_PROVIDER_LABEL}",
+        f"  {blocks.provider}",
+        f"block {ATTESTATION_DATA_LABEL} ({len(blocks.evidence)} bytes)",
+    ]
+    document = json.loads(blocks.evidence)
+    width = max(len(key) for key in document)
+    return lines + [f"  {key:<{width}}  {value}" for key, value in document.items()]

@@ -1,0 +1,258 @@
+"""``status``: what is stored, how long it lives, what comes next. Changes nothing and asks nobody."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography import x509
+
+from attestors.wire.names import Purpose
+from authenticator.commands.arguments import add_common, configuration_of
+from authenticator.configuration import Configuration
+from authenticator.flow.clock import Clock
+from authenticator.flow.evidence import Attestation
+from authenticator.model.attempt import Attempt, Step
+from authenticator.model.failures import ExitCode
+from authenticator.model.pair import Pair
+from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
+from authenticator.store.store import Store
+
+if TYPE_CHECKING:
+    from authenticator.commands.arguments import Commands
+
+_GREEN: Final = "32"
+_YELLOW: Final = "33"
+_RED: Final = "31"
+_DAY: Final = 86400
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "status",
+        help="show the stored certificates, how long they live, and the next step",
+        description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without.",
+    )
+    add_common(command)
+    command.add_argument("--output", choices=("text", "json"), default="text", help="(default: %(default)s)")
+    command.set_defaults(command=run)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCertificate:
+    """What ``status`` says of one certificate."""
+
+    file: str
+    subject: str
+    issuer: str
+    serial_number: str
+    not_before: int
+    not_after: int
+    names: tuple[str, ...]
+
+    def left(self, now: int) -> int:
+        """Seconds."""
+        return self.not_after - now
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    """Print the status.
+
+    Raises:
+        StoreUnusable: the store cannot be read.
+    """
+    configuration = configuration_of(options)
+    store = Store(configuration.store)
+    now = Clock().now()
+    client = store.pair(Purpose.CLIENT)
+    certificates = {
+        purpose: _stored(store, purpose, pair) for purpose in Purpose if (pair := store.pair(purpose)) is not None
+    }
+    attempts = {purpose: store.attempt(purpose) for purpose in Purpose}
+    next_thing = next_step(
+        client,
+        store.bootstrap(),
+        attempts[Purpose.CLIENT],
+        renews=Attestation.of(configuration).description.renews,
+        now=now,
+    )
+    if options.output == "json":
+        print(json.dumps(_document(configuration, store, certificates, attempts, next_thing, now), indent=2))
+    else:
+        paint = _painter()
+        for line in _lines(configuration, store, certificates, attempts, next_thing, now):
+            print(paint(*line) if isinstance(line, tuple) else line)
+    valid = client is not None and now < client.not_after
+    return ExitCode.DONE if valid else ExitCode.NO_CREDENTIAL
+
+
+def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
+    certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
+    try:
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = (
+            *alternatives.get_values_for_type(x509.DNSName),
+            *(str(address) for address in alternatives.get_values_for_type(x509.IPAddress)),
+        )
+    except x509.ExtensionNotFound:
+        names = ()
+    return StoredCertificate(
+        file=str(store.pair_file(purpose)),
+        subject=certificate.subject.rfc4514_string(),
+        issuer=certificate.issuer.rfc4514_string(),
+        serial_number=f"{certificate.serial_number:x}",
+        not_before=pair.not_before,
+        not_after=pair.not_after,
+        names=names,
+    )
+
+
+def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str:
+    if isinstance(next_thing, Use):
+        what = "renew" if next_thing.until < next_thing.pair.not_after else "run out"
+        return f"{what} at {_time(next_thing.until)}, in {_span(next_thing.until - now)}"
+    if isinstance(next_thing, Renew):
+        return "renew now: the kubelet's next call or the agent does it"
+    if isinstance(next_thing, Join):
+        return f"ask {next_thing.bootstrap.cluster.server} for the first certificate"
+    if isinstance(next_thing, KeepStill):
+        return f"keep still until {_time(next_thing.pause.until)}, then ask again"
+    if configuration.bootstrap_kubeconfig.exists():
+        return f"take in {configuration.bootstrap_kubeconfig}, if its token was not used before"
+    why = "the certificate ran out" if isinstance(next_thing, Expired) else "nothing to ask with"
+    return f"nothing, {why}: supply a new bootstrap kubeconfig as {configuration.bootstrap_kubeconfig}"
+
+
+def _lines(
+    configuration: Configuration,
+    store: Store,
+    certificates: dict[Purpose, StoredCertificate],
+    attempts: dict[Purpose, Attempt],
+    next_thing: Next,
+    now: int,
+) -> list[str | tuple[str, str]]:
+    lines: list[str | tuple[str, str]] = [
+        f"node         {configuration.node_name}",
+        f"attestor     {configuration.provider}",
+        f"store        {store.folder}",
+    ]
+    known = store.known_cluster()
+    if known is not None:
+        lines.append(f"cluster      {known.cluster.server}")
+    for purpose in Purpose:
+        certificate = certificates.get(purpose)
+        if certificate is None:
+            if purpose is Purpose.CLIENT:
+                lines.append(("client       no certificate", _RED))
+            continue
+        lines += [
+            _lifetime(purpose, certificate, now),
+            f"             {certificate.subject}",
+            f"             serial {certificate.serial_number}, issued by {certificate.issuer}",
+        ]
+        if certificate.names:
+            lines.append(f"             for {', '.join(certificate.names)}")
+    for purpose, attempt in attempts.items():
+        if attempt.pending is not None:
+            step = "answer to a challenge" if attempt.pending.step is Step.ANSWER else "request"
+            lines.append((f"under way    {purpose.value} {step} {attempt.pending.name}", _YELLOW))
+        if attempt.pause is not None:
+            lines.append((f"refused      {attempt.pause.failures} times: {attempt.pause.message}", _RED))
+    if store.bootstrap() is not None:
+        lines.append(("bootstrap    credential taken in, to be wiped with the first certificate", _YELLOW))
+    lines.append(f"next         {_next_words(next_thing, configuration, now)}")
+    return lines
+
+
+def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tuple[str, str]:
+    left = certificate.left(now)
+    if left <= 0:
+        return f"{purpose.value:<12} ran out at {_time(certificate.not_after)}, {_span(-left)} ago", _RED
+    share = 100 * left // max(certificate.not_after - certificate.not_before, 1)
+    text = f"{purpose.value:<12} valid until {_time(certificate.not_after)}, {_span(left)} ({share} % of its life) left"
+    return text, _GREEN if share > 20 else _YELLOW
+
+
+def _document(
+    configuration: Configuration,
+    store: Store,
+    certificates: dict[Purpose, StoredCertificate],
+    attempts: dict[Purpose, Attempt],
+    next_thing: Next,
+    now: int,
+) -> dict[str, Any]:
+    known = store.known_cluster()
+    return {
+        "nodeName": configuration.node_name,
+        "provider": configuration.provider,
+        "store": str(store.folder),
+        "server": known.cluster.server if known is not None else "",
+        "certificates": {
+            purpose.value: {
+                "file": certificate.file,
+                "subject": certificate.subject,
+                "issuer": certificate.issuer,
+                "serialNumber": certificate.serial_number,
+                "notBefore": _time(certificate.not_before),
+                "notAfter": _time(certificate.not_after),
+                "secondsLeft": max(certificate.left(now), 0),
+                "names": list(certificate.names),
+            }
+            for purpose, certificate in certificates.items()
+        },
+        "underWay": {
+            purpose.value: {
+                "name": attempt.pending.name,
+                "step": attempt.pending.step.value,
+                "evidenceVersion": attempt.pending.evidence_version,
+                "sent": attempt.pending.sent.value,
+            }
+            for purpose, attempt in attempts.items()
+            if attempt.pending is not None
+        },
+        "refused": {
+            purpose.value: {
+                "message": attempt.pause.message,
+                "times": attempt.pause.failures,
+                "notBefore": _time(attempt.pause.until),
+                "exitCode": int(attempt.pause.exit_code),
+            }
+            for purpose, attempt in attempts.items()
+            if attempt.pause is not None
+        },
+        "bootstrapCredential": store.bootstrap() is not None,
+        "next": {"step": _NEXT_NAMES[type(next_thing)], "message": _next_words(next_thing, configuration, now)},
+    }
+
+
+_NEXT_NAMES: Final[dict[type, str]] = {
+    Use: "Use",
+    Renew: "Renew",
+    Join: "Join",
+    KeepStill: "KeepStill",
+    Expired: "Expired",
+    Nothing: "Nothing",
+}
+
+
+def _painter() -> Any:
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return lambda text, colour: f"\033[{colour}m{text}\033[0m" if coloured else text
+
+
+def _time(unix_time: int) -> str:
+    return datetime.fromtimestamp(unix_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _span(seconds: int) -> str:
+    if seconds >= 2 * _DAY:
+        return f"{seconds // _DAY} days"
+    if seconds >= 7200:
+        return f"{seconds // 3600} hours"
+    return f"{seconds // 60} minutes" if seconds >= 120 else f"{seconds} s"

@@ -1,0 +1,264 @@
+"""Configuration: a flag wins over the environment, the environment over the file, the file over the default.
+
+The file is JSON, so that the printing path reads it with what it has already loaded, and cloud-init templates write it
+with ease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from attestors.contract import IPAddress
+from attestors.wire.names import InvalidProviderName, check_provider_name
+from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+from authenticator.model.failures import InvalidConfiguration
+from authenticator.stored_credential import DEFAULT_CONFIGURATION_FILE, DEFAULT_STORE, ENVIRONMENT_PREFIX
+
+API_VERSION: Final = "attestation.cluster.x-k8s.io/v1alpha1"
+KIND: Final = "KubeletAuthenticatorConfiguration"
+DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
+DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
+DEFAULT_TIMEOUT_SECONDS: Final = 300.0
+
+_MAXIMUM_FILE_BYTES: Final = 64 * 1024
+_TIMEOUT_BOUNDS: Final = (1.0, 3600.0)
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""A DNS-1123 subdomain, nearly; the API server has the last word."""
+_FILE_KEYS: Final = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "provider",
+        "settings",
+        "nodeName",
+        "providerID",
+        "bootstrapKubeconfig",
+        "kubeconfig",
+        "store",
+        "timeoutSeconds",
+        "serving",
+    }
+)
+_SERVING_KEYS: Final = frozenset({"dnsNames", "ipAddresses"})
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What the serving certificate is for; empty tuples mean the node's own name and addresses."""
+
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[IPAddress, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """All that this program is told."""
+
+    provider: str
+    """The attestor."""
+    settings: Mapping[str, str] = field(repr=False)
+    """Of the attestor's node half; may hold secrets."""
+    node_name: str
+    provider_id: str
+    """Empty where the attestor is to find it out."""
+    bootstrap_kubeconfig: Path
+    kubeconfig: Path
+    store: Path
+    timeout: float
+    """Seconds to wait for a certificate."""
+    serving: Serving | None
+    """None where the agent is not to ask for a serving certificate."""
+    file: Path | None
+    """Where it was read from; None without a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line gave; None where it said nothing."""
+
+    config: str | None = None
+    provider: str | None = None
+    setting: tuple[str, ...] = ()
+    node_name: str | None = None
+    provider_id: str | None = None
+    bootstrap_kubeconfig: str | None = None
+    kubeconfig: str | None = None
+    store: str | None = None
+    timeout: str | None = None
+    serving: bool = False
+    serving_dns_name: tuple[str, ...] = ()
+    serving_ip_address: tuple[str, ...] = ()
+
+
+def configure(given: Given, environment: Mapping[str, str]) -> Configuration:
+    """Put flags, environment, file and defaults together.
+
+    Raises:
+        InvalidConfiguration: something is missing or wrong; the message names it, and where it stands.
+    """
+    named = given.config or environment.get(f"{ENVIRONMENT_PREFIX}CONFIG") or None
+    file, content = _read_file(named)
+
+    def value(flag: str | None, variable: str, key: str, default: str = "") -> str:
+        return flag or environment.get(ENVIRONMENT_PREFIX + variable) or _text(content, key, file) or default
+
+    provider = value(given.provider, "PROVIDER", "provider")
+    if not provider:
+        raise InvalidConfiguration(
+            f"no attestor is named: give --provider, {ENVIRONMENT_PREFIX}PROVIDER, or provider in "
+            f"{named or DEFAULT_CONFIGURATION_FILE}"
+        )
+    node_name = value(given.node_name, "NODE_NAME", "nodeName") or socket.gethostname().strip().lower()
+    provider_id = value(given.provider_id, "PROVIDER_ID", "providerID")
+    try:
+        check_provider_name(provider)
+        if provider_id:
+            check_provider_id(provider_id)
+    except (InvalidProviderName, InvalidProviderID) as error:
+        what = "provider" if isinstance(error, InvalidProviderName) else "providerID"
+        raise InvalidConfiguration(f"{what}: {error}") from None
+    if not _NODE_NAME.fullmatch(node_name):
+        raise InvalidConfiguration(f"nodeName: {node_name!r} can be no node's name; give --node-name")
+    return Configuration(
+        provider=provider,
+        settings=_settings(given, environment, content, file),
+        node_name=node_name,
+        provider_id=provider_id,
+        bootstrap_kubeconfig=Path(
+            value(
+                given.bootstrap_kubeconfig, "BOOTSTRAP_KUBECONFIG", "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG
+            )
+        ),
+        kubeconfig=Path(value(given.kubeconfig, "KUBECONFIG", "kubeconfig", DEFAULT_KUBECONFIG)),
+        store=Path(value(given.store, "STORE", "store", DEFAULT_STORE)),
+        timeout=_timeout(given, environment, content),
+        serving=_serving(given, content, file),
+        file=file,
+    )
+
+
+def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
+    path = Path(named or DEFAULT_CONFIGURATION_FILE)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAXIMUM_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if named:
+            raise InvalidConfiguration(f"{path}: there is no such file") from None
+        return None, {}
+    except OSError as error:
+        raise InvalidConfiguration(f"{path}: {error.strerror}") from None
+    if len(data) > _MAXIMUM_FILE_BYTES:
+        raise InvalidConfiguration(f"{path}: larger than {_MAXIMUM_FILE_BYTES} bytes")
+    try:
+        content = json.loads(data, object_pairs_hook=_without_repetitions)
+    except _Repeated as error:
+        raise InvalidConfiguration(f"{path}: {error} stands in it twice") from None
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidConfiguration(f"{path}: not JSON{where}") from None
+    if not isinstance(content, dict) or content.get("apiVersion") != API_VERSION or content.get("kind") != KIND:
+        raise InvalidConfiguration(f"{path}: must be an object with apiVersion {API_VERSION} and kind {KIND}")
+    unknown = set(content) - _FILE_KEYS
+    if unknown:
+        raise InvalidConfiguration(f"{path}: unknown key {min(unknown)}; known are {', '.join(sorted(_FILE_KEYS))}")
+    return path, content
+
+
+class _Repeated(ValueError):
+    """A key stands in an object twice."""
+
+
+def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Repeated(key)
+        found[key] = value
+    return found
+
+
+def _text(content: Mapping[str, Any], key: str, file: Path | None) -> str:
+    value = content.get(key, "")
+    if not isinstance(value, str):
+        raise InvalidConfiguration(f"{file}: {key} must be a string")
+    return value
+
+
+def _settings(
+    given: Given, environment: Mapping[str, str], content: Mapping[str, Any], file: Path | None
+) -> Mapping[str, str]:
+    """Merged by name: a setting given by a flag replaces that one setting of the file."""
+    settings = _texts_by_name(content.get("settings", {}), f"{file}: settings")
+    variable = f"{ENVIRONMENT_PREFIX}SETTINGS"
+    if environment.get(variable):
+        try:
+            settings |= _texts_by_name(json.loads(environment[variable]), variable)
+        except ValueError:
+            raise InvalidConfiguration(f"{variable} is not JSON") from None
+    for setting in given.setting:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise InvalidConfiguration("--setting must be NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def _texts_by_name(value: object, where: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise InvalidConfiguration(f"{where}: must be an object of strings")
+    return dict(value)
+
+
+def _timeout(given: Given, environment: Mapping[str, str], content: Mapping[str, Any]) -> float:
+    found = given.timeout or environment.get(f"{ENVIRONMENT_PREFIX}TIMEOUT") or content.get("timeoutSeconds")
+    if found is None:
+        return DEFAULT_TIMEOUT_SECONDS
+    least, most = _TIMEOUT_BOUNDS
+    try:
+        if isinstance(found, bool):
+            raise TypeError
+        timeout = float(found)
+    except (TypeError, ValueError):
+        timeout = 0.0
+    if not least <= timeout <= most:
+        raise InvalidConfiguration(f"timeout: must be a number of seconds from {least:.0f} to {most:.0f}")
+    return timeout
+
+
+def _serving(given: Given, content: Mapping[str, Any], file: Path | None) -> Serving | None:
+    wanted = content.get("serving")
+    if wanted is not None and (not isinstance(wanted, dict) or set(wanted) - _SERVING_KEYS):
+        raise InvalidConfiguration(f"{file}: serving must be an object with {' and '.join(sorted(_SERVING_KEYS))}")
+    if wanted is None and not given.serving:
+        return None
+    names = given.serving_dns_name or _texts(wanted, "dnsNames", file)
+    addresses = given.serving_ip_address or _texts(wanted, "ipAddresses", file)
+    return Serving(tuple(names), tuple(_each(ip_address, addresses, "serving IP address")))
+
+
+def _texts(wanted: Mapping[str, Any] | None, key: str, file: Path | None) -> tuple[str, ...]:
+    value = (wanted or {}).get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise InvalidConfiguration(f"{file}: serving.{key} must be a list of strings")
+    return tuple(value)
+
+
+def _each(parse: Callable[[str], IPAddress], texts: tuple[str, ...], what: str) -> list[IPAddress]:
+    try:
+        return [parse(text) for text in texts]
+    except ValueError as error:
+        raise InvalidConfiguration(f"{what}: {error}") from None
+
+
+def environment_of_process() -> Mapping[str, str]:
+    """The process's own environment."""
+    return os.environ

@@ -1,0 +1,104 @@
+"""The agent: keeps the certificates fresh ahead of time, so that a kubelet never waits for one again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.clock import Clock
+from authenticator.model.failures import Failure, InvalidConfiguration, NoCredential
+from authenticator.model.plan import AGENT_SHARE
+
+NOTIFY_VARIABLE: Final = "NOTIFY_SOCKET"
+"""systemd's (sd_notify(3))."""
+LONGEST_SLEEP_SECONDS: Final = 300.0
+"""A wall clock that was set, or a machine that slept, is noticed after this at the latest."""
+
+_NOTHING_YET_SECONDS: Final = 2.0
+"""Between two looks for a bootstrap kubeconfig."""
+_FIRST_RETRY_SECONDS: Final = 5.0
+_SAY_AGAIN_AFTER: Final = 30
+"""A failure that stays the same is said again after this many times."""
+
+
+@dataclass
+class Agent:
+    """Runs until it is stopped."""
+
+    certificates: NodeCertificates
+    prepare: Callable[[], None]
+    """Takes in a bootstrap kubeconfig that appeared, and writes the kubelet's."""
+    clock: Clock
+    report: Callable[[str], None]
+    notify: Callable[[str], None]
+    """Tells systemd."""
+    _ready: bool = False
+    _failures: int = 0
+    _said: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Never returns.
+
+        Raises:
+            InvalidConfiguration: nothing will ever come of it.
+        """
+        _ = self.certificates.attestation  # a wrong configuration ends the agent at once
+        while True:
+            self.clock.sleep(self.turn())
+
+    def turn(self) -> float:
+        """Do what is due; seconds until the next turn."""
+        try:
+            self.prepare()
+            until = self.certificates.client(
+                share=self._share(), patience=self.certificates.configuration.timeout
+            ).until
+            self._well("client")
+            if self.certificates.configuration.serving is not None:
+                until = min(until, self.certificates.serving(share=self._share()).until)
+                self._well("serving")
+        except InvalidConfiguration:
+            raise
+        except NoCredential as failure:
+            self._say("client", failure)
+            return _NOTHING_YET_SECONDS
+        except Failure as failure:
+            self._say("client", failure)
+            self._failures += 1
+            return float(min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_SLEEP_SECONDS))
+        self._failures = 0
+        if not self._ready:
+            self._ready = True
+            self.notify("READY=1")
+        self.notify(f"STATUS=certificates are fresh; the next work is due in {until - self.clock.now()} s")
+        return min(max(until - self.clock.now(), 1.0), LONGEST_SLEEP_SECONDS)
+
+    def _share(self) -> float:
+        return AGENT_SHARE
+
+    def _well(self, what: str) -> None:
+        self._said.pop(what, None)
+
+    def _say(self, what: str, failure: Failure) -> None:
+        """Say what is wrong, once and then from time to time."""
+        text = str(failure)
+        before, times = self._said.get(what, ("", 0))
+        times = times + 1 if before == text else 0
+        if times % _SAY_AGAIN_AFTER == 0:
+            self.report(text)
+            self.notify(f"STATUS={text}")
+        self._said[what] = (text, times)
+
+
+def notify_systemd(state: str) -> None:
+    """Tell systemd, where it started this process with ``Type=notify``; elsewhere, nothing."""
+    address = os.environ.get(NOTIFY_VARIABLE, "")
+    if not address.startswith(("/", "@")):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.replace("\n", " ").encode("utf-8"), address.replace("@", "\0", 1))

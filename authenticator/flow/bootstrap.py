@@ -1,0 +1,77 @@
+"""The bootstrap credential: copied in at first sight, because kubeadm deletes its file before attestation can end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attestors.wire.names import Purpose
+from authenticator.configuration import Configuration
+from authenticator.model.attempt import Attempt
+from authenticator.model.cluster import Bootstrap, Cluster
+from authenticator.model.failures import InvalidConfiguration
+from authenticator.model.kubeconfig import (
+    MAXIMUM_KUBECONFIG_BYTES,
+    UnusableKubeconfig,
+    cluster_of_kubeconfig,
+    parse_bootstrap,
+    runs_this_program,
+)
+from authenticator.store.files import read_bounded
+from authenticator.store.store import Store
+
+
+def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
+    """What the bootstrap kubeconfig says; None where there is none.
+
+    Raises:
+        InvalidConfiguration: it is there and cannot be used.
+    """
+    try:
+        data = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidConfiguration(f"bootstrap kubeconfig {path}: {error.strerror}") from None
+    try:
+        return parse_bootstrap(data, lambda named: read_bounded(path.parent / named, MAXIMUM_KUBECONFIG_BYTES))
+    except UnusableKubeconfig as error:
+        raise InvalidConfiguration(f"bootstrap kubeconfig {path}: {error}") from None
+
+
+def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
+    """Copy a newly supplied bootstrap credential into the store. The caller holds the client's lock.
+
+    Not one that was used up, and none while the certificate is valid and of the same cluster. Where it is of another
+    cluster (a machine that was reset), the former cluster's certificates are set aside.
+
+    Raises:
+        InvalidConfiguration: the bootstrap kubeconfig cannot be used.
+        StoreUnusable: the store cannot be read or written.
+    """
+    supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig)
+    if supplied is None:
+        return
+    known = store.known_cluster()
+    if known is not None and known.used == supplied.digest:
+        return
+    copied = store.bootstrap()
+    if copied is not None and copied.digest == supplied.digest:
+        return
+    if known is not None and known.cluster.ca_cert_hash != supplied.cluster.ca_cert_hash:
+        for purpose in Purpose:
+            store.set_aside(purpose)
+            store.save_attempt(purpose, Attempt())
+    else:
+        pair = store.pair(Purpose.CLIENT)
+        if pair is not None and now < pair.not_after:
+            return
+    store.save_bootstrap(supplied)
+
+
+def cluster_of_own_kubeconfig(path: Path) -> Cluster | None:
+    """The cluster in the kubeconfig that this program wrote; None where it wrote none, or it cannot be read."""
+    try:
+        data = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
+        return cluster_of_kubeconfig(data) if runs_this_program(data) else None
+    except (OSError, UnusableKubeconfig):
+        return None

@@ -1,0 +1,151 @@
+"""The attestor's node half, and what is made with it: evidence, provider ID, and the CertificateSigningRequest."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from attestors.contract import AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings, NodeHalf
+from attestors.registry import AttestorUnavailable, Registry
+from attestors.wire import binding, certificate_request, evidence, request
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import ENVELOPE_VERSIONS
+from attestors.wire.names import Purpose, SignerName
+from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
+from authenticator.configuration import Configuration
+from authenticator.model.attempt import PendingRequest, Step, Subject, request_name
+from authenticator.model.certificate import load_key, public_key_info
+from authenticator.model.failures import InvalidConfiguration, NoEvidence
+
+USAGES: Final = {
+    Purpose.CLIENT: ("digital signature", "client auth"),
+    Purpose.SERVING: ("digital signature", "server auth"),
+}
+"""Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """The attestor that this node was told to use."""
+
+    description: AttestorDescription
+    node_half: NodeHalf
+    configured_provider_id: str
+
+    @classmethod
+    def of(cls, configuration: Configuration, registry: Registry | None = None) -> Attestation:
+        """Load the attestor that ``configuration`` names.
+
+        Raises:
+            InvalidConfiguration: it is not installed, lacks a library, or does not take these settings.
+        """
+        attestors = registry or Registry()
+        try:
+            attestor = attestors.load(configuration.provider)
+            node_half = attestor.node_half(configuration.settings)
+        except AttestorUnavailable as error:
+            raise InvalidConfiguration(str(error)) from error
+        except InvalidSettings as error:
+            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {error}") from error
+        except ImportError as error:
+            raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
+        return cls(attestor.description, node_half, configuration.provider_id)
+
+    def versions(self) -> tuple[str, ...]:
+        """Evidence versions that both the attestor and this program write, newest last."""
+        return tuple(version for version in self.description.evidence_versions if version in ENVELOPE_VERSIONS)
+
+    def provider_id(self) -> str:
+        """The provider ID: configured, or found out by the attestor.
+
+        Raises:
+            NoEvidence: neither.
+        """
+        if self.configured_provider_id:
+            return self.configured_provider_id
+        try:
+            return check_provider_id(self.node_half.provider_id())
+        except EvidenceUnavailable as error:
+            raise NoEvidence(f"attestor {self.description.provider}: {error} (or give --provider-id)") from error
+        except InvalidProviderID as error:
+            raise NoEvidence(f"attestor {self.description.provider} found an unusable provider ID: {error}") from error
+
+    def pending_request(
+        self,
+        subject: Subject,
+        key: str,
+        *,
+        purpose: Purpose,
+        evidence_version: str,
+        tried: Sequence[str],
+        challenge: str,
+    ) -> PendingRequest:
+        """Gather evidence and make a request of it, to be sent.
+
+        Raises:
+            NoEvidence: the attestor cannot, or its evidence is larger than a request may be.
+        """
+        private = load_key(key)
+        signer_name = SignerName(purpose, subject.provider)
+        step = Step.ANSWER if challenge else Step.FIRST
+        cluster = CACertHash(subject.ca_cert_hash)
+        expected = binding.compute(
+            evidence_version=evidence_version,
+            cluster=cluster,
+            signer_name=signer_name,
+            subject_public_key_info=public_key_info(private),
+        )
+        try:
+            gathered = self.node_half.gather(
+                GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
+            )
+            blocks = RequestBlocks(
+                certificate_request.build(
+                    private,
+                    node_name=subject.node_name,
+                    provider_id=subject.provider_id,
+                    dns_names=subject.dns_names,
+                    ip_addresses=[ip_address(address) for address in subject.ip_addresses],
+                ),
+                subject.provider,
+                evidence.encode(gathered),
+            )
+            content = request.encode(blocks)
+        except EvidenceUnavailable as error:
+            raise NoEvidence(f"attestor {subject.provider}: {error}") from error
+        except MalformedRequestBlocks as error:
+            raise NoEvidence(f"attestor {subject.provider}: {error}") from error
+        der = private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        return PendingRequest(
+            subject=subject,
+            key=key,
+            step=step,
+            evidence_version=evidence_version,
+            tried_versions=tuple(dict.fromkeys((*tried, evidence_version))),
+            name=request_name(der, signer_name, step, evidence_version),
+            request=base64.b64encode(content).decode("ascii"),
+        )
+
+
+def signing_request(pending: PendingRequest, purpose: Purpose) -> dict[str, Any]:
+    """The CertificateSigningRequest that is sent.
+
+    Source: ``staging/src/k8s.io/api/certificates/v1/types.go``. Without ``expirationSeconds``: how long a certificate
+    lives is the controller's policy, and API servers before 1.22 do not know the field.
+    """
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": pending.name},
+        "spec": {
+            "request": pending.request,
+            "signerName": str(SignerName(purpose, pending.subject.provider)),
+            "usages": list(USAGES[purpose]),
+        },
+    }

@@ -1,0 +1,40 @@
+"""The node's own name and addresses, for a serving certificate."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from ipaddress import ip_address
+from typing import Final
+
+from attestors.contract import IPAddress
+from authenticator.configuration import Serving
+
+_FAR_AWAY: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses for documentation (RFC 5737, RFC 3849): the default route leads there, and nothing is sent."""
+_DISCARD_PORT: Final = 9
+_NOT_OURS: Final = "kubernetes"
+"""The controller signs no name that begins so; such a node serves by its addresses."""
+
+
+def serving_names(serving: Serving, node_name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """DNS names and IP addresses to ask for: what was configured, else the node's name and :func:`own_addresses`."""
+    addresses = serving.ip_addresses or own_addresses()
+    names = serving.dns_names or (() if node_name.startswith(_NOT_OURS) and addresses else (node_name,))
+    return names, tuple(str(address) for address in addresses)
+
+
+def own_addresses() -> tuple[IPAddress, ...]:
+    """The addresses from which this node goes out by its default route, IPv4 first; as the kubelet finds its own.
+
+    Not every address of every interface: those of bridges and containers are not the Machine's, and the controller
+    refuses a request that holds one.
+    """
+    found: list[IPAddress] = []
+    for family, destination in _FAR_AWAY:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((destination, _DISCARD_PORT))
+            address = ip_address(probe.getsockname()[0])
+            if not (address.is_loopback or address.is_link_local or address.is_unspecified):
+                found.append(address)
+    return tuple(found)

@@ -1,0 +1,128 @@
+"""What a CertificateSigningRequest says about itself, as one closed type.
+
+Sources: ``staging/src/k8s.io/api/certificates/v1/types.go`` for the conditions, DESIGN of the protocol in
+``docs/protocol.md`` for the reasons and annotations. The object comes from the workload API server: its texts are
+bounded and made printable before anybody sees them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION
+
+CHALLENGE_ISSUED: Final = "ChallengeIssued"
+CHALLENGE_EXPIRED: Final = "ChallengeExpired"
+UNSUPPORTED_VERSION: Final = "UnsupportedVersion"
+
+_MAXIMUM_CHALLENGE_CHARACTERS: Final = 16 * 1024
+_MAXIMUM_VERSIONS: Final = 32
+_MAXIMUM_REASON_CHARACTERS: Final = 64
+_MAXIMUM_MESSAGE_CHARACTERS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Nobody has decided, or it is approved and not signed yet."""
+
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """There is a certificate."""
+
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Challenged:
+    """The evidence is good so far; the node must prove that it is live."""
+
+    challenge: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionUnsupported:
+    """The controller does not read this version of evidence, but these."""
+
+    supported: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Denied or failed, for good."""
+
+    condition: str
+    """``Denied`` or ``Failed``."""
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.condition} with reason {self.reason}: {self.message}"
+
+
+Decision: TypeAlias = Issued | Challenged | VersionUnsupported | Refused
+Answer: TypeAlias = Undecided | Decision
+
+
+def read_answer(signing_request: Mapping[str, Any]) -> Answer:
+    """What ``signing_request`` says. Whatever of it cannot be read says nothing."""
+    status = _mapping(signing_request.get("status"))
+    conditions: dict[str, Mapping[str, Any]] = {}
+    for condition in _sequence(status.get("conditions")):
+        if _mapping(condition).get("status", "True") == "True":
+            conditions.setdefault(str(_mapping(condition).get("type", "")), _mapping(condition))
+    for kind in ("Denied", "Failed"):
+        if kind in conditions:
+            annotations = _mapping(_mapping(signing_request.get("metadata")).get("annotations"))
+            return _refusal(kind, conditions[kind], annotations)
+    if "Approved" not in conditions:
+        return Undecided(approved=False)
+    certificate = _decoded(status.get("certificate"))
+    return Issued(certificate) if certificate else Undecided(approved=True)
+
+
+def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, Any]) -> Answer:
+    reason = _printable(condition.get("reason"), _MAXIMUM_REASON_CHARACTERS) or "unknown"
+    message = _printable(condition.get("message"), _MAXIMUM_MESSAGE_CHARACTERS) or "no message was given"
+    refused = Refused(kind, reason, message)
+    if kind != "Denied":
+        return refused
+    if reason == CHALLENGE_ISSUED:
+        challenge = annotations.get(CHALLENGE_ANNOTATION)
+        if isinstance(challenge, str) and 0 < len(challenge) <= _MAXIMUM_CHALLENGE_CHARACTERS:
+            return Challenged(challenge)
+    if reason == UNSUPPORTED_VERSION:
+        versions = annotations.get(SUPPORTED_VERSIONS_ANNOTATION)
+        if isinstance(versions, str) and versions:
+            return VersionUnsupported(tuple(part.strip() for part in versions.split(",")[:_MAXIMUM_VERSIONS]))
+    return refused
+
+
+def _printable(text: object, maximum_characters: int) -> str:
+    if not isinstance(text, str):
+        return ""
+    cleaned = "".join(character if character.isprintable() else " " for character in text[:maximum_characters])
+    return cleaned.strip()
+
+
+def _decoded(text: object) -> bytes:
+    if not isinstance(text, str):
+        return b""
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return b""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

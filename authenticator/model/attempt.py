@@ -1,0 +1,205 @@
+"""What must outlive a crash: the request that is under way, and how long to keep still after a refusal.
+
+An :class:`Attempt` is one file, so that one write moves from one state to the next. A request's private key is in it
+from before the request is sent until the certificate is stored.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from attestors.wire.names import SignerName
+from authenticator.model.failures import ExitCode
+
+_FORMAT: Final = 1
+_NAME_CONTEXT: Final = b"node-attestation CSR name v1"
+_NAME_PREFIX: Final = "node-attestation-"
+_NAME_CHARACTERS: Final = 40
+
+FIRST_PAUSE_SECONDS: Final = {
+    ExitCode.DENIED: 60,
+    ExitCode.REFUSED: 10,
+    ExitCode.NO_EVIDENCE: 10,
+    ExitCode.UNAVAILABLE: 10,
+    ExitCode.PENDING: 10,
+}
+LONGEST_PAUSE_SECONDS: Final = 3600
+
+
+class UnreadableAttempt(ValueError):
+    """The file holds no attempt: it is not of this program's writing."""
+
+
+class Step(enum.Enum):
+    """Where in the exchange a request stands."""
+
+    FIRST = "first"
+    ANSWER = "answer"
+    """It answers the controller's challenge."""
+
+
+class Sent(enum.Enum):
+    """Whether the API server has the request."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    """The answer was never seen: a crash, or a connection that broke."""
+    YES = "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who asks whom for what: what one key is used for. Another subject means another key."""
+
+    provider: str
+    node_name: str
+    provider_id: str
+    ca_cert_hash: str
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A CertificateSigningRequest that is under way."""
+
+    subject: Subject
+    key: str = field(repr=False)
+    """PEM."""
+    step: Step
+    evidence_version: str
+    tried_versions: tuple[str, ...]
+    """Evidence versions that this key was used with, this one included."""
+    name: str
+    request: str = field(repr=False)
+    """``spec.request`` as it was or will be sent: a retry sends the very same bytes."""
+    sent: Sent = Sent.NO
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """After a refusal: what was said, and until when (Unix time) nothing is asked."""
+
+    until: int
+    failures: int
+    exit_code: ExitCode
+    message: str
+    credential: str
+    """Digest of the bootstrap credential that was used, empty for a certificate: a new credential ends the pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What the file holds."""
+
+    pending: PendingRequest | None = None
+    pause: Pause | None = None
+
+
+def request_name(key_der: bytes, signer_name: SignerName, step: Step, evidence_version: str) -> str:
+    """The CSR's name, which only the holder of the private key can know before it is there.
+
+    HMAC-SHA256 under the private key (PKCS#8 DER): a bootstrap token may create CSRs of any name, so a name that can be
+    guessed could be taken by somebody else first.
+    """
+    message = bytearray(_NAME_CONTEXT)
+    for part in (str(signer_name), step.value, evidence_version):
+        encoded = part.encode("utf-8")
+        message += len(encoded).to_bytes(8, "big") + encoded
+    return _NAME_PREFIX + hmac.digest(key_der, bytes(message), "sha256").hex()[:_NAME_CHARACTERS]
+
+
+def pause_after(
+    before: Pause | None, *, exit_code: ExitCode, message: str, credential: str, now: int, jitter: float
+) -> Pause:
+    """The pause after one more refusal: twice as long each time, up to an hour.
+
+    ``jitter`` between 0 and 1 spreads the nodes of a fleet that were refused together: up to a quarter is added.
+    """
+    failures = before.failures + 1 if before is not None and before.credential == credential else 1
+    seconds = min(FIRST_PAUSE_SECONDS.get(exit_code, 60) * 2 ** min(failures - 1, 12), LONGEST_PAUSE_SECONDS)
+    return Pause(now + seconds + int(seconds * jitter / 4), failures, exit_code, message, credential)
+
+
+def pause_in_force(pause: Pause | None, *, credential: str, now: int) -> bool:
+    """Whether to keep still: not with another credential, and not because a clock once ran far ahead."""
+    if pause is None or pause.credential != credential:
+        return False
+    return now < pause.until <= now + 2 * LONGEST_PAUSE_SECONDS
+
+
+def encode_attempt(attempt: Attempt) -> str:
+    """The content of the file."""
+    document: dict[str, Any] = {"format": _FORMAT}
+    if attempt.pending is not None:
+        document["pending"] = asdict(attempt.pending) | {
+            "step": attempt.pending.step.value,
+            "sent": attempt.pending.sent.value,
+        }
+    if attempt.pause is not None:
+        document["pause"] = asdict(attempt.pause)
+    return json.dumps(document, indent=1) + "\n"
+
+
+def decode_attempt(text: str) -> Attempt:
+    """Read the content of the file.
+
+    Raises:
+        UnreadableAttempt: it is not what :func:`encode_attempt` writes.
+    """
+    try:
+        document = json.loads(text)
+        if document.pop("format") != _FORMAT or not set(document) <= {"pending", "pause"}:
+            raise ValueError("another format")
+        return Attempt(
+            pending=_pending(document["pending"]) if "pending" in document else None,
+            pause=_pause(document["pause"]) if "pause" in document else None,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        # Without the cause: it may quote the key.
+        raise UnreadableAttempt("it is not an attempt of this program's format") from None
+
+
+def _pending(values: Mapping[str, Any]) -> PendingRequest:
+    subject = _subject(values["subject"])
+    rest = {name: value for name, value in values.items() if name not in ("subject", "step", "sent", "tried_versions")}
+    if not all(isinstance(value, str) for value in rest.values()):
+        raise ValueError("not text")
+    return PendingRequest(
+        subject=subject,
+        step=Step(values["step"]),
+        sent=Sent(values["sent"]),
+        tried_versions=_texts(values["tried_versions"]),
+        **rest,
+    )
+
+
+def _pause(values: Mapping[str, Any]) -> Pause:
+    if {field.name for field in fields(Pause)} != set(values):
+        raise ValueError("other fields")
+    until, failures = values["until"], values["failures"]
+    if type(until) is not int or type(failures) is not int or failures < 1:
+        raise ValueError("no numbers")
+    return Pause(until, failures, ExitCode(values["exit_code"]), str(values["message"]), str(values["credential"]))
+
+
+def _subject(values: Mapping[str, Any]) -> Subject:
+    if {field.name for field in fields(Subject)} != set(values):
+        raise ValueError("other fields")
+    provider, node_name, provider_id, ca_cert_hash = _texts(
+        [values[name] for name in ("provider", "node_name", "provider_id", "ca_cert_hash")]
+    )
+    names, addresses = _texts(values["dns_names"]), _texts(values["ip_addresses"])
+    return Subject(provider, node_name, provider_id, ca_cert_hash, names, addresses)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError("not a list of texts")
+    return tuple(value)

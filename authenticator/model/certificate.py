@@ -1,0 +1,116 @@
+"""What was issued is checked before it is stored: for this key, in this node's name, for this use, and not run out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from attestors.wire.certificate_request import node_subject
+from attestors.wire.names import Purpose
+from authenticator.model.chain import load_chain
+from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+
+MAXIMUM_CERTIFICATE_BYTES: Final = 48 * 1024
+CLOCK_SKEW: Final = timedelta(minutes=5)
+"""How far this node's clock may be behind the controller's."""
+
+_USAGES: Final = {
+    Purpose.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
+    Purpose.SERVING: ExtendedKeyUsageOID.SERVER_AUTH,
+}
+
+
+class UnusableCertificate(ValueError):
+    """What was issued is not what was asked for; the message says in what."""
+
+
+def new_key() -> str:
+    """A new private key, PEM (PKCS#8): ECDSA on P-256, as the kubelet's own."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
+
+
+def load_key(pem: str) -> ec.EllipticCurvePrivateKey:
+    """Read a key that :func:`new_key` made.
+
+    Raises:
+        ValueError: it is none.
+    """
+    key = load_pem_private_key(pem.encode("ascii"), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an elliptic-curve key")
+    return key
+
+
+def public_key_info(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key's SubjectPublicKeyInfo, DER."""
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now: datetime) -> Pair:
+    """The pair of what was issued and the key, if they belong together.
+
+    ``issued`` is ``status.certificate``: PEM, the node's certificate first. It is written again from what was read, so
+    nothing else that stood in it is stored.
+
+    Raises:
+        UnusableCertificate: another key, subject or use; run out, not valid yet by more than :data:`CLOCK_SKEW`, or
+            no certificate at all.
+    """
+    if len(issued) > MAXIMUM_CERTIFICATE_BYTES:
+        raise UnusableCertificate(f"it is larger than {MAXIMUM_CERTIFICATE_BYTES} bytes")
+    try:
+        chain = load_chain(issued)
+        certificate = chain[0]
+        public = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise UnusableCertificate("it cannot be read, or does not say what it is for") from error
+    if public != public_key_info(load_key(key_pem)):
+        raise UnusableCertificate("it is for another key")
+    if set(certificate.subject) != set(node_subject(node_name)):
+        raise UnusableCertificate(f"its subject is not that of node {node_name}")
+    if _USAGES[purpose] not in usages:
+        raise UnusableCertificate(f"it is not for {purpose.value} authentication")
+    if now >= certificate.not_valid_after_utc:
+        raise UnusableCertificate("it has run out already; is this node's clock right?")
+    if now + CLOCK_SKEW < certificate.not_valid_before_utc:
+        raise UnusableCertificate(
+            f"it is valid from {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ} only; is this node's clock right?"
+        )
+    text = "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in chain)
+    return _pair(text, key_pem)
+
+
+def check_pair(pair: Pair) -> None:
+    """Certificate and key of a stored pair belong together.
+
+    Raises:
+        UnusableCertificate: they do not; no crash of this program leaves such a pair.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
+        public = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        same = public == public_key_info(load_key(pair.key))
+    except ValueError as error:
+        raise UnusableCertificate("certificate or key cannot be read") from error
+    if not same:
+        raise UnusableCertificate("certificate and key do not belong together")
+
+
+def _pair(certificate: str, key: str) -> Pair:
+    try:
+        return parse_pair(certificate + key)
+    except UnreadablePair as error:
+        raise UnusableCertificate(f"it cannot be stored: {error}") from error

@@ -1,0 +1,98 @@
+"""The workload cluster as a node knows it, and what it may ask there with."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from attestors.wire.binding import CACertHash
+from authenticator.model.chain import load_chain
+
+_HTTPS_PORT = 443
+
+
+class InvalidCluster(ValueError):
+    """A cluster's address or CA is unusable; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the API server is, and whom to believe that it is the one."""
+
+    server: str
+    """``https://host[:port][/path]``."""
+    certificate_authority: str
+    """One or more CA certificates, PEM."""
+    tls_server_name: str = ""
+    """The name in the API server's certificate, where it is not the host of ``server``."""
+    ca_cert_hash: CACertHash = field(init=False)
+    """Of the first CA: what evidence names the cluster by."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.server)
+        if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise InvalidCluster("the API server's address must be https://host[:port]")
+        try:
+            _ = parts.port
+            first = load_chain(self.certificate_authority.encode("ascii"))[0]
+        except ValueError as error:
+            raise InvalidCluster(f"the API server's port or CA certificate cannot be read: {error}") from None
+        public = first.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        object.__setattr__(self, "ca_cert_hash", CACertHash.of(public))
+
+    @property
+    def host(self) -> str:
+        """The API server's name or address."""
+        return urlsplit(self.server).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The API server's port."""
+        return urlsplit(self.server).port or _HTTPS_PORT
+
+    @property
+    def path(self) -> str:
+        """What stands before ``/apis``: empty, or a proxy's prefix."""
+        return urlsplit(self.server).path.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class BearerToken:
+    """A bootstrap token, or another one that a bootstrap kubeconfig holds."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """A certificate chain and its key, PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+
+
+Credential: TypeAlias = BearerToken | ClientCertificate
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """What a bootstrap kubeconfig says: the cluster, and the credential to ask for the first certificate with."""
+
+    cluster: Cluster
+    credential: Credential
+
+    @property
+    def digest(self) -> str:
+        """Tells one bootstrap credential from another without holding it: SHA-256, hexadecimal."""
+        credential = self.credential
+        parts = (credential.token,) if isinstance(credential, BearerToken) else (credential.certificate, credential.key)
+        digest = hashlib.sha256()
+        for part in (self.cluster.ca_cert_hash.text, *parts):
+            encoded = part.encode("utf-8")
+            digest.update(len(encoded).to_bytes(8, "big"))
+            digest.update(encoded)
+        return digest.hexdigest()

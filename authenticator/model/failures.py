@@ -1,0 +1,98 @@
+"""Why there is no certificate, and the exit code that says so.
+
+::
+
+    Failure
+      InvalidConfiguration   2   flags, environment, file or the attestor's settings are wrong
+      StillPending           3   nobody has decided yet; the same request is waited for next time
+      ApiUnavailable         4   the API server is unreachable, busy or broken
+      UntrustedServer        5   whoever answers at the API server's address is not it
+      CredentialRefused      6   the API server does not accept the credential, or does not let it ask
+      Denied                 7   the controller, or a person, refused
+      NoCredential           8   nothing to ask with: no certificate or an expired one, and no bootstrap kubeconfig
+      NoEvidence             9   the attestor cannot gather evidence here
+      StoreUnusable         10   the store cannot be read, written or locked
+
+0 is success, and 1 a defect of this program. Scripts may rely on the numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class ExitCode(enum.IntEnum):
+    """What the process ends with."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    CONFIGURATION = 2
+    PENDING = 3
+    UNAVAILABLE = 4
+    UNTRUSTED = 5
+    REFUSED = 6
+    DENIED = 7
+    NO_CREDENTIAL = 8
+    NO_EVIDENCE = 9
+    STORE = 10
+
+
+class Failure(Exception):
+    """There is no certificate. The text is for a person: what is wrong, and what to do. It holds no secret."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
+
+
+class InvalidConfiguration(Failure):
+    """Flags, environment, file or the attestor's settings are wrong."""
+
+    exit_code = ExitCode.CONFIGURATION
+
+
+class StillPending(Failure):
+    """Nobody has decided yet; the same request is waited for next time."""
+
+    exit_code = ExitCode.PENDING
+
+
+class ApiUnavailable(Failure):
+    """The API server is unreachable, busy or broken; it is worth asking again."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class UntrustedServer(Failure):
+    """Whoever answers at the API server's address is not it."""
+
+    exit_code = ExitCode.UNTRUSTED
+
+
+class CredentialRefused(Failure):
+    """The API server does not accept the credential, or does not let it ask."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class Denied(Failure):
+    """The controller, or a person, refused; or what was issued is not what was asked for."""
+
+    exit_code = ExitCode.DENIED
+
+
+class NoCredential(Failure):
+    """There is nothing to ask with."""
+
+    exit_code = ExitCode.NO_CREDENTIAL
+
+
+class NoEvidence(Failure):
+    """The attestor cannot gather evidence here."""
+
+    exit_code = ExitCode.NO_EVIDENCE
+
+
+class StoreUnusable(Failure):
+    """The store cannot be read, written or locked."""
+
+    exit_code = ExitCode.STORE

@@ -1,0 +1,194 @@
+"""Kubeconfigs on the node: the bootstrap kubeconfig that is read, and the one with the exec stanza that is written.
+
+Format: ``staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go``. What a bootstrap kubeconfig holds beyond
+server, CA and one credential is refused rather than passed over: a proxy or a program that is not used would make this
+program go another way than the file says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+
+from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
+
+MAXIMUM_KUBECONFIG_BYTES: Final = 256 * 1024
+EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+PROGRAM: Final = "kubelet-authenticator"
+
+_CLUSTER_NAME: Final = "workload"
+_USER_NAME: Final = "kubelet"
+_UNUSED_CLUSTER_FIELDS: Final = {
+    "insecure-skip-tls-verify": "the API server must be verified; give certificate-authority-data",
+    "proxy-url": "proxies are not supported; the API server must be reachable directly",
+}
+_UNUSED_USER_FIELDS: Final = ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
+
+ReadFile = Callable[[str], bytes]
+"""Reads a file that a kubeconfig names; raises OSError."""
+
+
+class UnusableKubeconfig(ValueError):
+    """A kubeconfig cannot be used; the message names the field and what to do, and holds no secret."""
+
+
+def parse_bootstrap(data: bytes, read_file: ReadFile) -> Bootstrap:
+    """The cluster and the credential of the current context.
+
+    Raises:
+        UnusableKubeconfig: it is none, names no API server with a CA, or holds no token or client certificate.
+    """
+    document = _document(data)
+    context = _named(document, "contexts", "context", str(document.get("current-context") or ""))
+    cluster = _cluster(_named(document, "clusters", "cluster", str(context.get("cluster") or "")), read_file)
+    user = _named(document, "users", "user", str(context.get("user") or ""))
+    return Bootstrap(cluster, _credential(user, read_file))
+
+
+def cluster_of_kubeconfig(data: bytes) -> Cluster:
+    """The cluster of the current context, whoever its user is.
+
+    Raises:
+        UnusableKubeconfig: it names no API server with an inline CA.
+    """
+    document = _document(data)
+    context = _named(document, "contexts", "context", str(document.get("current-context") or ""))
+    return _cluster(_named(document, "clusters", "cluster", str(context.get("cluster") or "")), _no_file)
+
+
+def cluster_of_exec_info(info: Mapping[str, object]) -> Cluster:
+    """The cluster that client-go hands to a plugin (``spec.cluster`` of ExecCredential, the same fields).
+
+    Raises:
+        UnusableKubeconfig: it is not verified, or reached through a proxy.
+    """
+    return _cluster(info, _no_file)
+
+
+def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str], api_version: str) -> str:
+    """A kubeconfig whose user is this program, for a kubelet.
+
+    ``provideClusterInfo`` lets the plugin follow this file when somebody changes server or CA in it.
+    """
+    target = {
+        "server": cluster.server,
+        "certificate-authority-data": base64.b64encode(cluster.certificate_authority.encode("ascii")).decode("ascii"),
+    }
+    if cluster.tls_server_name:
+        target["tls-server-name"] = cluster.tls_server_name
+    plugin = {
+        "apiVersion": api_version,
+        "command": command,
+        "args": list(arguments),
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    context = f"{_USER_NAME}@{_CLUSTER_NAME}"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _CLUSTER_NAME, "cluster": target}],
+        "users": [{"name": _USER_NAME, "user": {"exec": plugin}}],
+        "contexts": [{"name": context, "context": {"cluster": _CLUSTER_NAME, "user": _USER_NAME}}],
+        "current-context": context,
+    }
+    return f"# Written by {PROGRAM} prepare.\n{yaml.safe_dump(document, sort_keys=False)}"
+
+
+def runs_this_program(data: bytes) -> bool:
+    """Whether a kubeconfig's users are all this program, so that :func:`exec_kubeconfig` may replace it."""
+    try:
+        users = _document(data).get("users")
+    except UnusableKubeconfig:
+        return False
+    if not isinstance(users, list) or not users:
+        return False
+    return all(_command(user).rpartition("/")[2] == PROGRAM for user in users)
+
+
+def _command(user: object) -> str:
+    for field in ("user", "exec", "command"):
+        user = user.get(field) if isinstance(user, Mapping) else None
+    return user if isinstance(user, str) else ""
+
+
+def _document(data: bytes) -> Mapping[str, Any]:
+    if len(data) > MAXIMUM_KUBECONFIG_BYTES:
+        raise UnusableKubeconfig(f"it is larger than {MAXIMUM_KUBECONFIG_BYTES} bytes")
+    try:
+        document = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        # The parser's own message quotes the line, which may hold a token.
+        raise UnusableKubeconfig("it is not YAML") from None
+    if not isinstance(document, dict) or document.get("kind") != "Config":
+        raise UnusableKubeconfig("it is no kubeconfig (kind: Config)")
+    return document
+
+
+def _named(document: Mapping[str, Any], listing: str, field: str, name: str) -> Mapping[str, Any]:
+    entries = document.get(listing)
+    found = [
+        entry.get(field)
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and entry.get("name") == name
+    ]
+    if len(found) != 1 or not isinstance(found[0], dict):
+        where = "current-context" if listing == "contexts" else "the context"
+        raise UnusableKubeconfig(f"{where} must name exactly one of its {listing}")
+    return found[0]
+
+
+def _cluster(fields: Mapping[str, Any], read_file: ReadFile) -> Cluster:
+    for name, advice in _UNUSED_CLUSTER_FIELDS.items():
+        if fields.get(name):
+            raise UnusableKubeconfig(f"{name}: {advice}")
+    authority = _inline_or_file(fields, "certificate-authority", read_file)
+    if not authority:
+        raise UnusableKubeconfig("certificate-authority-data is missing: evidence names the cluster by its CA")
+    try:
+        return Cluster(str(fields.get("server") or ""), authority, str(fields.get("tls-server-name") or ""))
+    except InvalidCluster as error:
+        raise UnusableKubeconfig(str(error)) from None
+
+
+def _credential(fields: Mapping[str, Any], read_file: ReadFile) -> Credential:
+    for name in _UNUSED_USER_FIELDS:
+        if fields.get(name):
+            raise UnusableKubeconfig(f"{name} is not supported; a bootstrap kubeconfig holds a token")
+    token = fields.get("token") or (_read(fields["tokenFile"], read_file) if fields.get("tokenFile") else "")
+    if token:
+        if not isinstance(token, str) or not token.strip().isascii() or not token.strip().isprintable():
+            raise UnusableKubeconfig("token must be printable ASCII text")
+        return BearerToken(token.strip())
+    certificate = _inline_or_file(fields, "client-certificate", read_file)
+    key = _inline_or_file(fields, "client-key", read_file)
+    if not certificate or not key:
+        raise UnusableKubeconfig("its user has neither a token nor a client certificate with its key")
+    return ClientCertificate(certificate, key)
+
+
+def _inline_or_file(fields: Mapping[str, Any], name: str, read_file: ReadFile) -> str:
+    """Inline data wins, as in client-go."""
+    inline = fields.get(f"{name}-data")
+    if inline:
+        try:
+            return base64.b64decode(str(inline), validate=True).decode("ascii")
+        except (binascii.Error, ValueError):
+            raise UnusableKubeconfig(f"{name}-data is not PEM in base64") from None
+    return _read(fields[name], read_file) if fields.get(name) else ""
+
+
+def _read(path: object, read_file: ReadFile) -> str:
+    try:
+        return read_file(str(path)).decode("ascii")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not ASCII text"
+        raise UnusableKubeconfig(f"{path}: {why}") from None
+
+
+def _no_file(path: str) -> bytes:
+    raise FileNotFoundError(2, "files are not read here", path)

@@ -1,0 +1,112 @@
+"""What to do next, from what is stored and the time. All of it; nothing else decides.
+
+======================================  =======================================================================
+stored                                  next
+======================================  =======================================================================
+valid, more than 20 % of life left      use it
+valid, less left                        renew with it, and use it until the new one is there
+valid, less left, cannot be renewed     use it until it runs out (the attestor ``insecure``)
+none or run out, bootstrap credential   ask for one with the bootstrap credential
+run out, no bootstrap credential        stop: nothing renews a certificate that has run out
+none, no bootstrap credential           stop: nothing to ask with
+refused a short while ago               keep still until the pause ends, or a new credential is supplied
+======================================  =======================================================================
+
+The agent renews earlier (:data:`AGENT_SHARE`), so that the plugin that a kubelet waits for seldom has to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from authenticator.model.attempt import Attempt, Pause, pause_in_force
+from authenticator.model.cluster import Bootstrap
+from authenticator.model.pair import LONGEST_ANSWER_SECONDS, RENEWAL_DIVISOR, Pair
+
+PLUGIN_SHARE: Final = 1 / RENEWAL_DIVISOR
+"""Share of its life that a certificate has left when the plugin renews it."""
+AGENT_SHARE: Final = 0.3
+"""The same for the agent, which has time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Use the stored pair; there is nothing to do before ``until`` (Unix time)."""
+
+    pair: Pair
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Ask for a new certificate with the stored one, which stays in use until then."""
+
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Ask for the first certificate with the bootstrap credential."""
+
+    bootstrap: Bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStill:
+    """Ask nothing until the pause ends."""
+
+    pause: Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The certificate ran out (Unix time), and there is no bootstrap credential."""
+
+    not_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Neither a certificate nor a bootstrap credential."""
+
+
+Next: TypeAlias = Use | Renew | Join | KeepStill | Expired | Nothing
+
+
+def renewal_time(pair: Pair, share: float) -> int:
+    """When ``share`` of the certificate's life is left."""
+    if share == PLUGIN_SHARE:
+        return pair.renewal  # the very moment that the printing path computes
+    return pair.not_after - int(pair.lifetime * share)
+
+
+def next_step(
+    pair: Pair | None,
+    bootstrap: Bootstrap | None,
+    attempt: Attempt,
+    *,
+    renews: bool,
+    now: int,
+    share: float = PLUGIN_SHARE,
+) -> Next:
+    """What to do at ``now`` (Unix time). ``renews`` says whether the attestor does."""
+    if pair is not None and now < pair.not_after:
+        due = renewal_time(pair, share)
+        if now < due:
+            return Use(pair, due)
+        if not renews:
+            return Use(pair, pair.not_after)
+        if attempt.pause is not None and pause_in_force(attempt.pause, credential="", now=now):
+            return Use(pair, min(attempt.pause.until, pair.not_after))
+        return Renew(pair)
+    if bootstrap is not None:
+        if attempt.pause is not None and pause_in_force(attempt.pause, credential=bootstrap.digest, now=now):
+            return KeepStill(attempt.pause)
+        return Join(bootstrap)
+    return Expired(pair.not_after) if pair is not None else Nothing()
+
+
+def expiration(use: Use, now: int) -> int:
+    """``expirationTimestamp``: the next moment at which the plugin has work, at most an hour away."""
+    return max(now + 1, min(use.until, now + LONGEST_ANSWER_SECONDS))

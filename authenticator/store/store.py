@@ -1,0 +1,224 @@
+"""The store: a folder with what this node holds. Every method is one step that a crash leaves done or not done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from attestors.wire.names import Purpose
+from authenticator.model.attempt import Attempt, UnreadableAttempt, decode_attempt, encode_attempt
+from authenticator.model.certificate import UnusableCertificate, check_pair
+from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
+from authenticator.model.failures import StoreUnusable
+from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.store.files import read_bounded, remove, wipe, write_atomically
+from authenticator.store.lock import locked
+from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE
+
+SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
+CLUSTER_FILE: Final = "kubelet-authenticator-cluster.json"
+
+_MAXIMUM_BYTES: Final = 512 * 1024
+_OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCluster:
+    """The cluster that the stored certificates are of, and which bootstrap credential was used up for it."""
+
+    cluster: Cluster
+    used: str
+    """Digest of the bootstrap credential, or empty."""
+
+
+class Store:
+    """The folder, by default the kubelet's ``pki`` folder. Reading needs no lock; writing does (:meth:`lock`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self) -> None:
+        """Make the folder where it is missing, and see that it is ours alone to write.
+
+        Raises:
+            StoreUnusable: it cannot be made, belongs to somebody else, or others may write in it.
+        """
+        with self._reporting("open"):
+            self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
+            raise StoreUnusable(
+                f"the store {self.folder} must belong to the user who runs kubelet-authenticator (uid {os.geteuid()}), "
+                "and nobody else may write in it: chown and chmod go-w, or name another folder with --store"
+            )
+
+    @contextlib.contextmanager
+    def lock(self, purpose: Purpose, *, timeout: float) -> Iterator[None]:
+        """Be the only one who writes what belongs to ``purpose``; the client's lock guards all the rest, too.
+
+        Raises:
+            LockHeld: somebody else was, for ``timeout`` seconds.
+            StoreUnusable: the lock's file cannot be opened.
+        """
+        with contextlib.ExitStack() as stack:
+            with self._reporting("lock"):
+                stack.enter_context(
+                    locked(self.folder / f"kubelet-authenticator-{purpose.value}.lock", timeout=timeout)
+                )
+            yield
+
+    def pair_file(self, purpose: Purpose) -> Path:
+        """Where the pair is."""
+        return self.folder / (CLIENT_PAIR_FILE if purpose is Purpose.CLIENT else SERVING_PAIR_FILE)
+
+    def pair(self, purpose: Purpose) -> Pair | None:
+        """The stored pair; None where there is none.
+
+        Raises:
+            StoreUnusable: what is there is no pair, or certificate and key do not belong together. Nothing that this
+                program does leaves such a file, so a person should look at it.
+        """
+        path = self.pair_file(purpose)
+        text = self._read(path)
+        if text is None:
+            return None
+        try:
+            pair = parse_pair(text)
+            check_pair(pair)
+        except (UnreadablePair, UnusableCertificate) as error:
+            raise StoreUnusable(f"{path}: {error}; move the file away, and supply a bootstrap kubeconfig") from None
+        return pair
+
+    def save_pair(self, purpose: Purpose, pair: Pair) -> None:
+        """Store a pair; the former one is gone with the same step."""
+        with self._reporting("write"):
+            write_atomically(self.pair_file(purpose), pair.encode())
+
+    def set_aside(self, purpose: Purpose) -> None:
+        """Keep a pair of another cluster under another name, where nobody uses it."""
+        path = self.pair_file(purpose)
+        with self._reporting("rename"), contextlib.suppress(FileNotFoundError):
+            os.replace(path, path.with_suffix(".former.pem"))
+
+    def attempt(self, purpose: Purpose) -> Attempt:
+        """The request that is under way and the pause, as far as there are any.
+
+        What cannot be read is no attempt: the key in it has no certificate yet, so a new one does as well.
+        """
+        text = self._read(self._attempt_file(purpose))
+        if text is None:
+            return Attempt()
+        try:
+            return decode_attempt(text)
+        except UnreadableAttempt:
+            return Attempt()
+
+    def save_attempt(self, purpose: Purpose, attempt: Attempt) -> None:
+        """Store the attempt; an empty one removes the file."""
+        path = self._attempt_file(purpose)
+        with self._reporting("write"):
+            if attempt == Attempt():
+                remove(path)
+            else:
+                write_atomically(path, encode_attempt(attempt))
+
+    def bootstrap(self) -> Bootstrap | None:
+        """The copied bootstrap credential; None where there is none.
+
+        Raises:
+            StoreUnusable: the copy cannot be read.
+        """
+        path = self.folder / BOOTSTRAP_FILE
+        text = self._read(path)
+        if text is None:
+            return None
+        try:
+            document = json.loads(text)
+            return Bootstrap(_cluster_from(document["cluster"]), _credential_from(document["credential"]))
+        except (ValueError, KeyError, TypeError):
+            raise StoreUnusable(f"{path} is damaged: remove it, and supply the bootstrap kubeconfig again") from None
+
+    def save_bootstrap(self, bootstrap: Bootstrap) -> None:
+        """Copy a bootstrap credential in."""
+        document = {"cluster": _cluster_document(bootstrap.cluster), "credential": _credential_document(bootstrap)}
+        with self._reporting("write"):
+            write_atomically(self.folder / BOOTSTRAP_FILE, json.dumps(document, indent=1) + "\n")
+
+    def wipe_bootstrap(self) -> None:
+        """Forget the bootstrap credential."""
+        with self._reporting("wipe"):
+            wipe(self.folder / BOOTSTRAP_FILE)
+
+    def known_cluster(self) -> KnownCluster | None:
+        """The cluster of the stored certificates; None before the first.
+
+        Raises:
+            StoreUnusable: the file cannot be read.
+        """
+        path = self.folder / CLUSTER_FILE
+        text = self._read(path)
+        if text is None:
+            return None
+        try:
+            document = json.loads(text)
+            return KnownCluster(_cluster_from(document["cluster"]), str(document["usedBootstrap"]))
+        except (ValueError, KeyError, TypeError):
+            raise StoreUnusable(f"{path} is damaged: remove it, and supply a bootstrap kubeconfig") from None
+
+    def save_known_cluster(self, known: KnownCluster) -> None:
+        """Store the cluster."""
+        document = {"cluster": _cluster_document(known.cluster), "usedBootstrap": known.used}
+        with self._reporting("write"):
+            write_atomically(self.folder / CLUSTER_FILE, json.dumps(document, indent=1) + "\n")
+
+    def _attempt_file(self, purpose: Purpose) -> Path:
+        return self.folder / f"kubelet-authenticator-{purpose.value}.attempt.json"
+
+    def _read(self, path: Path) -> str | None:
+        with self._reporting("read"):
+            try:
+                return read_bounded(path, _MAXIMUM_BYTES).decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    @contextlib.contextmanager
+    def _reporting(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = error.filename or self.folder
+            raise StoreUnusable(f"cannot {verb} {what}: {error.strerror}") from error
+
+
+def _cluster_document(cluster: Cluster) -> dict[str, str]:
+    return {
+        "server": cluster.server,
+        "certificateAuthority": cluster.certificate_authority,
+        "tlsServerName": cluster.tls_server_name,
+    }
+
+
+def _cluster_from(document: dict[str, Any]) -> Cluster:
+    try:
+        return Cluster(document["server"], document["certificateAuthority"], document["tlsServerName"])
+    except InvalidCluster as error:
+        raise ValueError from error
+
+
+def _credential_document(bootstrap: Bootstrap) -> dict[str, str]:
+    credential = bootstrap.credential
+    if isinstance(credential, BearerToken):
+        return {"token": credential.token}
+    return {"certificate": credential.certificate, "key": credential.key}
+
+
+def _credential_from(document: dict[str, Any]) -> Credential:
+    if set(document) == {"token"}:
+        return BearerToken(str(document["token"]))
+    return ClientCertificate(str(document["certificate"]), str(document["key"]))

@@ -1,0 +1,104 @@
+"""The printing path: a stored certificate that has more than 20 % of its life left is printed at once.
+
+Nothing but the standard library, and little of it: no argparse, no dataclasses, no ssl. Whatever is out of the ordinary
+is left to :mod:`authenticator.commands`, which parses everything in full and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from authenticator.model.exec_credential import INFO_VARIABLE, UnusableExecInfo, encode_credential, parse_info
+from authenticator.model.pair import LONGEST_ANSWER_SECONDS, MAXIMUM_CHARACTERS, UnreadablePair, parse_pair
+
+DEFAULT_CONFIGURATION_FILE = "/etc/kubernetes/kubelet-authenticator.json"
+DEFAULT_STORE = "/var/lib/kubelet/pki"
+ENVIRONMENT_PREFIX = "KUBELET_AUTHENTICATOR_"
+CLIENT_PAIR_FILE = "kubelet-authenticator-client.pem"
+BOOTSTRAP_FILE = "kubelet-authenticator-bootstrap.json"
+CREDENTIAL_FLAGS = (
+    "--config",
+    "--store",
+    "--provider",
+    "--setting",
+    "--node-name",
+    "--provider-id",
+    "--bootstrap-kubeconfig",
+    "--timeout",
+)
+"""What ``credential`` takes; each has a value. Only the first two say where the certificate is."""
+
+_MAXIMUM_CONFIGURATION_BYTES = 64 * 1024
+
+
+class MoreToDo(Exception):
+    """There is more to do than to print; nothing was printed."""
+
+
+def print_stored(arguments: list[str]) -> None:
+    """Print the stored certificate for client-go. ``arguments`` are those behind ``credential``.
+
+    Raises:
+        MoreToDo: there is no certificate that can be printed without further ado.
+    """
+    try:
+        info = parse_info(os.environ.get(INFO_VARIABLE, ""))
+        store = _store(arguments)
+        if os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
+            raise MoreToDo  # a crash kept it from being wiped
+        with open(f"{store}/{CLIENT_PAIR_FILE}", encoding="ascii") as file:
+            pair = parse_pair(file.read(MAXIMUM_CHARACTERS + 1))
+    except (OSError, UnusableExecInfo, UnreadablePair, ValueError) as error:
+        raise MoreToDo from error
+    now = int(time.time())
+    if now >= pair.renewal:
+        raise MoreToDo
+    expiration = min(now + LONGEST_ANSWER_SECONDS, pair.renewal)
+    print(encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration))
+
+
+def _store(arguments: list[str]) -> str:
+    """The store's folder: the flag, the environment, the file or the default, in this order."""
+    flags = _flags(arguments)
+    store = flags.get("--store") or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE")
+    if store:
+        return store
+    configured = flags.get("--config") or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG")
+    try:
+        with open(configured or DEFAULT_CONFIGURATION_FILE, "rb") as file:
+            content = json.loads(file.read(_MAXIMUM_CONFIGURATION_BYTES), object_pairs_hook=_without_repetitions)
+    except FileNotFoundError:
+        if configured:
+            raise
+        return DEFAULT_STORE
+    if not isinstance(content, dict) or not isinstance(content.get("store", ""), str):
+        raise MoreToDo
+    return content.get("store") or DEFAULT_STORE
+
+
+def _flags(arguments: list[str]) -> dict[str, str]:
+    """The flags by name, each with a value of its own argument or behind ``=``; anything else is more to do."""
+    flags: dict[str, str] = {}
+    position = 0
+    while position < len(arguments):
+        name, equals, value = arguments[position].partition("=")
+        position += 1
+        if not equals:
+            if position == len(arguments):
+                raise MoreToDo
+            value = arguments[position]
+            position += 1
+        if name not in CREDENTIAL_FLAGS or (name in flags and name != "--setting") or not value:
+            raise MoreToDo
+        flags[name] = value
+    return flags
+
+
+def _without_repetitions(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object, unless a key stands in it twice: which of the two was meant is not ours to say."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a repeated key")
+    return found
