@@ -79,20 +79,32 @@ class CertificateAuthority:
         return cls(_with_serial_zero(certificate, key), key_pem, key, name, identifier.digest)
 
     def issue_client(
-        self, user: str, groups: Sequence[str], lifetime: datetime.timedelta = _DAY
+        self,
+        user: str,
+        groups: Sequence[str],
+        lifetime: datetime.timedelta = _DAY,
+        age: datetime.timedelta = _BACKDATE,
     ) -> tuple[bytes, bytes]:
-        """A client certificate (CN = ``user``, one O per group) and its P-256 key, both PEM."""
+        """A client certificate (CN = ``user``, one O per group) and its P-256 key, both PEM.
+
+        It began ``age`` ago and ends ``lifetime`` from now.
+        """
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
-        return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime)
+        return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime, age)
 
     def issue_serving(self, user: str, names: Sequence[str]) -> tuple[bytes, bytes]:
         """A serving certificate for DNS names and IP addresses and its P-256 key, both PEM."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-        return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names, 365 * _DAY)
+        return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names, 365 * _DAY, _BACKDATE)
 
     def _issue(
-        self, subject: x509.Name, usage: x509.ObjectIdentifier, names: Sequence[str], lifetime: datetime.timedelta
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        names: Sequence[str],
+        lifetime: datetime.timedelta,
+        age: datetime.timedelta,
     ) -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
         now = _now()
@@ -103,7 +115,7 @@ class CertificateAuthority:
             .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _BACKDATE)
+            .not_valid_before(now - age)
             .not_valid_after(now + lifetime)
             .add_extension(_key_usage(), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)

@@ -1,4 +1,4 @@
-"""``kubelet-authenticator`` as a node has it: a folder with configuration, store and bootstrap kubeconfig, and the program.
+"""``kubelet-authenticator`` as a node has it: a folder with its files, and the program.
 
 The program runs in a process of its own, as client-go runs it.
 """
