@@ -45,7 +45,7 @@ generate: $(STAMP) ## Write generated files again
 constraints: $(STAMP) ## Resolve the tested versions again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra tpm --extra aws --extra gcp --extra testing --group dev pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev pyproject.toml -o constraints.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
