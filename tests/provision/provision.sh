@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the real parts that the tests marked "real" start: etcd, kube-apiserver and kube-controller-manager.
+# Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager and kubemark
+# (a real kubelet that runs no containers).
 #
 # Usage: provision.sh [tpm]
 #
@@ -25,7 +26,7 @@ for argument in "$@"; do
         ;;
     esac
 done
-kubernetes=(kube-apiserver kube-controller-manager)
+kubernetes=(kube-apiserver kube-controller-manager kubemark)
 
 # What is missing now, one line each.
 missing() {

@@ -16,6 +16,8 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 REQUIRE_VARIABLE: Final = "NODE_ATTESTATION_REQUIRE_REAL"
 """``1`` turns a skip for want of a real part into a failure; continuous integration sets it."""
 
+_KERNEL_LOG: Final = "/dev/kmsg"
+
 
 class MissingPart(Exception):
     """A real part is not installed. The text is one line that says what to install."""
@@ -32,6 +34,19 @@ class ControlPlaneBinaries:
     def kube_controller_manager(self) -> Path:
         """Raises ``MissingPart``: not every assets folder has this program."""
         return _executable(self.folder, "kube-controller-manager")
+
+    def kubemark(self) -> Path:
+        """Kubernetes' hollow node, a kubelet without containers.
+
+        Raises ``MissingPart``: not every assets folder has this program, and not every user may run it.
+        """
+        kubemark = _executable(self.folder, "kubemark")
+        try:
+            os.close(os.open(_KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK))
+        except OSError as error:
+            needed = "run as root, or as root once: sysctl kernel.dmesg_restrict=0"
+            raise MissingPart(f"kubemark reads {_KERNEL_LOG} ({error.strerror}): {needed}") from None
+        return kubemark
 
     def versions(self) -> dict[str, str]:
         """What each program says it is, for a test report and for benchmarks."""
