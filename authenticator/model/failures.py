@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 
 class ExitCode(enum.IntEnum):
@@ -36,6 +36,54 @@ class ExitCode(enum.IntEnum):
     NO_CREDENTIAL = 8
     NO_EVIDENCE = 9
     STORE = 10
+
+
+class Explanation(NamedTuple):
+    """What an exit code means, and what a person does about it."""
+
+    meaning: str
+    cure: str
+
+
+EXPLANATIONS: Final = {
+    ExitCode.DONE: Explanation("done", "nothing"),
+    ExitCode.UNEXPECTED: Explanation("a defect of this program", "report it, with the traceback"),
+    ExitCode.CONFIGURATION: Explanation(
+        "flags, environment, file, a kubeconfig or the attestor's settings are wrong",
+        "mend what the message names; trying again does not help",
+    ),
+    ExitCode.PENDING: Explanation(
+        "nobody has decided before the deadline",
+        "see that the controller watches the cluster, that its policy authorizes the attestor, and that the Machine "
+        "has its provider ID; the next run waits for the same request",
+    ),
+    ExitCode.UNAVAILABLE: Explanation(
+        "the API server is unreachable, busy or broken", "see to the network and the API server; the next run goes on"
+    ),
+    ExitCode.UNTRUSTED: Explanation(
+        "whoever answers at the API server's address is not it",
+        "compare address, CA and tls-server-name of the kubeconfig with the cluster; look for somebody in between",
+    ),
+    ExitCode.REFUSED: Explanation(
+        "the API server does not accept the credential, or does not let it ask",
+        "supply a new bootstrap kubeconfig; see that kubeadm's grants for bootstrap tokens are there",
+    ),
+    ExitCode.DENIED: Explanation(
+        "the controller or a person refused, or the certificate is not what was asked for",
+        "mend what the reason names; it is asked again, with a new key, after a pause that grows up to an hour",
+    ),
+    ExitCode.NO_CREDENTIAL: Explanation(
+        "no certificate, or one that ran out, and no bootstrap kubeconfig that was not used before",
+        "supply one, or let Cluster API replace the Machine; see that the clock is right",
+    ),
+    ExitCode.NO_EVIDENCE: Explanation(
+        "the attestor cannot gather evidence on this machine", "mend what the message names: device, service, settings"
+    ),
+    ExitCode.STORE: Explanation(
+        "the store cannot be read, written or locked",
+        "see to the folder, its owner and the disk; or to who holds the lock",
+    ),
+}
 
 
 class Failure(Exception):

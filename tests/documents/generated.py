@@ -18,6 +18,9 @@ import yaml
 from prometheus_client import Counter
 
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, EVIDENCE_VERSION
+from authenticator import commands as authenticator_commands
+from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
+from authenticator.model.failures import ExitCode
 from signer import cli
 from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.controller.metrics import Metrics
@@ -95,8 +98,12 @@ def _checks(every: Sequence[Check[Any]]) -> str:
 
 def flags(command: str) -> str:
     """The arguments of a command of ``node-attestation-controller``, from its parser."""
+    return _flags_of(parser_of(command))
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> str:
     rows: list[tuple[str, str]] = []
-    for action in parser_of(command)._actions:
+    for action in parser._actions:
         if action.dest == "help":
             continue
         if not action.option_strings:
@@ -110,9 +117,24 @@ def flags(command: str) -> str:
     return _table(("flag", "meaning"), rows)
 
 
+def node_flags(command: str) -> str:
+    """The arguments of a command of ``kubelet-authenticator``, from its parser."""
+    return _flags_of(_command_of(authenticator_commands.parser(), command))
+
+
+def exit_codes() -> str:
+    """Every exit code of ``kubelet-authenticator``, with its cause and cure."""
+    rows = ((str(int(code)), EXIT_CODES[code].meaning, EXIT_CODES[code].cure) for code in ExitCode)
+    return _table(("exit code", "cause", "cure"), rows)
+
+
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of a command."""
-    for action in cli._parser()._actions:
+    """The parser of a command of ``node-attestation-controller``."""
+    return _command_of(cli._parser(), command)
+
+
+def _command_of(program: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
+    for action in program._actions:
         if isinstance(action, argparse._SubParsersAction):
             parser: argparse.ArgumentParser = action.choices[command]
             return parser
@@ -215,6 +237,19 @@ def _source_of(text: str, symbol: str) -> str:
 
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
     section.__name__: section
-    for section in (reasons, checks, stock_checks, flags, metrics, policy, preflight, binding, envelope, quote)
+    for section in (
+        reasons,
+        checks,
+        stock_checks,
+        flags,
+        node_flags,
+        exit_codes,
+        metrics,
+        policy,
+        preflight,
+        binding,
+        envelope,
+        quote,
+    )
 }
 """The sections by name; each returns Markdown."""

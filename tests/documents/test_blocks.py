@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from authenticator import commands as authenticator_commands
+from authenticator.configuration import KIND, Given, configure
 from signer import cli
 from signer.controller.configuration import read_attestors
 from signer.crds import custom_resource_definitions
@@ -73,8 +75,12 @@ def test_python_compiles(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", in_language("json"), ids=str)
-def test_json_is_read(block: Block) -> None:
-    json.loads(block.text)
+def test_json_is_accepted(block: Block, tmp_path: Path) -> None:
+    content = json.loads(block.text)
+    if content.get("kind") == KIND:
+        file = tmp_path / "kubelet-authenticator.json"
+        file.write_text(block.text)
+        assert configure(Given(config=str(file)), {}).provider
 
 
 @pytest.mark.parametrize("block", in_language("toml"), ids=str)
@@ -154,15 +160,25 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert set(arguments) <= set(targets), block
         case "node-attestation-controller":
             assert isinstance(cli._parser().parse_args(arguments), argparse.Namespace)
+        case "kubelet-authenticator":
+            assert isinstance(authenticator_commands.parser().parse_args(arguments), argparse.Namespace)
         case "kubectl":
             check_kubectl(arguments)
         case "python":
             assert arguments[0] == "-m", block
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case "pip":
-            assert arguments == ["install", "."], block
+            assert arguments[0] == "install", block
+            extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", arguments[1])
+            assert extras is not None, block
+            assert set((extras[1] or "").split(",")) - {""} <= set(project_extras()), block
         case _:
             pytest.fail(f"{block}: nobody checks {program}")
+
+
+def project_extras() -> dict[str, Any]:
+    extras: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return extras
 
 
 def check_kubectl(arguments: list[str]) -> None:

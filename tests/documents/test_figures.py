@@ -7,6 +7,11 @@ from datetime import timedelta
 import pytest
 
 from attestors.wire import evidence, names
+from authenticator import configuration as node_configuration
+from authenticator import stored_credential
+from authenticator.flow import certificates
+from authenticator.model import attempt, pair, plan
+from authenticator.store import store
 from signer import cli
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
@@ -40,6 +45,8 @@ _MIB = 1024 * 1024
 WORDS = {3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
+    f"`{attempt._NAME_PREFIX}` and the first {attempt._NAME_CHARACTERS} hexadecimal digits",
+    f"`{attempt._NAME_CONTEXT.decode()}`",
     f"`{names.CLIENT_SIGNER_PREFIX}<provider>`",
     f"`{names.SERVING_SIGNER_PREFIX}<provider>`",
     f"`{names.CERTIFICATE_REQUEST_LABEL}` first",
@@ -105,6 +112,20 @@ OPERATING = (
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
     f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
 )
+NODE = (
+    f"more than {100 // pair.RENEWAL_DIVISOR} % of its life left",
+    f"The agent renews at {plan.AGENT_SHARE * 100:.0f} %",
+    f"up to `timeoutSeconds` ({node_configuration.DEFAULT_TIMEOUT_SECONDS:.0f})",
+    f"longer than {certificates.RENEWAL_PATIENCE_SECONDS:.0f} seconds",
+    f"asks again after {certificates.RETRY_SECONDS}",
+    f"`{stored_credential.DEFAULT_CONFIGURATION_FILE}`",
+    f"`{stored_credential.DEFAULT_STORE}`",
+    f"`{stored_credential.CLIENT_PAIR_FILE}`",
+    f"`{stored_credential.BOOTSTRAP_FILE}`",
+    f"`{store.SERVING_PAIR_FILE}`",
+    f"`{store.CLUSTER_FILE}`",
+    *(f"`{key}`" for key in sorted(node_configuration._FILE_KEYS - {"apiVersion", "kind"})),
+)
 WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 
 
@@ -117,6 +138,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("security", SECURITY),
             ("operating", OPERATING),
             ("writing-an-attestor", WRITING),
+            ("node", NODE),
         )
         for words in figures
     ],
