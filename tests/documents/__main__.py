@@ -1,7 +1,8 @@
-"""``python -m tests.documents``: write the generated parts of every document again."""
+"""``python -m tests.documents``: write the generated parts of every document, and the templates of ``deploy/node``."""
 
 from __future__ import annotations
 
+from tests.deploy import embedded
 from tests.documents.generated import render
 from tests.documents.markdown import ROOT, documents
 
@@ -11,3 +12,5 @@ for document in documents():
     if after != before:
         document.write_text(after, encoding="utf-8")
         print(document.relative_to(ROOT))
+for template in embedded.write():
+    print(template.relative_to(ROOT))

@@ -1,0 +1,234 @@
+"""A machine in a scratch root: takes its user data as cloud-init or Ignition would, and runs what they would run.
+
+The root has the host's programs, a kubelet's and kubeadm's units, stand-ins for kubeadm and systemctl, and the real
+kubelet-authenticator, as a link to the one of the virtual environment.
+Commands run in a mount namespace of their own with that root: absolute paths cannot lead out of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.deploy.embedded import ROOT
+from tests.deploy.units import UNIT_FOLDER
+from tests.support.binaries import MissingPart
+
+HOSTNAME: Final = "node-1.example"
+KUBELET: Final = "/usr/bin/kubelet"
+PROGRAM: Final = "kubelet-authenticator"
+
+KUBELET_UNIT: Final = f"[Service]\nExecStart={KUBELET}\nRestart=always\nRestartSec=10\n"
+KUBEADM_DROP_IN: Final = f"""[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
+--kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/sysconfig/kubelet
+ExecStart=
+ExecStart={KUBELET} $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+"""
+"""10-kubeadm.conf as kubeadm's packages have it, in what it assigns."""
+
+_JINJA: Final = re.compile(r"\{\{(.*?)\}\}|\{%|\{#")
+_STAND_INS: Final = ("kubeadm", "systemctl")
+
+
+class UnusableUserData(ValueError):
+    """cloud-init or Ignition would refuse it, or render what was not meant to be rendered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A file as it was asked for."""
+
+    content: bytes
+    mode: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A scratch root."""
+
+    root: Path
+
+    def boot_with_cloud_config(self, user_data: str) -> dict[str, Landed]:
+        """Write the files and run the commands of a cloud-config; returns the files."""
+        header, _, text = user_data.partition("#cloud-config\n")
+        if header != "## template: jinja\n":
+            raise UnusableUserData("not a cloud-config that is rendered")
+        document = yaml.safe_load(render_jinja(text))
+        files = {file["path"]: _landed(file) for file in document["write_files"]}
+        self._write(files)
+        self.run("#!/bin/sh\n" + "\n".join(document["runcmd"]) + "\n")
+        return files
+
+    def boot_with_ignition(self, configuration: str) -> dict[str, Landed]:
+        """Write the files of a Container Linux Config, and start kubeadm.service; returns the files."""
+        document = yaml.safe_load(configuration)
+        files = {file["path"]: _landed_by_ignition(file) for file in document["storage"]["files"]}
+        self._write(files)
+        [unit] = document["systemd"]["units"]
+        if "ConditionPathExists=/etc/kubeadm.yml\n" not in unit["contents"] or not unit["enabled"]:
+            raise UnusableUserData("kubeadm does not run once")
+        self.run("exec /etc/kubeadm.sh\n")
+        return files
+
+    def run(self, script: str) -> None:
+        """Run a shell script with this root.
+
+        Raises:
+            MissingPart: this machine lets nobody change the root.
+        """
+        inside = self.root / "run/script"
+        inside.write_text(script, encoding="utf-8")
+        done = subprocess.run(
+            [*_unshare(), "/bin/sh", "-ec", "\n".join(self._mounts()), "sh"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={"PATH": "/usr/local/bin:/opt/bin:/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        (self.root / "run/output").write_text(done.stdout + done.stderr, encoding="utf-8")
+
+    def output(self) -> str:
+        """What the last script printed."""
+        return (self.root / "run/output").read_text(encoding="utf-8")
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the stand-ins wrote down."""
+        path = self.root / "run/events.jsonl"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def path(self, absolute: str) -> Path:
+        """A file of the root."""
+        return self.root / absolute.lstrip("/")
+
+    def joined(self) -> bool:
+        """Whether kubeadm ended well, as Cluster API's sentinel file says."""
+        return self.path("/run/cluster-api/bootstrap-success.complete").exists()
+
+    def command_lines(self, unit: str) -> list[list[str]]:
+        """How a unit was started, each time."""
+        return [
+            event["command"]
+            for event in self.events()
+            if event.get("unit") == unit and event.get("result") == "started"
+        ]
+
+    def _write(self, files: dict[str, Landed]) -> None:
+        for name, file in files.items():
+            path = self.path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+            path.chmod(file.mode)
+            if os.geteuid() == 0:
+                user, _, group = file.owner.partition(":")
+                os.chown(path, pwd.getpwnam(user).pw_uid, pwd.getpwnam(group).pw_gid)
+
+    def _mounts(self) -> Iterable[str]:
+        root = shlex.quote(str(self.root))
+        for folder in _host_folders():
+            source, target = shlex.quote(folder), shlex.quote(f"{self.root}{folder}")
+            yield f"mkdir -p {target}"
+            yield f"mount --rbind {source} {target}"
+        yield f"mount --bind {root}/programs {root}/usr/local/bin"
+        yield f"exec chroot {root} /bin/sh /run/script"
+
+
+def new_machine(root: Path, cluster_ca: bytes, *, programs: str = "/usr/local/bin") -> Machine:
+    """A machine as an image makes it: kubelet, kubeadm and (in ``programs``) kubelet-authenticator, never joined."""
+    units = root / UNIT_FOLDER
+    (units / "kubelet.service.d").mkdir(parents=True)
+    (units / "kubelet.service").write_text(KUBELET_UNIT, encoding="utf-8")
+    (units / "kubelet.service.d/10-kubeadm.conf").write_text(KUBEADM_DROP_IN, encoding="utf-8")
+    for folder in ("etc/kubernetes", "run", "tmp", "programs", "opt/bin", "var/lib"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        if Path(f"/{name}").is_symlink():
+            (root / name).symlink_to(os.readlink(f"/{name}"))
+    (root / "run/cluster-ca.crt").write_bytes(cluster_ca)
+    for name in _STAND_INS:
+        _install(root / "programs" / name, f"-m tests.deploy.stand_ins.{name}")
+    link = root / ("programs" if programs == "/usr/local/bin" else programs.lstrip("/")) / PROGRAM
+    link.symlink_to(Path(sys.prefix) / "bin" / PROGRAM)
+    interpreter = Path(sys.executable).resolve()
+    if interpreter.parent == Path("/usr/local/bin"):  # which "programs" hides
+        shutil.copy(interpreter, root / "programs")
+    return Machine(root)
+
+
+def render_jinja(text: str) -> str:
+    """What cloud-init renders; it knows the host's name and nothing else here.
+
+    Raises:
+        UnusableUserData: something else would be rendered.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if (match[1] or "").strip() != "ds.meta_data.local_hostname":
+            raise UnusableUserData(f"cloud-init would render {match[0]}")
+        return HOSTNAME
+
+    return _JINJA.sub(value, text)
+
+
+def _landed(file: dict[str, Any]) -> Landed:
+    content = str(file["content"]).encode()
+    encoding = file.get("encoding", "")
+    if "base64" in encoding:
+        content = base64.b64decode(content)
+    if "gzip" in encoding:
+        content = gzip.decompress(content)
+    return Landed(content, int(file.get("permissions", "0644"), 8), file.get("owner", "root:root"))
+
+
+def _landed_by_ignition(file: dict[str, Any]) -> Landed:
+    if not isinstance(file["mode"], int) or "{{" in file["contents"]["inline"]:
+        raise UnusableUserData(f"{file['path']}: Ignition wants an octal number as mode, and renders nothing")
+    owner = f"{file.get('user', {}).get('name', 'root')}:{file.get('group', {}).get('name', 'root')}"
+    return Landed(str(file["contents"]["inline"]).encode(), file["mode"], owner)
+
+
+def _install(path: Path, arguments: str) -> None:
+    environment = f"PYTHONPATH={shlex.quote(str(ROOT))}"
+    path.write_text(f'#!/bin/sh\n{environment} exec {shlex.quote(sys.executable)} {arguments} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _host_folders() -> list[str]:
+    wanted = ["/usr", "/dev", str(ROOT), sys.prefix, sys.base_prefix]
+    wanted += [f"/{name}" for name in ("bin", "sbin", "lib", "lib64") if not Path(f"/{name}").is_symlink()]
+    return sorted(
+        folder
+        for folder in set(wanted)
+        if Path(folder).is_dir() and not any(folder != other and Path(folder).is_relative_to(other) for other in wanted)
+    )
+
+
+def _unshare() -> list[str]:
+    command = ["unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))]
+    try:
+        done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False, timeout=10)
+    except FileNotFoundError:
+        raise MissingPart("unshare is not installed: apt-get install util-linux") from None
+    if done.returncode:
+        raise MissingPart("no mount namespace for a scratch root: run as root, or allow user namespaces")
+    return command

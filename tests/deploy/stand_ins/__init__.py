@@ -1,0 +1,1 @@
+"""Programs of a machine that a scratch root has instead of the real ones; each writes down what was asked of it."""
