@@ -10,7 +10,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -86,7 +86,7 @@ class Given:
 
     config: str | None = None
     provider: str | None = None
-    setting: tuple[str, ...] = ()
+    setting: tuple[str, ...] = field(default=(), repr=False)
     node_name: str | None = None
     provider_id: str | None = None
     bootstrap_kubeconfig: str | None = None
@@ -98,8 +98,10 @@ class Given:
     serving_ip_address: tuple[str, ...] = ()
 
 
-def configure(given: Given, environment: Mapping[str, str]) -> Configuration:
+def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: bool = True) -> Configuration:
     """Put flags, environment, file and defaults together.
+
+    Without ``needs_attestor``, ``provider`` may be empty: for what is done before it is known that there is work.
 
     Raises:
         InvalidConfiguration: something is missing or wrong; the message names it, and where it stands.
@@ -110,16 +112,24 @@ def configure(given: Given, environment: Mapping[str, str]) -> Configuration:
     def value(flag: str | None, variable: str, key: str, default: str = "") -> str:
         return flag or environment.get(ENVIRONMENT_PREFIX + variable) or _text(content, key, file) or default
 
+    def path(flag: str | None, variable: str, key: str, default: str) -> Path:
+        text = value(flag, variable, key, default)
+        if "\0" in text:
+            raise InvalidConfiguration(f"{key}: no path has a zero byte in it")
+        return Path(text)
+
     provider = value(given.provider, "PROVIDER", "provider")
-    if not provider:
+    if not provider and needs_attestor:
         raise InvalidConfiguration(
             f"no attestor is named: give --provider, {ENVIRONMENT_PREFIX}PROVIDER, or provider in "
             f"{named or DEFAULT_CONFIGURATION_FILE}"
         )
-    node_name = value(given.node_name, "NODE_NAME", "nodeName") or socket.gethostname().strip().lower()
+    # In lower case, as kubeadm and the kubelet write it.
+    node_name = (value(given.node_name, "NODE_NAME", "nodeName") or socket.gethostname()).strip().lower()
     provider_id = value(given.provider_id, "PROVIDER_ID", "providerID")
     try:
-        check_provider_name(provider)
+        if provider:
+            check_provider_name(provider)
         if provider_id:
             check_provider_id(provider_id)
     except (InvalidProviderName, InvalidProviderID) as error:
@@ -132,13 +142,11 @@ def configure(given: Given, environment: Mapping[str, str]) -> Configuration:
         settings=_settings(given, environment, content, file),
         node_name=node_name,
         provider_id=provider_id,
-        bootstrap_kubeconfig=Path(
-            value(
-                given.bootstrap_kubeconfig, "BOOTSTRAP_KUBECONFIG", "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG
-            )
+        bootstrap_kubeconfig=path(
+            given.bootstrap_kubeconfig, "BOOTSTRAP_KUBECONFIG", "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG
         ),
-        kubeconfig=Path(value(given.kubeconfig, "KUBECONFIG", "kubeconfig", DEFAULT_KUBECONFIG)),
-        store=Path(value(given.store, "STORE", "store", DEFAULT_STORE)),
+        kubeconfig=path(given.kubeconfig, "KUBECONFIG", "kubeconfig", DEFAULT_KUBECONFIG),
+        store=path(given.store, "STORE", "store", DEFAULT_STORE),
         timeout=_timeout(given, environment, content),
         serving=_serving(given, content, file),
         file=file,
@@ -201,8 +209,11 @@ def _settings(
     variable = f"{ENVIRONMENT_PREFIX}SETTINGS"
     if environment.get(variable):
         try:
-            settings |= _texts_by_name(json.loads(environment[variable]), variable)
-        except ValueError:
+            found = json.loads(environment[variable], object_pairs_hook=_without_repetitions)
+            settings |= _texts_by_name(found, variable)
+        except _Repeated as error:
+            raise InvalidConfiguration(f"{variable}: {error} stands in it twice") from None
+        except (ValueError, RecursionError):
             raise InvalidConfiguration(f"{variable} is not JSON") from None
     for setting in given.setting:
         name, equals, value = setting.partition("=")
@@ -227,7 +238,7 @@ def _timeout(given: Given, environment: Mapping[str, str], content: Mapping[str,
         if isinstance(found, bool):
             raise TypeError
         timeout = float(found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         timeout = 0.0
     if not least <= timeout <= most:
         raise InvalidConfiguration(f"timeout: must be a number of seconds from {least:.0f} to {most:.0f}")
@@ -241,8 +252,11 @@ def _serving(given: Given, content: Mapping[str, Any], file: Path | None) -> Ser
     if wanted is None and not given.serving:
         return None
     names = given.serving_dns_name or _texts(wanted, "dnsNames", file)
+    for name in names:
+        if not _NODE_NAME.fullmatch(name):
+            raise InvalidConfiguration(f"serving DNS name: {name!r} can be no host's name")
     addresses = given.serving_ip_address or _texts(wanted, "ipAddresses", file)
-    return Serving(tuple(names), tuple(_each(ip_address, addresses, "serving IP address")))
+    return Serving(tuple(names), tuple(map(_address, addresses)))
 
 
 def _texts(wanted: Mapping[str, Any] | None, key: str, file: Path | None) -> tuple[str, ...]:
@@ -252,11 +266,14 @@ def _texts(wanted: Mapping[str, Any] | None, key: str, file: Path | None) -> tup
     return tuple(value)
 
 
-def _each(parse: Callable[[str], IPAddress], texts: tuple[str, ...], what: str) -> list[IPAddress]:
+def _address(text: str) -> IPAddress:
     try:
-        return [parse(text) for text in texts]
+        found = ip_address(text)
     except ValueError as error:
-        raise InvalidConfiguration(f"{what}: {error}") from None
+        raise InvalidConfiguration(f"serving IP address: {error}") from None
+    if "%" in text:
+        raise InvalidConfiguration(f"serving IP address: no certificate holds a zone, as {text!r} has one")
+    return found
 
 
 def environment_of_process() -> Mapping[str, str]:

@@ -50,7 +50,7 @@ def print_stored(arguments: list[str]) -> None:
             raise MoreToDo  # a crash kept it from being wiped
         with open(f"{store}/{CLIENT_PAIR_FILE}", encoding="ascii") as file:
             pair = parse_pair(file.read(MAXIMUM_CHARACTERS + 1))
-    except (OSError, UnusableExecInfo, UnreadablePair, ValueError) as error:
+    except (OSError, UnusableExecInfo, UnreadablePair, ValueError, RecursionError) as error:
         raise MoreToDo from error
     now = int(time.time())
     if now >= pair.renewal:
@@ -68,11 +68,14 @@ def _store(arguments: list[str]) -> str:
     configured = flags.get("--config") or os.environ.get(f"{ENVIRONMENT_PREFIX}CONFIG")
     try:
         with open(configured or DEFAULT_CONFIGURATION_FILE, "rb") as file:
-            content = json.loads(file.read(_MAXIMUM_CONFIGURATION_BYTES), object_pairs_hook=_without_repetitions)
+            data = file.read(_MAXIMUM_CONFIGURATION_BYTES + 1)
     except FileNotFoundError:
         if configured:
             raise
         return DEFAULT_STORE
+    if len(data) > _MAXIMUM_CONFIGURATION_BYTES:
+        raise MoreToDo
+    content = json.loads(data, object_pairs_hook=_without_repetitions)
     if not isinstance(content, dict) or not isinstance(content.get("store", ""), str):
         raise MoreToDo
     return content.get("store") or DEFAULT_STORE
@@ -90,6 +93,8 @@ def _flags(arguments: list[str]) -> dict[str, str]:
                 raise MoreToDo
             value = arguments[position]
             position += 1
+            if value.startswith("-"):
+                raise MoreToDo  # another flag: the value is missing
         if name not in CREDENTIAL_FLAGS or (name in flags and name != "--setting") or not value:
             raise MoreToDo
         flags[name] = value

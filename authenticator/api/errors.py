@@ -11,6 +11,7 @@
         Forbidden        403
         NotFound         404
         AlreadyExists    409
+        Expired          410: a watch from a version that is too old
         Rejected         anything else that the server refused
       PerhapsDone        the connection broke, or the server failed   temporary
 """
@@ -57,6 +58,10 @@ class NotFound(NotDone):
 
 class AlreadyExists(NotDone):
     """An object of that name is there."""
+
+
+class Expired(NotDone):
+    """The server no longer knows the version that a watch is to start from."""
 
 
 class Rejected(NotDone):

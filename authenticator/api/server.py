@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from urllib.parse import urlencode
 from authenticator.api.errors import (
     AlreadyExists,
     Busy,
+    Expired,
     Forbidden,
     NotFound,
     PerhapsDone,
@@ -32,7 +34,8 @@ from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster,
 
 SIGNING_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CALL_SECONDS: Final = 15.0
-"""For one call, connecting included. kube-apiserver itself gives up after 60."""
+"""For connecting to one address of the server, and for a call behind that, however slowly the answer trickles in.
+kube-apiserver itself gives up after 60."""
 
 _MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """etcd holds objects of 1.5 MiB; a watch event is such an object in base64 and a little more."""
@@ -52,8 +55,10 @@ class Event:
 class ApiServer:
     """Calls to one API server with one credential. A connection per call: there are few, and minutes lie between."""
 
-    def __init__(self, cluster: Cluster, credential: Credential) -> None:
+    def __init__(self, cluster: Cluster, credential: Credential, *, seconds: float | None = None) -> None:
+        """``seconds`` bounds a call, and what a watch takes beyond its time (:data:`CALL_SECONDS`)."""
         self._cluster = cluster
+        self._seconds = CALL_SECONDS if seconds is None else seconds
         self._headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
         self._context = _context(cluster, credential)
         if isinstance(credential, BearerToken):
@@ -78,7 +83,7 @@ class ApiServer:
     def watch(self, name: str, resource_version: str, *, seconds: float) -> Iterator[Event]:
         """Changes of the CertificateSigningRequest of that name after ``resource_version``, for some ``seconds``.
 
-        Ends when the server ends it; a silent connection is given up a little later.
+        Ends when the server ends it; one that does not is given up a little later, whether it is silent or not.
 
         Raises:
             CallFailed: see :mod:`authenticator.api.errors`.
@@ -91,14 +96,14 @@ class ApiServer:
                 "timeoutSeconds": max(1, int(seconds)),
             }
         )
-        with self._answer("GET", f"{SIGNING_REQUESTS}?{query}", None, timeout=seconds + CALL_SECONDS) as answer:
+        with self._answer("GET", f"{SIGNING_REQUESTS}?{query}", None, timeout=seconds + self._seconds) as answer:
             while line := _during_call(self._cluster, lambda: answer.readline(_MAXIMUM_ANSWER_BYTES + 1)):
                 event = _object(self._cluster, line)
                 found = event.get("object")
                 yield Event(str(event.get("type")), found if isinstance(found, dict) else {})
 
     def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        with self._answer(method, path, body, timeout=CALL_SECONDS) as answer:
+        with self._answer(method, path, body, timeout=self._seconds) as answer:
             content = _during_call(self._cluster, lambda: answer.read(_MAXIMUM_ANSWER_BYTES + 1))
         return _object(self._cluster, content)
 
@@ -106,7 +111,7 @@ class ApiServer:
     def _answer(
         self, method: str, path: str, body: bytes | None, *, timeout: float
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = _Connection(self._cluster, self._context, timeout)
+        connection = _Connection(self._cluster, self._context, connecting=self._seconds, exchanging=timeout)
         try:
             _connect(connection, self._cluster)
             headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
@@ -115,10 +120,10 @@ class ApiServer:
                 connection.request(method, self._cluster.path + path, body, headers)
                 return connection.getresponse()
 
-            answer = _during_call(self._cluster, exchange)
-            if not 200 <= answer.status < 300:
-                _raise_refusal(answer, self._cluster)
-            yield answer
+            with _during_call(self._cluster, exchange) as answer:  # it may outlive the connection
+                if not 200 <= answer.status < 300:
+                    _raise_refusal(answer, self._cluster)
+                yield answer
         finally:
             connection.close()
 
@@ -126,26 +131,67 @@ class ApiServer:
 class _Connection(http.client.HTTPSConnection):
     """Connects to the cluster's address, and expects the name that its certificate should bear."""
 
-    def __init__(self, cluster: Cluster, context: ssl.SSLContext, timeout: float) -> None:
-        super().__init__(cluster.host, cluster.port, timeout=timeout, context=context)
+    def __init__(self, cluster: Cluster, context: ssl.SSLContext, *, connecting: float, exchanging: float) -> None:
+        super().__init__(cluster.host, cluster.port, context=context)
         self._cluster = cluster
         self._context_in_use = context
+        self._exchanging = exchanging
+        self.connecting = connecting
+        """Seconds."""
 
     def connect(self) -> None:
-        """Connect within a call's time; only reading may take longer."""
-        plain = socket.create_connection((self._cluster.host, self._cluster.port), CALL_SECONDS)
+        """Connect within a call's time; the exchange behind that may take longer, but ends."""
+        expected = self._cluster.tls_server_name or self._cluster.host
+        expected.encode("idna")  # what is no name is told before a connection stands
+        plain = socket.create_connection((self._cluster.host, self._cluster.port), self.connecting)
         try:
-            self.sock = self._context_in_use.wrap_socket(
-                plain, server_hostname=self._cluster.tls_server_name or self._cluster.host
-            )
+            connected = self._context_in_use.wrap_socket(plain, server_hostname=expected)
         except BaseException:
             plain.close()
             raise
-        self.sock.settimeout(self.timeout)
+        if isinstance(connected, _EndingSocket):
+            connected.end = time.monotonic() + self._exchanging
+        self.sock = connected
+
+
+class _EndingSocket(ssl.SSLSocket):
+    """A connection on which everything together ends in time: a timeout bounds each single step only.
+
+    Without it, a server that sends one byte at a time could hold its client for weeks.
+    """
+
+    end: float | None = None
+    """On the monotonic clock; None during the handshake, which the socket's own timeout bounds as a whole."""
+
+    def recv_into(self, *arguments: Any) -> int:
+        """As in ``socket``.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        self._bound()
+        return super().recv_into(*arguments)
+
+    def send(self, *arguments: Any) -> int:
+        """As in ``socket``.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        self._bound()
+        return super().send(*arguments)
+
+    def _bound(self) -> None:
+        if self.end is not None:
+            left = self.end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the call took too long")
+            self.settimeout(left)
 
 
 def _context(cluster: Cluster, credential: Credential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _EndingSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(cadata=cluster.certificate_authority)
     if isinstance(credential, ClientCertificate):
@@ -154,7 +200,8 @@ def _context(cluster: Cluster, credential: Credential) -> ssl.SSLContext:
         with os.fdopen(descriptor, "wb") as file:
             file.write(f"{credential.certificate}{credential.key}".encode("ascii"))
             file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+            # An encrypted key is refused: without a password at hand, OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     return context
 
 
@@ -168,11 +215,16 @@ def _connect(connection: _Connection, cluster: Cluster) -> None:
             "in between?"
         ) from error
     except TimeoutError as error:
-        raise Unreachable(f"{cluster.server} does not answer within {CALL_SECONDS:.0f} s") from error
+        raise Unreachable(f"{cluster.server} does not answer within {connection.connecting:.0f} s") from error
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+        # Also what a load balancer does while no API server is behind it.
+        raise Unreachable(f"{cluster.server} closed the connection before it said who it is") from error
     except ssl.SSLError as error:
         raise Untrusted(f"{cluster.server} does not speak TLS as an API server does ({error.reason})") from error
     except OSError as error:
         raise Unreachable(f"{cluster.server} cannot be reached: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Untrusted(f"{cluster.server}: no server can have this name, or tls-server-name ({error})") from error
 
 
 def _during_call(cluster: Cluster, step: Any) -> Any:
@@ -190,7 +242,7 @@ def _raise_refusal(answer: http.client.HTTPResponse, cluster: Cluster) -> None:
         raise Busy(said, _retry_after(answer))
     if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
         raise PerhapsDone(said)
-    kinds = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: AlreadyExists}
+    kinds = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: AlreadyExists, 410: Expired}
     raise kinds.get(answer.status, Rejected)(said)
 
 

@@ -73,7 +73,7 @@ def add_serving(command: argparse.ArgumentParser, text: str) -> None:
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="repeatable (default: the addresses of the default route)",
+        help="repeatable (default: the address of the default route)",
     )
 
 

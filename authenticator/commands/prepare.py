@@ -13,9 +13,10 @@ from authenticator.commands.arguments import (
     add_kubeconfig,
     configuration_of,
     credential_arguments,
+    given,
     report,
 )
-from authenticator.configuration import Configuration
+from authenticator.configuration import Configuration, configure
 from authenticator.flow.clock import Clock
 from authenticator.flow.prepare import ExecStanza, Prepared, prepare
 from authenticator.model.failures import ExitCode, InvalidConfiguration
@@ -56,6 +57,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     Raises:
         Failure: it cannot be done.
     """
+    # An image is the same for machines that join and for the one that `kubeadm init` sets up, which needs no attestor.
+    known = configure(given(options), os.environ, needs_attestor=False)
+    if not known.bootstrap_kubeconfig.exists():
+        report(f"{known.kubeconfig}: {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
+        return ExitCode.DONE
     configuration = configuration_of(options)
     report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
     return ExitCode.DONE

@@ -26,8 +26,9 @@ from authenticator.flow.evidence import Attestation, signing_request
 from authenticator.flow.own_addresses import serving_names
 from authenticator.model.attempt import PendingRequest, Subject
 from authenticator.model.certificate import new_key
+from authenticator.model.chain import name_of
 from authenticator.model.cluster import Cluster
-from authenticator.model.failures import ExitCode, NoCredential
+from authenticator.model.failures import ExitCode, NoCredential, NoEvidence
 from authenticator.store.store import Store
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> PendingRequest:
     attestation = Attestation.of(configuration)
+    versions = attestation.versions()
+    if not versions:
+        raise NoEvidence(f"attestor {configuration.provider} writes no evidence version that is known here: upgrade")
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     if purpose is Purpose.SERVING:
         names = serving_names(configuration.serving or Serving(), configuration.node_name)
@@ -82,7 +86,7 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
         *names,
     )
     return attestation.pending_request(
-        subject, new_key(), purpose=purpose, evidence_version=attestation.versions()[-1], tried=(), challenge=""
+        subject, new_key(), purpose=purpose, evidence_version=versions[-1], tried=(), challenge=""
     )
 
 
@@ -114,7 +118,7 @@ def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
         f"  signer name  {sent['spec']['signerName']}",
         f"  usages       {', '.join(sent['spec']['usages'])}",
         f"block {CERTIFICATE_REQUEST_LABEL} ({len(blocks.certificate_request)} bytes)",
-        f"  subject      {csr.subject.rfc4514_string()}",
+        f"  subject      {name_of(csr).rfc4514_string()}",
         f"  provider ID  {pending.subject.provider_id} (extension {PROVIDER_ID_OID})",
     ]
     for label, values in (("DNS names", pending.subject.dns_names), ("addresses", pending.subject.ip_addresses)):

@@ -17,7 +17,8 @@ from authenticator.commands.arguments import add_common, configuration_of
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
-from authenticator.model.attempt import Attempt, Step
+from authenticator.model.attempt import Attempt, Step, times
+from authenticator.model.chain import name_of
 from authenticator.model.failures import ExitCode
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     certificates = {
         purpose: _stored(store, purpose, pair) for purpose in Purpose if (pair := store.pair(purpose)) is not None
     }
-    attempts = {purpose: store.attempt(purpose) for purpose in Purpose}
+    attempts = {purpose: _open_attempt(store, purpose) for purpose in Purpose}
     next_thing = next_step(
         client,
         store.bootstrap(),
@@ -92,6 +93,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE if valid else ExitCode.NO_CREDENTIAL
 
 
+def _open_attempt(store: Store, purpose: Purpose) -> Attempt:
+    """The attempt, without a request that has its certificate already: a crash kept it from being removed."""
+    attempt, pair = store.attempt(purpose), store.pair(purpose)
+    if attempt.pending is not None and pair is not None and attempt.pending.key == pair.key:
+        return Attempt(pause=attempt.pause)
+    return attempt
+
+
 def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
     certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
     try:
@@ -104,7 +113,7 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
         names = ()
     return StoredCertificate(
         file=str(store.pair_file(purpose)),
-        subject=certificate.subject.rfc4514_string(),
+        subject=name_of(certificate).rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
         serial_number=f"{certificate.serial_number:x}",
         not_before=pair.not_before,
@@ -126,7 +135,7 @@ def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str
     if configuration.bootstrap_kubeconfig.exists():
         return f"take in {configuration.bootstrap_kubeconfig}, if its token was not used before"
     why = "the certificate ran out" if isinstance(next_thing, Expired) else "nothing to ask with"
-    return f"nothing, {why}: supply a new bootstrap kubeconfig as {configuration.bootstrap_kubeconfig}"
+    return f"{why}: supply a new bootstrap kubeconfig as {configuration.bootstrap_kubeconfig}"
 
 
 def _lines(
@@ -163,7 +172,9 @@ def _lines(
             step = "answer to a challenge" if attempt.pending.step is Step.ANSWER else "request"
             lines.append((f"under way    {purpose.value} {step} {attempt.pending.name}", _YELLOW))
         if attempt.pause is not None:
-            lines.append((f"refused      {attempt.pause.failures} times: {attempt.pause.message}", _RED))
+            lines.append(
+                (f"refused      {purpose.value}, {times(attempt.pause.failures)}: {attempt.pause.message}", _RED)
+            )
     if store.bootstrap() is not None:
         lines.append(("bootstrap    credential taken in, to be wiped with the first certificate", _YELLOW))
     lines.append(f"next         {_next_words(next_thing, configuration, now)}")

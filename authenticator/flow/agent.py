@@ -11,7 +11,7 @@ from typing import Final
 
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
-from authenticator.model.failures import Failure, InvalidConfiguration, NoCredential
+from authenticator.model.failures import Failure, NoCredential
 from authenticator.model.plan import AGENT_SHARE
 
 NOTIFY_VARIABLE: Final = "NOTIFY_SOCKET"
@@ -47,28 +47,30 @@ class Agent:
         Raises:
             InvalidConfiguration: nothing will ever come of it.
         """
-        _ = self.certificates.attestation  # a wrong configuration ends the agent at once
+        self.certificates.check()
         while True:
             self.clock.sleep(self.turn())
 
     def turn(self) -> float:
-        """Do what is due; seconds until the next turn."""
+        """Do what is due; seconds until the next turn.
+
+        No failure is for good: a bootstrap kubeconfig that cannot be read may be one that kubeadm is about to write.
+        """
+        what = "client"
         try:
             self.prepare()
-            until = self.certificates.client(
-                share=self._share(), patience=self.certificates.configuration.timeout
-            ).until
-            self._well("client")
+            patience = self.certificates.configuration.timeout
+            until = self.certificates.client(share=AGENT_SHARE, patience=patience).until
+            self._well(what)
             if self.certificates.configuration.serving is not None:
-                until = min(until, self.certificates.serving(share=self._share()).until)
-                self._well("serving")
-        except InvalidConfiguration:
-            raise
+                what = "serving"
+                until = min(until, self.certificates.serving(share=AGENT_SHARE).until)
+                self._well(what)
         except NoCredential as failure:
-            self._say("client", failure)
+            self._say(what, failure)
             return _NOTHING_YET_SECONDS
         except Failure as failure:
-            self._say("client", failure)
+            self._say(what, failure)
             self._failures += 1
             return float(min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_SLEEP_SECONDS))
         self._failures = 0
@@ -77,9 +79,6 @@ class Agent:
             self.notify("READY=1")
         self.notify(f"STATUS=certificates are fresh; the next work is due in {until - self.clock.now()} s")
         return min(max(until - self.clock.now(), 1.0), LONGEST_SLEEP_SECONDS)
-
-    def _share(self) -> float:
-        return AGENT_SHARE
 
     def _well(self, what: str) -> None:
         self._said.pop(what, None)

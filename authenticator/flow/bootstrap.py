@@ -39,7 +39,7 @@ def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
 
 
 def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
-    """Copy a newly supplied bootstrap credential into the store. The caller holds the client's lock.
+    """Copy a newly supplied bootstrap credential into the store. The caller holds the bootstrap lock.
 
     Not one that was used up, and none while the certificate is valid and of the same cluster. Where it is of another
     cluster (a machine that was reset), the former cluster's certificates are set aside.
@@ -54,8 +54,7 @@ def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
     known = store.known_cluster()
     if known is not None and known.used == supplied.digest:
         return
-    copied = store.bootstrap()
-    if copied is not None and copied.digest == supplied.digest:
+    if store.bootstrap() == supplied:
         return
     if known is not None and known.cluster.ca_cert_hash != supplied.cluster.ca_cert_hash:
         for purpose in Purpose:

@@ -12,14 +12,14 @@ from typing import Final
 from cryptography import x509
 
 from attestors.wire.names import Purpose
-from authenticator.api.server import ApiServer
+from authenticator.api.server import CALL_SECONDS, ApiServer
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, take_in
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.exchange import Deadline, Exchange
 from authenticator.flow.own_addresses import serving_names
-from authenticator.model.attempt import Attempt, Pause, Subject, pause_after, pause_in_force
+from authenticator.model.attempt import Attempt, Pause, Subject, pause_after, pause_in_force, times
 from authenticator.model.cluster import Bootstrap, ClientCertificate, Cluster, Credential
 from authenticator.model.failures import (
     ApiUnavailable,
@@ -96,7 +96,7 @@ class NodeCertificates:
         self.store.open()
         deadline = Deadline(self.clock, self.configuration.timeout)
         next_thing = self._next(share)
-        if isinstance(next_thing, Use) and self.store.bootstrap() is None:
+        if isinstance(next_thing, Use) and not self.store.keeps_bootstrap():
             return next_thing
         try:
             with self._locked(next_thing, deadline):
@@ -114,12 +114,7 @@ class NodeCertificates:
         Raises:
             Failure: there is none.
         """
-        attestation = self.attestation
-        if not attestation.description.serves:
-            raise InvalidConfiguration(
-                f"attestor {self.configuration.provider} has no serving certificates: use the kubelet's own "
-                "serverTLSBootstrap, and leave out serving"
-            )
+        self._check_serving()
         self.store.open()
         deadline = Deadline(self.clock, self.configuration.timeout)
         with self.store.lock(Purpose.SERVING, timeout=deadline.left()):
@@ -129,8 +124,10 @@ class NodeCertificates:
             current = pair is not None and now < pair.not_after and _is_for(pair, names, addresses)
             if pair is not None and current and now < renewal_time(pair, share):
                 return Use(pair, renewal_time(pair, share))
+            # Other names are another question: whoever mended the refused ones need not wait.
+            asked = f"serving {','.join((*names, *addresses))}"
             pause = self.store.attempt(Purpose.SERVING).pause
-            if pause is not None and pause_in_force(pause, credential="", now=now):
+            if pause is not None and pause_in_force(pause, credential=asked, now=now):
                 if pair is not None and current:
                     return Use(pair, min(pause.until, pair.not_after))
                 raise _paused(pause)
@@ -139,7 +136,7 @@ class NodeCertificates:
                 raise NoCredential("a serving certificate is asked for with the client certificate, and there is none")
             try:
                 fresh = self._exchange(
-                    Purpose.SERVING, self._cluster(), _certificate(client), "", deadline, names, addresses
+                    Purpose.SERVING, self._cluster(), _certificate(client), asked, deadline, names, addresses
                 )
             except Failure as failure:
                 if pair is None or not current:
@@ -150,11 +147,29 @@ class NodeCertificates:
             self.store.save_attempt(Purpose.SERVING, Attempt())
             return Use(fresh, renewal_time(fresh, share))
 
+    def check(self) -> None:
+        """See that the attestor can do what is configured; asks nobody.
+
+        Raises:
+            InvalidConfiguration: it cannot, and waiting does not mend it.
+        """
+        _ = self.attestation
+        if self.configuration.serving is not None:
+            self._check_serving()
+
+    def _check_serving(self) -> None:
+        if not self.attestation.description.serves:
+            raise InvalidConfiguration(
+                f"attestor {self.configuration.provider} has no serving certificates: use the kubelet's own "
+                "serverTLSBootstrap, and leave out serving"
+            )
+
     # The client certificate, behind the lock.
 
     def _client_locked(self, share: float, patience: float, deadline: Deadline) -> Use:
-        self._tidy()
-        take_in(self.configuration, self.store, now=self.clock.now())
+        with self.store.bootstrap_lock():
+            self._tidy()
+            take_in(self.configuration, self.store, now=self.clock.now())
         next_thing = self._next(share)
         if isinstance(next_thing, Use):
             return next_thing
@@ -212,11 +227,22 @@ class NodeCertificates:
         return bounded.until
 
     def _keep(self, fresh: Pair, known: KnownCluster, share: float) -> Use:
-        """Store a certificate. A crash in between leaves the bootstrap credential until the pair is there."""
-        self.store.save_known_cluster(known)
-        self.store.save_pair(Purpose.CLIENT, fresh)
-        self.store.wipe_bootstrap()
-        self.store.save_attempt(Purpose.CLIENT, Attempt())
+        """Store a certificate. A crash in between leaves the bootstrap credential until the pair is there.
+
+        It is wiped last: while it is there, the next run tidies up.
+        """
+        with self.store.bootstrap_lock():
+            copied = self.store.bootstrap()
+            if copied is not None and copied.cluster.ca_cert_hash != known.cluster.ca_cert_hash:
+                self.store.save_attempt(Purpose.CLIENT, Attempt())
+                raise StillPending(
+                    "meanwhile, a bootstrap kubeconfig of another cluster was supplied: the certificate that came "
+                    "is not used, and that cluster is asked next"
+                )
+            self.store.save_known_cluster(known)
+            self.store.save_pair(Purpose.CLIENT, fresh)
+            self.store.save_attempt(Purpose.CLIENT, Attempt())
+            self.store.wipe_bootstrap()
         self.report(f"the certificate of node {self.configuration.node_name} is in {self.store.folder}")
         return Use(fresh, renewal_time(fresh, share))
 
@@ -278,7 +304,7 @@ class NodeCertificates:
         ip_addresses: tuple[str, ...],
     ) -> Pair:
         try:
-            server = ApiServer(cluster, credential)
+            server = ApiServer(cluster, credential, seconds=min(CALL_SECONDS, deadline.seconds))
         except (OSError, ValueError) as error:
             raise UntrustedServer(f"the CA or the client certificate cannot be used: {error}") from None
         return Exchange(
@@ -331,7 +357,7 @@ def _is_for(pair: Pair, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...
 
 def _paused(pause: Pause) -> Failure:
     kind = _FAILURES.get(pause.exit_code, Denied)
-    return kind(f"{pause.message} (asked {pause.failures} times; not again before {_at(pause.until)})")
+    return kind(f"{pause.message} (asked {times(pause.failures)}; not again before {_at(pause.until)})")
 
 
 def _at(unix_time: int) -> str:

@@ -20,6 +20,7 @@ So no name is ever created twice, and for one key there is at most one request o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -29,6 +30,7 @@ from authenticator.api.errors import (
     AlreadyExists,
     Busy,
     CallFailed,
+    Expired,
     Forbidden,
     NotDone,
     NotFound,
@@ -68,6 +70,9 @@ _FIRST_BACKOFF_SECONDS: Final = 0.25
 _LONGEST_BACKOFF_SECONDS: Final = 15.0
 _LONGEST_WATCH_SECONDS: Final = 300.0
 _SHORTEST_WATCH_SECONDS: Final = 1.0
+
+_VERSION: Final = re.compile(r"v[0-9]{1,4}")
+"""What is shown to people of an annotation that anybody may have written."""
 
 _T = TypeVar("_T")
 
@@ -177,8 +182,9 @@ class Exchange:
             if version in answer.supported and version not in pending.tried_versions
         ]
         if not known:
+            read = [version for version in answer.supported if _VERSION.fullmatch(version)]
             raise Denied(
-                f"the controller reads evidence of {', '.join(answer.supported) or 'no version'} from attestor "
+                f"the controller reads evidence of {', '.join(read) or 'no version'} from attestor "
                 f"{self.subject.provider}, this node writes {', '.join(self.attestation.versions())}: upgrade the older"
             )
         self.report(f"the controller does not read evidence {pending.evidence_version}; filing again with {known[-1]}")
@@ -209,7 +215,10 @@ class Exchange:
         perhaps = self._save(replace(pending, sent=Sent.MAYBE))
         try:
             created = self.server.create(signing_request(pending, self.purpose))
-        except AlreadyExists:
+        except AlreadyExists as error:
+            # A proxy sent it twice, or an answer was lost. It is slow to be there only where the server lies.
+            if not self.deadline.back_off():
+                raise ApiUnavailable(str(error)) from error
             return perhaps, None
         except PerhapsDone as error:
             self._again(error)
@@ -269,7 +278,7 @@ class Exchange:
                         return answer
                 elif event.type == "ERROR":
                     return None  # too old a resourceVersion, as a rule: look again
-        except (Unreachable, Busy, PerhapsDone):
+        except (Unreachable, Busy, Expired, PerhapsDone):
             return None
         except CallFailed as error:
             raise _lasting(error) from error

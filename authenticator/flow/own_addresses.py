@@ -25,16 +25,16 @@ def serving_names(serving: Serving, node_name: str) -> tuple[tuple[str, ...], tu
 
 
 def own_addresses() -> tuple[IPAddress, ...]:
-    """The addresses from which this node goes out by its default route, IPv4 first; as the kubelet finds its own.
+    """The address from which this node goes out by its default route, of IPv4 or else of IPv6; empty without any.
 
-    Not every address of every interface: those of bridges and containers are not the Machine's, and the controller
-    refuses a request that holds one.
+    As the kubelet finds its own: one family, and not every address of every interface. Those of bridges and containers,
+    and IPv6 addresses that change for privacy's sake, are not the Machine's, and the controller refuses a request that
+    holds one. Nodes of both families are told theirs.
     """
-    found: list[IPAddress] = []
     for family, destination in _FAR_AWAY:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((destination, _DISCARD_PORT))
             address = ip_address(probe.getsockname()[0])
             if not (address.is_loopback or address.is_link_local or address.is_unspecified):
-                found.append(address)
-    return tuple(found)
+                return (address,)
+    return ()

@@ -10,7 +10,6 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.bootstrap import read_bootstrap_kubeconfig, take_in
 from authenticator.flow.clock import Clock
@@ -48,7 +47,7 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
     if supplied is None:
         return Prepared.NO_BOOTSTRAP_KUBECONFIG
     store.open()
-    with store.lock(Purpose.CLIENT, timeout=configuration.timeout):
+    with store.bootstrap_lock():
         take_in(configuration, store, now=clock.now())
         wanted = exec_kubeconfig(
             supplied.cluster, command=stanza.command, arguments=stanza.arguments, api_version=stanza.api_version

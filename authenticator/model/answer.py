@@ -16,7 +16,6 @@ from typing import Any, Final, TypeAlias
 from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION
 
 CHALLENGE_ISSUED: Final = "ChallengeIssued"
-CHALLENGE_EXPIRED: Final = "ChallengeExpired"
 UNSUPPORTED_VERSION: Final = "UnsupportedVersion"
 
 _MAXIMUM_CHALLENGE_CHARACTERS: Final = 16 * 1024
@@ -74,9 +73,10 @@ def read_answer(signing_request: Mapping[str, Any]) -> Answer:
     """What ``signing_request`` says. Whatever of it cannot be read says nothing."""
     status = _mapping(signing_request.get("status"))
     conditions: dict[str, Mapping[str, Any]] = {}
-    for condition in _sequence(status.get("conditions")):
-        if _mapping(condition).get("status", "True") == "True":
-            conditions.setdefault(str(_mapping(condition).get("type", "")), _mapping(condition))
+    for condition in map(_mapping, _sequence(status.get("conditions"))):
+        kind = condition.get("type")
+        if isinstance(kind, str) and condition.get("status", "True") == "True":
+            conditions.setdefault(kind, condition)
     for kind in ("Denied", "Failed"):
         if kind in conditions:
             annotations = _mapping(_mapping(signing_request.get("metadata")).get("annotations"))

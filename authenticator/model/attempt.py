@@ -30,6 +30,9 @@ FIRST_PAUSE_SECONDS: Final = {
 }
 LONGEST_PAUSE_SECONDS: Final = 3600
 
+_LAST_TIME: Final = 253402300799
+"""The end of the year 9999: no later time can be shown."""
+
 
 class UnreadableAttempt(ValueError):
     """The file holds no attempt: it is not of this program's writing."""
@@ -91,7 +94,8 @@ class Pause:
     exit_code: ExitCode
     message: str
     credential: str
-    """Digest of the bootstrap credential that was used, empty for a certificate: a new credential ends the pause."""
+    """What was asked with: a bootstrap credential's digest, or nothing for the node's certificate; for a serving certificate,
+    the names that were asked for. Who asks otherwise need not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,11 @@ def pause_in_force(pause: Pause | None, *, credential: str, now: int) -> bool:
     if pause is None or pause.credential != credential:
         return False
     return now < pause.until <= now + 2 * LONGEST_PAUSE_SECONDS
+
+
+def times(count: int) -> str:
+    """``once``, or how many times."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def encode_attempt(attempt: Attempt) -> str:
@@ -184,9 +193,10 @@ def _pause(values: Mapping[str, Any]) -> Pause:
     if {field.name for field in fields(Pause)} != set(values):
         raise ValueError("other fields")
     until, failures = values["until"], values["failures"]
-    if type(until) is not int or type(failures) is not int or failures < 1:
+    if type(until) is not int or type(failures) is not int or failures < 1 or not 0 <= until <= _LAST_TIME:
         raise ValueError("no numbers")
-    return Pause(until, failures, ExitCode(values["exit_code"]), str(values["message"]), str(values["credential"]))
+    message, credential = _texts([values["message"], values["credential"]])
+    return Pause(until, failures, ExitCode(values["exit_code"]), message, credential)
 
 
 def _subject(values: Mapping[str, Any]) -> Subject:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -18,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
-from authenticator.model.chain import load_chain
+from authenticator.model.chain import load_chain, name_of, public_key_info_of
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 
 MAXIMUM_CERTIFICATE_BYTES: Final = 48 * 1024
@@ -47,7 +48,10 @@ def load_key(pem: str) -> ec.EllipticCurvePrivateKey:
     Raises:
         ValueError: it is none.
     """
-    key = load_pem_private_key(pem.encode("ascii"), password=None)
+    try:
+        key = load_pem_private_key(pem.encode("ascii"), password=None)
+    except UnsupportedAlgorithm as error:
+        raise ValueError("a key of an unknown kind") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("not an elliptic-curve key")
     return key
@@ -73,13 +77,17 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
     try:
         chain = load_chain(issued)
         certificate = chain[0]
-        public = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        public = public_key_info_of(certificate)
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (ValueError, x509.ExtensionNotFound) as error:
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise UnusableCertificate("it cannot be read, or does not say what it is for") from error
-    if public != public_key_info(load_key(key_pem)):
+    try:
+        own = public_key_info(load_key(key_pem))
+    except ValueError as error:
+        raise UnusableCertificate("the stored key that it was asked for with cannot be read") from error
+    if public != own:
         raise UnusableCertificate("it is for another key")
-    if set(certificate.subject) != set(node_subject(node_name)):
+    if set(name_of(certificate)) != set(node_subject(node_name)):
         raise UnusableCertificate(f"its subject is not that of node {node_name}")
     if _USAGES[purpose] not in usages:
         raise UnusableCertificate(f"it is not for {purpose.value} authentication")
@@ -100,8 +108,7 @@ def check_pair(pair: Pair) -> None:
         UnusableCertificate: they do not; no crash of this program leaves such a pair.
     """
     try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
-        public = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        public = public_key_info_of(load_chain(pair.certificate.encode("ascii"))[0])
         same = public == public_key_info(load_key(pair.key))
     except ValueError as error:
         raise UnusableCertificate("certificate or key cannot be read") from error

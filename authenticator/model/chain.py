@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
 def load_chain(pem: bytes) -> list[x509.Certificate]:
@@ -17,4 +19,26 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Parsed a serial number which wasn't positive")
-        return x509.load_pem_x509_certificates(pem)
+        try:
+            return x509.load_pem_x509_certificates(pem)
+        except x509.InvalidVersion as error:
+            raise ValueError("a certificate of an unknown version") from error
+
+
+def name_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
+    """The subject. X.520 bounds a common name, Kubernetes does not; the library's complaint is left out."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
+        return holder.subject
+
+
+def public_key_info_of(certificate: x509.Certificate) -> bytes:
+    """The certificate's SubjectPublicKeyInfo, DER.
+
+    Raises:
+        ValueError: its key is of no known kind.
+    """
+    try:
+        return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except UnsupportedAlgorithm as error:
+        raise ValueError("a key of an unknown kind") from error

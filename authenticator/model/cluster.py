@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from attestors.wire.binding import CACertHash
-from authenticator.model.chain import load_chain
+from authenticator.model.chain import load_chain, public_key_info_of
 
-_HTTPS_PORT = 443
+_HTTPS_PORT: Final = 443
+_PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class InvalidCluster(ValueError):
@@ -33,15 +33,19 @@ class Cluster:
     """Of the first CA: what evidence names the cluster by."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.server)
-        if parts.scheme != "https" or not parts.hostname or parts.username or parts.query or parts.fragment:
-            raise InvalidCluster("the API server's address must be https://host[:port]")
+        wanted = InvalidCluster("the API server's address must be https://host[:port]")
         try:
+            parts = urlsplit(self.server)
             _ = parts.port
-            first = load_chain(self.certificate_authority.encode("ascii"))[0]
+        except ValueError:
+            raise wanted from None
+        unused = "@" in parts.netloc or parts.query or parts.fragment
+        if parts.scheme != "https" or not parts.hostname or unused or not _PRINTABLE.fullmatch(self.server):
+            raise wanted
+        try:
+            public = public_key_info_of(load_chain(self.certificate_authority.encode("ascii"))[0])
         except ValueError as error:
-            raise InvalidCluster(f"the API server's port or CA certificate cannot be read: {error}") from None
-        public = first.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+            raise InvalidCluster(f"the API server's CA certificate cannot be read: {error}") from None
         object.__setattr__(self, "ca_cert_hash", CACertHash.of(public))
 
     @property

@@ -8,7 +8,7 @@ program go another way than the file says.
 from __future__ import annotations
 
 import base64
-import binascii
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -116,12 +116,24 @@ def _command(user: object) -> str:
     return user if isinstance(user, str) else ""
 
 
+class _Loader(yaml.SafeLoader):
+    """Without aliases: nobody writes them into kubeconfigs, and a few lines of them unfold to more than fits."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise UnusableKubeconfig("it holds a YAML alias (*name): write out what that stands for")
+        return super().compose_node(parent, index)
+
+
 def _document(data: bytes) -> Mapping[str, Any]:
     if len(data) > MAXIMUM_KUBECONFIG_BYTES:
         raise UnusableKubeconfig(f"it is larger than {MAXIMUM_KUBECONFIG_BYTES} bytes")
     try:
-        document = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        document = yaml.load(data, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    except UnusableKubeconfig:
+        raise
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        # PyYAML's constructors raise whatever comes: KeyError for `!!bool x`, AttributeError for `!!timestamp x`.
         # The parser's own message quotes the line, which may hold a token.
         raise UnusableKubeconfig("it is not YAML") from None
     if not isinstance(document, dict) or document.get("kind") != "Config":
@@ -161,9 +173,10 @@ def _credential(fields: Mapping[str, Any], read_file: ReadFile) -> Credential:
             raise UnusableKubeconfig(f"{name} is not supported; a bootstrap kubeconfig holds a token")
     token = fields.get("token") or (_read(fields["tokenFile"], read_file) if fields.get("tokenFile") else "")
     if token:
-        if not isinstance(token, str) or not token.strip().isascii() or not token.strip().isprintable():
+        text = token.strip() if isinstance(token, str) else ""
+        if not text or not text.isascii() or not text.isprintable():
             raise UnusableKubeconfig("token must be printable ASCII text")
-        return BearerToken(token.strip())
+        return BearerToken(text)
     certificate = _inline_or_file(fields, "client-certificate", read_file)
     key = _inline_or_file(fields, "client-key", read_file)
     if not certificate or not key:
@@ -177,7 +190,7 @@ def _inline_or_file(fields: Mapping[str, Any], name: str, read_file: ReadFile) -
     if inline:
         try:
             return base64.b64decode(str(inline), validate=True).decode("ascii")
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise UnusableKubeconfig(f"{name}-data is not PEM in base64") from None
     return _read(fields[name], read_file) if fields.get(name) else ""
 
@@ -191,4 +204,4 @@ def _read(path: object, read_file: ReadFile) -> str:
 
 
 def _no_file(path: str) -> bytes:
-    raise FileNotFoundError(2, "files are not read here", path)
+    raise FileNotFoundError(errno.ENOENT, "files are not read here", path)

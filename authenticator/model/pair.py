@@ -109,7 +109,7 @@ def _content(data: bytes, position: int, tag: int) -> tuple[int, int]:
     start = position + 2
     if length >= 0x80:
         octets = length & 0x7F
-        if not 0 < octets <= 3:
+        if not 0 < octets <= 2:
             raise ValueError("a length that no certificate has")
         start += octets
         length = int.from_bytes(data[start - octets : start], "big")

@@ -23,7 +23,7 @@ def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
     Raises:
         OSError: it could not be written; the old content is still there.
     """
-    beside = path.with_name(f".{path.name}.partial")
+    beside = _beside(path)
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()  # of a crash
     descriptor = os.open(beside, _FLAGS, mode)
@@ -75,15 +75,20 @@ def wipe(path: Path) -> None:
     Raises:
         OSError: it could not be overwritten or removed.
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(bytes(os.fstat(file.fileno()).st_size))
-        file.flush()
-        os.fsync(file.fileno())
-    remove(path)
+    for file_there in (_beside(path), path):  # a crash may have left half of it beside its place
+        try:
+            descriptor = os.open(file_there, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        remove(file_there)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -25,6 +25,8 @@ SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
 CLUSTER_FILE: Final = "kubelet-authenticator-cluster.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
+_BOOTSTRAP_LOCK_SECONDS: Final = 30.0
+_DAMAGED: Final = (ValueError, KeyError, TypeError, RecursionError)
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -60,17 +62,34 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, purpose: Purpose, *, timeout: float) -> Iterator[None]:
-        """Be the only one who writes what belongs to ``purpose``; the client's lock guards all the rest, too.
+        """Be the only one who asks for a certificate of ``purpose``: held for as long as that takes.
 
         Raises:
             LockHeld: somebody else was, for ``timeout`` seconds.
             StoreUnusable: the lock's file cannot be opened.
         """
+        with self._locked(purpose.value, timeout):
+            yield
+
+    @contextlib.contextmanager
+    def bootstrap_lock(self) -> Iterator[None]:
+        """Be the only one who writes the bootstrap credential's copy, the cluster and the kubelet's kubeconfig.
+
+        Nobody asks anybody while holding it, so that ``prepare`` does not wait for one who is asking. Whoever holds a
+        purpose's lock may take this one, too; never the other way round.
+
+        Raises:
+            LockHeld: somebody else held it for a long time.
+            StoreUnusable: the lock's file cannot be opened.
+        """
+        with self._locked("bootstrap", _BOOTSTRAP_LOCK_SECONDS):
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, what: str, timeout: float) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             with self._reporting("lock"):
-                stack.enter_context(
-                    locked(self.folder / f"kubelet-authenticator-{purpose.value}.lock", timeout=timeout)
-                )
+                stack.enter_context(locked(self.folder / f"kubelet-authenticator-{what}.lock", timeout=timeout))
             yield
 
     def pair_file(self, purpose: Purpose) -> Path:
@@ -129,19 +148,19 @@ class Store:
                 write_atomically(path, encode_attempt(attempt))
 
     def bootstrap(self) -> Bootstrap | None:
-        """The copied bootstrap credential; None where there is none.
+        """The copied bootstrap credential; None where there is none, or none any more.
 
         Raises:
             StoreUnusable: the copy cannot be read.
         """
         path = self.folder / BOOTSTRAP_FILE
         text = self._read(path)
-        if text is None:
+        if text is None or "\0" in text:  # somebody is wiping it, or a crash came in between
             return None
         try:
             document = json.loads(text)
             return Bootstrap(_cluster_from(document["cluster"]), _credential_from(document["credential"]))
-        except (ValueError, KeyError, TypeError):
+        except _DAMAGED:
             raise StoreUnusable(f"{path} is damaged: remove it, and supply the bootstrap kubeconfig again") from None
 
     def save_bootstrap(self, bootstrap: Bootstrap) -> None:
@@ -149,6 +168,10 @@ class Store:
         document = {"cluster": _cluster_document(bootstrap.cluster), "credential": _credential_document(bootstrap)}
         with self._reporting("write"):
             write_atomically(self.folder / BOOTSTRAP_FILE, json.dumps(document, indent=1) + "\n")
+
+    def keeps_bootstrap(self) -> bool:
+        """Whether there is a copy that is still to be wiped, readable or not."""
+        return os.path.lexists(self.folder / BOOTSTRAP_FILE)
 
     def wipe_bootstrap(self) -> None:
         """Forget the bootstrap credential."""
@@ -167,8 +190,8 @@ class Store:
             return None
         try:
             document = json.loads(text)
-            return KnownCluster(_cluster_from(document["cluster"]), str(document["usedBootstrap"]))
-        except (ValueError, KeyError, TypeError):
+            return KnownCluster(_cluster_from(document["cluster"]), _text(document, "usedBootstrap"))
+        except _DAMAGED:
             raise StoreUnusable(f"{path} is damaged: remove it, and supply a bootstrap kubeconfig") from None
 
     def save_known_cluster(self, known: KnownCluster) -> None:
@@ -206,7 +229,9 @@ def _cluster_document(cluster: Cluster) -> dict[str, str]:
 
 def _cluster_from(document: dict[str, Any]) -> Cluster:
     try:
-        return Cluster(document["server"], document["certificateAuthority"], document["tlsServerName"])
+        return Cluster(
+            _text(document, "server"), _text(document, "certificateAuthority"), _text(document, "tlsServerName")
+        )
     except InvalidCluster as error:
         raise ValueError from error
 
@@ -220,5 +245,12 @@ def _credential_document(bootstrap: Bootstrap) -> dict[str, str]:
 
 def _credential_from(document: dict[str, Any]) -> Credential:
     if set(document) == {"token"}:
-        return BearerToken(str(document["token"]))
-    return ClientCertificate(str(document["certificate"]), str(document["key"]))
+        return BearerToken(_text(document, "token"))
+    return ClientCertificate(_text(document, "certificate"), _text(document, "key"))
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    return value

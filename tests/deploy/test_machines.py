@@ -189,7 +189,6 @@ def test_an_image_with_a_ready_made_kubeconfig_does_not_join(machine_from_image:
     assert "already exists" in machine.output()
 
 
-@pytest.mark.xfail(reason="prepare waits for the lock that an agent holds while it asks")
 def test_the_kubelet_does_not_wait_for_an_agent_that_is_asking(machine_from_image: NewMachine) -> None:
     """Both are started at once; on a joining control plane the agent asks an API server that this kubelet runs."""
     machine = machine_from_image()
@@ -206,7 +205,6 @@ def test_the_kubelet_does_not_wait_for_an_agent_that_is_asking(machine_from_imag
     assert "waited" not in machine.output()
 
 
-@pytest.mark.xfail(reason="prepare wants an attestor even where it has nothing to do")
 def test_a_machine_of_kubeadm_init_needs_no_configuration(machine_from_image: NewMachine) -> None:
     """The image has the units; nobody configured an attestor; the kubelet of the first machine starts all the same."""
     machine = machine_from_image()

@@ -177,6 +177,7 @@ def test_what_prepare_writes_is_what_a_kubelet_needs(
         kubelet.wait_ready(administrator)
         kubelet.remove_from(administrator)
     assert sorted(path.name for path in program.store.iterdir()) == [
+        "kubelet-authenticator-bootstrap.lock",
         "kubelet-authenticator-client.lock",
         "kubelet-authenticator-client.pem",
         "kubelet-authenticator-cluster.json",

@@ -41,10 +41,21 @@ def test_contracts_hold() -> None:
     [
         ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
         ("    controller\n    store\n", "    store\n    controller\n"),
-        ("    socket\n", "    socket\n    cryptography\n"),
-        ("    attestors.insecure\n", "    attestors.wire\n"),
+        ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
+        ("    commands\n    flow\n", "    flow\n    commands\n"),
+        ("    aiohttp\n    kubernetes\n", "    aiohttp\n    yaml\n"),
+        ("    tempfile\n    threading\n\n", "    tempfile\n    yaml\n\n"),
+        ("    attestors.insecure\n    attestors.tpm\n\n", "    attestors.wire\n\n"),
     ],
-    ids=["ground floor", "store over controller", "what is used is forbidden", "a used module"],
+    ids=[
+        "ground floor",
+        "store over controller",
+        "what is used is forbidden",
+        "commands over flow",
+        "a node's library",
+        "the node's model",
+        "a used module",
+    ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:
     """Each contract looks at something: the opposite of what it says does not hold."""

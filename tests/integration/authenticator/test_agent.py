@@ -1,0 +1,341 @@
+"""The agent renews ahead of time, tries again at growing intervals, and tells systemd when all is there, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.names import Purpose
+from authenticator.flow.agent import Agent, notify_systemd
+from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.prepare import ExecStanza, prepare
+from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.pair import Pair
+from authenticator.model.plan import PLUGIN_SHARE, renewal_time
+from signer.testing.api import EmbeddedAPI
+from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, asking, created
+from tests.support.node_program import exec_info
+
+STANZA: Final = ExecStanza("/usr/local/bin/kubelet-authenticator", ["credential"], "client.authentication.k8s.io/v1")
+WAIT_SECONDS: Final = 30.0
+
+
+@dataclass
+class Service:
+    """An agent in this process, and what it told."""
+
+    node: Node
+    told: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.certificates: NodeCertificates = self.node.certificates()
+        self.agent = Agent(
+            self.certificates, self._prepare, self.node.time.clock(), self.node.reports.append, self.told.append
+        )
+
+    def _prepare(self) -> None:
+        prepare(self.node.configuration, self.node.store, STANZA, self.node.time.clock())
+
+    def turn(self) -> float:
+        """One turn, and the sleep behind it; returns how long that was."""
+        seconds = self.agent.turn()
+        self.node.time.pass_by(seconds)
+        return seconds
+
+    def pair(self, purpose: Purpose = Purpose.CLIENT) -> Pair:
+        """The stored pair."""
+        found = self.node.store.pair(purpose)
+        assert found is not None
+        return found
+
+    @property
+    def status(self) -> str:
+        """What was told last."""
+        return self.told[-1]
+
+
+@pytest.fixture
+def service(node: Node) -> Service:
+    return Service(node)
+
+
+def grant_by_the_nodes_clock(desk: Desk, node: Node, found: Manifest) -> None:
+    """One that is valid by the API server's clock, too, and half over by the node's."""
+    began = int(time.time()) - LONG_AGO
+    desk.grant(found, not_before=began, not_after=node.time.now + (node.time.now - began))
+
+
+@pytest.mark.slow
+def test_it_keeps_both_certificates_fresh_for_days(desk: Desk, node: Node) -> None:
+    """So early that no kubelet ever finds one that is due."""
+    node.serve()
+    node.supply_bootstrap()
+    service = Service(node)
+    end = node.time.now + 2 * DAY
+    seen: set[str] = set()
+    with desk.deciding(lambda found: grant_by_the_nodes_clock(desk, node, found)) as granted:
+        while node.time.now < end:
+            seconds = service.turn()
+            assert 1 <= seconds <= 300
+            for purpose in Purpose:
+                pair = service.pair(purpose)
+                seen.add(pair.key)
+                assert node.time.now <= renewal_time(pair, PLUGIN_SHARE)
+            node.configuration.bootstrap_kubeconfig.unlink(missing_ok=True)  # as kubeadm does
+    assert len(granted) == len(seen) > 10
+    assert service.told.count("READY=1") == 1
+    assert "next work is due in" in service.status
+
+
+def test_it_renews_when_three_tenths_are_left(api: EmbeddedAPI, desk: Desk, node: Node, service: Service) -> None:
+    former = node.put_pair(age=7000 - 1, left=3000 + 1)
+    assert service.turn() == 1
+    assert len(created(api)) == 0
+    with asking(service.turn) as answer:
+        desk.grant(desk.next())
+        answer.result()
+    assert service.pair().key != former.key
+
+
+def test_without_a_bootstrap_kubeconfig_it_looks_for_one_every_few_seconds(
+    api: EmbeddedAPI, desk: Desk, node: Node, service: Service
+) -> None:
+    assert [service.turn() for _ in range(31)] == [2.0] * 31
+    # Said at once, and again after a minute.
+    assert len(node.reports) == 2
+    assert "no bootstrap kubeconfig" in node.reports[0]
+    assert service.status == f"STATUS={node.reports[0]}"
+    assert len(api.requests) == 0
+    node.supply_bootstrap()
+    with asking(service.turn) as answer, desk.granting():
+        answer.result()
+    assert service.told[-2:-1] == ["READY=1"]
+    assert node.configuration.kubeconfig.exists()
+
+
+def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(desk: Desk, node: Node, service: Service) -> None:
+    """kubeadm writes it in place, and this looks for it all the time."""
+    node.supply_bootstrap()
+    path = node.configuration.bootstrap_kubeconfig
+    whole = path.read_text()
+    for part in ("", whole[: len(whole) // 2]):
+        path.write_text(part)
+        assert service.turn() > 0
+    assert "bootstrap kubeconfig" in node.reports[-1]
+    assert "READY=1" not in service.told
+    path.write_text(whole)
+    with asking(service.turn) as answer, desk.granting():
+        answer.result()
+    assert "READY=1" in service.told
+
+
+@pytest.mark.slow
+def test_what_fails_is_tried_again_at_growing_intervals_and_said_once(
+    api: EmbeddedAPI, desk: Desk, node: Node, service: Service
+) -> None:
+    node.supply_bootstrap()
+    api.faults.inject("POST */certificatesigningrequests", status=401, times=None)
+    waits = [service.turn() for _ in range(9)]
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert all("answered 401" in text for text in node.reports)
+    # Each time that the server was asked says how often that was; in between, the same is not said again.
+    assert len(node.reports) < len(waits) + 2
+    assert not any(line.startswith("READY") for line in service.told)
+    api.faults.clear()
+    with desk.granting():
+        service.turn()
+        while "READY=1" not in service.told:
+            service.turn()
+    assert service.pair().key
+
+
+@pytest.mark.slow
+def test_waits_begin_small_again_behind_a_success(api: EmbeddedAPI, desk: Desk, node: Node, service: Service) -> None:
+    node.supply_bootstrap("abcdef.0123456789abcdef")
+    assert [service.turn() for _ in range(3)] == [5, 10, 20]
+    node.supply_bootstrap()
+    with asking(service.turn) as answer, desk.granting():
+        answer.result()
+    node.store.pair_file(Purpose.CLIENT).unlink()
+    node.supply_bootstrap("abcdef.0123456789abcdef")
+    assert service.turn() == 5
+
+
+def test_it_is_not_ready_before_the_serving_certificate_is_there(desk: Desk, node: Node) -> None:
+    node.serve()
+    node.supply_bootstrap()
+    service = Service(node)
+
+    def decide(found: Manifest) -> None:
+        if "server auth" in found["spec"]["usages"]:
+            desk.decide(found, "Denied", "InvalidSubjectAlternativeNames", "not the Machine's")
+        else:
+            desk.grant(found)
+
+    with desk.deciding(decide):
+        service.turn()
+        assert service.pair().key
+        assert not any(line.startswith("READY") for line in service.told)
+        assert "InvalidSubjectAlternativeNames" in service.status
+    node.time.pass_by(60)
+    with desk.granting():
+        service.turn()
+    assert service.told.count("READY=1") == 1
+
+
+def test_a_serving_certificate_that_stays_refused_is_not_said_at_every_turn(desk: Desk, node: Node) -> None:
+    """The client certificate, which is well, does not make it news."""
+    node.serve()
+    node.put_pair(age=100, left=DAY)
+    service = Service(node)
+    with desk.deciding(lambda found: desk.decide(found, "Denied", "InvalidSubjectAlternativeNames", "no")):
+        service.agent.turn()
+    told = [text for text in node.reports if "InvalidSubjectAlternativeNames" in text]
+    assert len(told) == 1
+    for _ in range(10):
+        service.agent.turn()  # within the pause
+    assert len([text for text in node.reports if "InvalidSubjectAlternativeNames" in text]) == 2
+
+
+def test_certificates_that_were_there_make_it_ready_at_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
+    node.put_pair(age=100, left=DAY)
+    service.turn()
+    service.turn()
+    assert service.told.count("READY=1") == 1
+    assert len(created(api)) == 0
+
+
+def test_a_failed_renewal_does_not_make_it_unready(api: EmbeddedAPI, node: Node, service: Service) -> None:
+    node.put_pair(age=8000, left=2000)
+    api.faults.inject("POST */certificatesigningrequests", status=401, times=None)
+    service.turn()
+    assert "READY=1" in service.told
+    assert "not renewed" in node.reports[-1]
+
+
+def test_a_configuration_that_is_wrong_ends_it_at_once(api: EmbeddedAPI, node: Node) -> None:
+    node.changes |= {"provider": "insecure", "settings": {}}
+    node.serve()
+    with pytest.raises(InvalidConfiguration):
+        Service(node).agent.run()
+    assert len(api.requests) == 0
+
+
+def test_run_sleeps_between_its_turns(node: Node, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Enough(Exception):
+        pass
+
+    def turn(self: Agent) -> float:
+        if len(node.time.sleeps) == 3:
+            raise Enough
+        return 7.0
+
+    monkeypatch.setattr(Agent, "turn", turn)
+    with pytest.raises(Enough):
+        service.agent.run()
+    assert node.time.sleeps == [7.0, 7.0, 7.0]
+
+
+# systemd.
+
+
+@pytest.fixture(params=["path", "abstract"])
+def systemd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The socket that systemd listens on."""
+    name = str(tmp_path / "notify") if request.param == "path" else f"@node-attestation-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(name.replace("@", "\0", 1))
+        listening.settimeout(WAIT_SECONDS)
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        yield listening
+
+
+def test_systemd_is_told_over_its_socket(systemd: socket.socket) -> None:
+    notify_systemd("READY=1")
+    notify_systemd("STATUS=one\nREADY=1\nline")
+    assert systemd.recv(1024) == b"READY=1"
+    # No message of a server or attestor can tell systemd more than its own line.
+    assert systemd.recv(1024) == b"STATUS=one READY=1 line"
+
+
+@pytest.mark.parametrize("name", ["", "vsock:2:1", "/nowhere/at/all", "@node-attestation-nobody-listens"])
+def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    notify_systemd("READY=1")
+
+
+# As a process.
+
+
+def wait_until_ready(systemd: socket.socket) -> None:
+    """Wait for READY=1."""
+    while systemd.recv(4096) != b"READY=1":
+        pass
+
+
+@pytest.mark.slow
+def test_a_stopped_agent_ends_with_success_and_leaves_what_it_has(
+    desk: Desk, node: Node, systemd: socket.socket
+) -> None:
+    node.supply_bootstrap()
+    program = node.program()
+    told = {"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"]}
+    agent = program.start("agent", environment=told)
+    try:
+        desk.grant(desk.next())
+        wait_until_ready(systemd)
+        agent.send_signal(signal.SIGTERM)
+        _, log = agent.communicate(timeout=WAIT_SECONDS)
+    finally:
+        agent.kill()
+    assert agent.returncode == ExitCode.DONE
+    assert "Traceback" not in log
+    assert f"{program.kubeconfig}: wrote the kubeconfig" in log
+    assert program.credential().log == ""
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_stopped_while_it_waits_leaves_its_request_to_the_next(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    node.supply_bootstrap()
+    program = node.program()
+    agent = program.start("agent")
+    try:
+        found = desk.next()
+        agent.send_signal(signal.SIGTERM)
+        _, log = agent.communicate(timeout=WAIT_SECONDS)
+    finally:
+        agent.kill()
+    assert agent.returncode == ExitCode.DONE
+    assert "Traceback" not in log
+    desk.grant(found)
+    ran = program.run("credential", environment=exec_info())
+    ran.certificate()
+    assert len(created(api)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"provider": "not-installed"},
+        {"settings": {}},
+        {"provider": "insecure", "settings": {}, "serving": {}},
+        {"x": 1},
+    ],
+    ids=["attestor", "settings", "insecure and serving", "unknown key"],
+)
+def test_an_agent_with_a_wrong_configuration_is_exit_code_2(node: Node, changes: dict[str, Any]) -> None:
+    ran = node.program(**changes).run("agent")
+    assert ran.exit_code == ExitCode.CONFIGURATION
+    assert "Traceback" not in ran.log
+    assert ran.log.startswith("kubelet-authenticator: ")

@@ -1,0 +1,146 @@
+"""A challenge is answered with a second request for the same key, once; then the node starts anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attestors.wire.names import CHALLENGE_ANNOTATION, Purpose
+from authenticator.model.attempt import Attempt, Step
+from authenticator.model.failures import Denied, ExitCode, Failure
+from signer.testing.api import EmbeddedAPI
+from tests.integration.authenticator.desk import Desk, Manifest, Node, Timepiece, asking, created, evidence_of, key_of
+from tests.support import challenge_attestor
+from tests.support.challenge_attestor import ANSWER_FIELD, NEW_VERSION, PROVIDER, answer_to
+
+
+@pytest.fixture
+def node(tmp_path: Path, api: EmbeddedAPI) -> Node:
+    """A node of the attestor that answers challenges."""
+    node = Node.new(tmp_path, api, load_attestation=challenge_attestor.load, changes={"provider": PROVIDER})
+    node.supply_bootstrap()
+    return node
+
+
+def challenge(desk: Desk, text: str = "a nonce") -> Callable[[Manifest], None]:
+    """Challenges a request."""
+    return lambda found: desk.decide(found, "Denied", "ChallengeIssued", annotations={CHALLENGE_ANNOTATION: text})
+
+
+def failure_of(node: Node, *decisions: tuple[Desk, Callable[[Manifest], None]]) -> tuple[Failure, list[Manifest]]:
+    """How a join ends on which these decisions are made one after the other, and the requests."""
+    found = []
+    with asking(node.certificates().client) as answer:
+        for desk, decide in decisions:
+            found.append(desk.next())
+            decide(found[-1])
+        failure = answer.exception()
+    assert isinstance(failure, Failure)
+    return failure, found
+
+
+def test_a_challenge_is_answered_with_a_second_request_for_the_same_key(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    with asking(node.certificates().client) as answer:
+        first = desk.next()
+        challenge(desk)(first)
+        second = desk.next()
+        certificate = desk.grant(second)
+        use = answer.result()
+    assert key_of(first) == key_of(second)
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert ANSWER_FIELD not in json.loads(evidence_of(first))
+    assert json.loads(evidence_of(second))[ANSWER_FIELD] == answer_to("a nonce")
+    assert json.loads(evidence_of(second))["version"] == NEW_VERSION
+    assert use.pair.certificate == certificate.decode()
+    assert len(created(api)) == 2
+    assert node.store.attempt(Purpose.CLIENT) == Attempt()
+
+
+def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    with pytest.raises(Failure):
+        node.certificates().client()
+    challenge(desk)(desk.next())
+    for _ in range(2):
+        with pytest.raises(Failure) as caught:
+            node.certificates().client()
+        assert caught.value.exit_code == ExitCode.PENDING
+    pending = node.store.attempt(Purpose.CLIENT).pending
+    assert pending is not None
+    assert pending.step is Step.ANSWER
+    desk.grant(desk.next())
+    node.certificates().client()
+    assert len(created(api)) == 2
+
+
+def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    """Else a hostile controller could have a machine sign for ever."""
+    failure, found = failure_of(node, (desk, challenge(desk)), (desk, challenge(desk, "another")))
+    assert isinstance(failure, Denied)
+    assert "challenged again" in str(failure)
+    assert len(created(api)) == 2
+    node.time.pass_by(60)
+    with asking(node.certificates().client) as answer:
+        third = desk.next()
+        desk.grant(third)
+        answer.result()
+    assert key_of(third) != key_of(found[0])
+
+
+def test_a_challenge_that_ran_out_starts_anew_with_another_key_behind_a_pause(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    def expire(found: Manifest) -> None:
+        desk.decide(found, "Denied", "ChallengeExpired", "it took longer than 5 minutes")
+
+    failure, found = failure_of(node, (desk, challenge(desk)), (desk, expire))
+    assert failure.exit_code == ExitCode.DENIED
+    assert "ChallengeExpired: it took longer" in str(failure)
+    with pytest.raises(Denied, match="not again before"):
+        node.certificates().client()
+    assert len(created(api)) == 2
+    node.time.pass_by(60)
+    with asking(node.certificates().client) as answer:
+        third = desk.next()
+        desk.grant(third)
+        answer.result()
+    assert key_of(third) != key_of(found[0])
+    assert ANSWER_FIELD not in json.loads(evidence_of(third))
+
+
+@pytest.mark.parametrize("annotations", [{}, {CHALLENGE_ANNOTATION: ""}, {CHALLENGE_ANNOTATION: "x" * 16385}])
+def test_a_challenge_that_cannot_be_read_is_a_denial(desk: Desk, node: Node, annotations: dict[str, str]) -> None:
+    failure, _ = failure_of(
+        node, (desk, lambda found: desk.decide(found, "Denied", "ChallengeIssued", annotations=annotations))
+    )
+    assert isinstance(failure, Denied)
+    assert "ChallengeIssued" in str(failure)
+
+
+def test_a_challenge_beside_another_reason_is_not_answered(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    failure, _ = failure_of(
+        node,
+        (desk, lambda found: desk.decide(found, "Denied", "BindingMismatch", annotations={CHALLENGE_ANNOTATION: "n"})),
+    )
+    assert "BindingMismatch" in str(failure)
+    assert len(created(api)) == 1
+
+
+def test_an_attestor_that_answers_no_challenges_says_so(desk: Desk, api: EmbeddedAPI, tmp_path: Path) -> None:
+    node = Node.new(tmp_path, api)  # of the keyed-mac attestor
+    node.supply_bootstrap()
+    failure, _ = failure_of(node, (desk, challenge(desk)))
+    assert failure.exit_code == ExitCode.NO_EVIDENCE
+    assert "answers no challenges" in str(failure)
+
+
+def test_the_challenge_is_not_said_aloud(desk: Desk, node: Node) -> None:
+    failure_of(node, (desk, challenge(desk, "secret-nonce")), (desk, challenge(desk, "secret-nonce")))
+    assert "secret-nonce" not in "".join(node.reports)
+    assert "challenge" in "".join(node.reports)

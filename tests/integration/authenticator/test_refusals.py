@@ -1,0 +1,561 @@
+"""Whatever is refused is said in one sentence with its own exit code, and is not asked for again at once."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.names import Purpose
+from authenticator.flow.clock import Clock
+from authenticator.flow.exchange import Gone
+from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt
+from authenticator.model.certificate import load_key, new_key
+from authenticator.model.failures import (
+    ApiUnavailable,
+    CredentialRefused,
+    Denied,
+    ExitCode,
+    Failure,
+    NoCredential,
+    StillPending,
+    StoreUnusable,
+    UntrustedServer,
+)
+from signer.testing.api import EmbeddedAPI
+from signer.testing.api.authorities import Issuer
+from signer.testing.api.identity import User
+from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
+from tests.integration.authenticator.desk import (
+    Desk,
+    Manifest,
+    Node,
+    Timepiece,
+    asked,
+    asking,
+    certificate_request,
+    created,
+    key_of,
+)
+from tests.integration.house import House, node_of, provider_id
+from tests.support.node_program import NodeProgram, Ran
+from tests.unit.authenticator.api.servers import closed_port
+
+DUE: Final[dict[str, Any]] = {"age": 8000, "left": 2000}
+
+
+def refused(node: Node, desk: Desk, decide: Callable[[Manifest], object]) -> tuple[Failure, Manifest]:
+    """How a join ends on which somebody decides so, and the request."""
+    with asking(node.certificates().client) as answer:
+        found = desk.next()
+        decide(found)
+        failure = answer.exception()
+    assert isinstance(failure, Failure)
+    return failure, found
+
+
+def assert_one_sentence(ran: Ran) -> None:
+    """Nothing is printed for client-go, and people get words, no traceback."""
+    assert ran.output == ""
+    assert "Traceback" not in ran.log
+    assert ran.log.splitlines()[-1].startswith("kubelet-authenticator: ")
+
+
+# Denied and failed.
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("Denied", "NodeNameMismatch"), ("Denied", "SomebodySaidNo"), ("Failed", "ApprovedByOthers")]
+)
+def test_a_refusal_is_told_with_its_reason(desk: Desk, node: Node, kind: str, reason: str) -> None:
+    node.supply_bootstrap()
+    failure, found = refused(node, desk, lambda found: desk.decide(found, kind, reason, "this is why"))
+    assert isinstance(failure, Denied)
+    assert str(failure) == f"{found['metadata']['name']} was {kind} with reason {reason}: this is why"
+
+
+def test_what_is_denied_behind_an_approval_is_denied(desk: Desk, node: Node) -> None:
+    """Failed beside Approved: the controller's word on what somebody else approved."""
+    node.supply_bootstrap()
+
+    def decide(found: Manifest) -> None:
+        desk.approve(found)
+        desk.decide(found, "Failed", "ApprovedByOthers")
+
+    failure, _ = refused(node, desk, decide)
+    assert "ApprovedByOthers" in str(failure)
+
+
+def test_what_an_api_server_makes_somebody_write_is_printable_and_bounded(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    message = "\x1b[2J\n" + "x" * 10_000
+    failure, _ = refused(node, desk, lambda found: desk.decide(found, "Denied", "Why", message))
+    assert str(failure).isprintable()
+    assert len(str(failure)) < 1000
+
+
+def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    node.supply_bootstrap()
+    _, first = refused(node, desk, lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
+    api.requests.clear()
+    node.time.pass_by(59)
+    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(asked once; not again before 20"):
+        node.certificates().client()
+    assert len(asked(api)) == 0
+    node.time.pass_by(1)
+    with asking(node.certificates().client) as answer:
+        second = desk.next()
+        desk.grant(second)
+        answer.result()
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert key_of(first) != key_of(second)
+    assert node.store.attempt(Purpose.CLIENT) == Attempt()
+
+
+@pytest.mark.slow
+def test_pauses_grow_up_to_an_hour(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    pauses = []
+    with desk.deciding(lambda found: desk.decide(found, "Denied", "NodeNameMismatch")):
+        for _ in range(9):
+            with pytest.raises(Denied):
+                node.certificates().client()
+            pause = node.store.attempt(Purpose.CLIENT).pause
+            assert pause is not None
+            pauses.append(pause.until - node.time.now)
+            node.time.pass_by(pauses[-1])
+    assert pauses == [60, 120, 240, 480, 960, 1920, *[LONGEST_PAUSE_SECONDS] * 3]
+
+
+def test_a_new_bootstrap_credential_ends_the_pause(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    refused(node, desk, lambda found: desk.decide(found, "Denied", "BootstrapTokenMismatch"))
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer:
+        desk.grant(desk.next())
+        assert answer.result().pair.key
+
+
+def test_the_same_bootstrap_credential_again_does_not(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    token = node.supply_bootstrap()
+    refused(node, desk, lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
+    node.supply_bootstrap(token)
+    with pytest.raises(Denied):
+        node.certificates().client()
+    assert len(created(api)) == 1
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    cluster = house.cluster()
+    for name in ("one", "two"):
+        cluster.add_machine(name, provider_id=provider_id(name))
+    house.run()
+    return cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "settings", "reason"),
+    [
+        ({"nodeName": "two"}, {}, "NodeNameMismatch"),
+        ({}, {"machine-key": base64.b64encode(bytes(32)).decode()}, "BindingMismatch"),
+        ({"provider": "insecure"}, None, "AttestorNotAuthorized"),
+    ],
+)
+def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
+    cluster: WorldCluster,
+    tmp_path: Any,
+    changes: dict[str, str],
+    settings: dict[str, str] | None,
+    reason: str,
+) -> None:
+    program = NodeProgram(tmp_path / "node", node_of(cluster, "one"))
+    program.configure(settings={} if settings is None else {**program.node.settings, **settings}, **changes)
+    program.supply_bootstrap(cluster)
+    first = program.credential()
+    assert first.exit_code == ExitCode.DENIED
+    assert f"was Denied with reason {reason}: " in first.log
+    assert_one_sentence(first)
+    api = embedded_api(cluster)
+    before = len(created(api))
+    second = program.credential()
+    assert second.exit_code == ExitCode.DENIED
+    assert f"{reason}" in second.log
+    assert "not again before" in second.log
+    assert len(created(api)) == before == 1
+
+
+# Undecided.
+
+
+def test_what_is_pending_at_the_deadline_is_waited_for_by_the_next_run(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    node.supply_bootstrap()
+    for _ in range(3):
+        with pytest.raises(StillPending, match=f"has been waiting for a decision.*{provider_id(node.name)}"):
+            node.certificates().client()
+    found = desk.next()
+    desk.grant(found)
+    assert node.certificates().client().pair.key
+    assert len(created(api)) == 1
+
+
+def test_what_is_approved_and_not_signed_is_told_apart(desk: Desk, node: Node, nobody_decides: Timepiece) -> None:
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    desk.approve(desk.next())
+    with pytest.raises(StillPending, match="is approved and not signed"):
+        node.certificates().client()
+
+
+@pytest.mark.slow
+def test_pending_at_the_deadline_is_exit_code_3(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    node.timeout = 1.0
+    program = node.program()
+    ran = program.credential()
+    assert ran.exit_code == ExitCode.PENDING
+    assert_one_sentence(ran)
+    assert "NodeAttestationPolicy" in ran.log
+    desk.grant(desk.next())
+    program.credential().certificate()
+    assert len(created(api)) == 1
+
+
+def test_a_watch_that_ends_early_is_taken_up_again(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    with asking(node.certificates(clock=Clock()).client) as answer:
+        found = desk.next()
+        for disturb in (api.close_watches, api.compact, api.restart):
+            disturb()
+        desk.grant(found)
+        assert answer.result().pair.key
+    assert len(created(api)) == 1
+
+
+# Gone, or replaced.
+
+
+def test_a_request_that_is_deleted_is_followed_by_a_new_key_behind_a_pause(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    node.supply_bootstrap()
+    failure, first = refused(node, desk, desk.delete)
+    assert isinstance(failure, Gone)
+    assert failure.exit_code == ExitCode.DENIED
+    with pytest.raises(Denied, match="was deleted"):
+        node.certificates().client()
+    assert len(created(api)) == 1
+    node.time.pass_by(60)
+    with asking(node.certificates().client) as answer:
+        second = desk.next()
+        desk.grant(second)
+        answer.result()
+    assert key_of(first) != key_of(second)
+
+
+def test_a_request_that_was_deleted_between_two_runs_is_not_sent_again(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    desk.delete(desk.next())
+    with pytest.raises(Gone, match="was deleted"):
+        node.certificates().client()
+    assert len(created(api)) == 1
+
+
+@pytest.mark.parametrize("change", ["content", "uid"])
+def test_another_object_in_its_place_is_not_believed(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece, change: str
+) -> None:
+    """Even with a certificate for the node's own key in it."""
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    found = desk.next()
+    desk.grant(found)
+    issued = api.get("certificatesigningrequests", found["metadata"]["name"])
+    if change == "content":
+        issued["spec"]["request"] = base64.b64encode(b"something else").decode()
+    else:
+        issued["metadata"]["uid"] = "another"
+    desk.plant(issued)
+    with pytest.raises(Gone):
+        node.certificates().client()
+    assert node.store.pair(Purpose.CLIENT) is None
+
+
+def test_another_object_in_its_place_while_it_is_watched_is_not_believed(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    node.supply_bootstrap()
+
+    def replace(found: Manifest) -> None:
+        issued = api.get("certificatesigningrequests", found["metadata"]["name"])
+        issued["spec"]["request"] = base64.b64encode(b"something else").decode()
+        desk.plant(issued)
+
+    failure, _ = refused(node, desk, replace)
+    assert isinstance(failure, Gone)
+
+
+def test_an_object_of_its_name_that_was_there_before_is_passed_by(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    """Nobody can guess the name; should somebody know it all the same, the node takes another key and goes on."""
+    node.supply_bootstrap()
+
+    def takes_the_name(method: str, path: str, user: User) -> None:
+        if method == "POST" and user.name.startswith("system:bootstrap:"):
+            api.on_request(None)
+            api.faults.inject("POST */certificatesigningrequests", status=409)
+
+    api.on_request(takes_the_name)
+    with asking(node.certificates().client) as answer, desk.granting() as granted:
+        answer.result()
+    assert len(granted) == 1
+    assert [entry.status for entry in created(api)] == [409, 201]
+
+
+# What was issued is not what was asked for.
+
+
+def another_key(desk: Desk, found: Manifest) -> bytes:
+    return desk.sign(found, public_key=load_key(new_key()).public_key())
+
+
+def another_name(desk: Desk, found: Manifest) -> bytes:
+    return desk.sign(found, node_name="somebody-else")
+
+
+def another_use(desk: Desk, found: Manifest) -> bytes:
+    return desk.sign(found, usages=(Purpose.SERVING,))
+
+
+def run_out(desk: Desk, found: Manifest) -> bytes:
+    return desk.sign(found, not_after=int(time.time()) - 1)
+
+
+def not_valid_yet(desk: Desk, found: Manifest) -> bytes:
+    return desk.sign(found, not_before=int(time.time()) + 3600)
+
+
+def of_the_authority(desk: Desk, found: Manifest) -> bytes:
+    return desk.api.ca_certificate_pem
+
+
+@pytest.mark.parametrize(
+    "make",
+    [another_key, another_name, another_use, run_out, not_valid_yet, of_the_authority],
+    ids=lambda one: one.__name__,
+)
+def test_a_certificate_that_was_not_asked_for_is_refused(
+    desk: Desk, node: Node, make: Callable[[Desk, Manifest], bytes]
+) -> None:
+    node.supply_bootstrap()
+    failure, _ = refused(node, desk, lambda found: desk.issue(found, make(desk, found)))
+    assert isinstance(failure, Denied)
+    assert " is of no use: " in str(failure)
+    assert node.store.pair(Purpose.CLIENT) is None
+    # The credential is still there for the next try.
+    assert node.store.bootstrap() is not None
+
+
+@pytest.mark.parametrize("make", [another_key, another_name, another_use, run_out], ids=lambda one: one.__name__)
+def test_such_a_certificate_does_not_touch_the_former_pair(
+    desk: Desk, node: Node, make: Callable[[Desk, Manifest], bytes]
+) -> None:
+    former = node.put_pair(**DUE)
+    with asking(node.certificates().client) as answer:
+        found = desk.next()
+        desk.issue(found, make(desk, found))
+        assert answer.result().pair.encode() == former.encode()
+    stored = node.store.pair(Purpose.CLIENT)
+    assert stored is not None
+    assert stored.encode() == former.encode()
+    assert "is of no use" in node.reports[-1]
+
+
+@pytest.mark.parametrize("certificate", [b"garbage", b"\xff" * 100, b"-----BEGIN CERTIFICATE-----\n", b"x" * 100_000])
+def test_garbage_instead_of_a_certificate_is_refused(
+    api: EmbeddedAPI, desk: Desk, node: Node, certificate: bytes
+) -> None:
+    node.supply_bootstrap()
+
+    def decide(found: Manifest) -> None:
+        desk.approve(found)
+        current = api.get("certificatesigningrequests", found["metadata"]["name"])
+        current["status"]["certificate"] = base64.b64encode(certificate).decode()
+        desk.plant(current)
+
+    failure, _ = refused(node, desk, decide)
+    assert isinstance(failure, Denied)
+    assert node.store.pair(Purpose.CLIENT) is None
+
+
+def test_what_stands_beside_a_good_certificate_is_not_stored(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer:
+        found = desk.next()
+        good = desk.sign(found)
+        assert certificate_request(found).is_signature_valid
+        desk.issue(found, b"# whoever reads this\n" + good)
+        assert answer.result().pair.certificate == good.decode()
+
+
+# Who cannot be asked, or does not answer as asked.
+
+
+def in_program(node: Node, **changes: Any) -> Ran:
+    """Run the plugin in a process, for at most a second of waiting."""
+    node.timeout = 1.0
+    return node.program(**changes).credential()
+
+
+@pytest.mark.slow
+def test_an_api_server_that_is_not_there_is_exit_code_4(node: Node) -> None:
+    path = node.configuration.bootstrap_kubeconfig
+    node.supply_bootstrap()
+    path.write_text(path.read_text().replace(node.api.server, f"https://127.0.0.1:{closed_port()}"))
+    ran = in_program(node)
+    assert ran.exit_code == ExitCode.UNAVAILABLE
+    assert_one_sentence(ran)
+    assert "Connection refused" in ran.log
+
+
+@pytest.mark.slow
+def test_an_api_server_of_another_authority_is_exit_code_5_and_sees_no_token(api: EmbeddedAPI, node: Node) -> None:
+    token = node.supply_bootstrap()
+    connection = api.token_connection(token)
+    foreign = type(connection)(connection.server, Issuer.new().certificate_pem, bearer_token=token)
+    node.configuration.bootstrap_kubeconfig.write_text(kubeconfig_of(foreign, "workload"))
+    ran = in_program(node)
+    assert ran.exit_code == ExitCode.UNTRUSTED
+    assert_one_sentence(ran)
+    assert "does somebody stand in between" in ran.log
+    assert len(api.requests) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("token", ["unknown", "run out"])
+def test_a_token_that_is_not_accepted_is_exit_code_6(api: EmbeddedAPI, node: Node, token: str) -> None:
+    node.supply_bootstrap("abcdef.0123456789abcdef" if token == "unknown" else api.bootstrap_token(-timedelta(hours=1)))
+    ran = in_program(node)
+    assert ran.exit_code == ExitCode.REFUSED
+    assert_one_sentence(ran)
+    assert "The bootstrap token has run out or was removed" in ran.log
+
+
+@pytest.mark.slow
+def test_a_token_that_may_not_ask_is_exit_code_6(api: EmbeddedAPI, node: Node) -> None:
+    api.add_token("of-somebody", User("somebody", ("system:authenticated",)))
+    node.supply_bootstrap("of-somebody")
+    ran = in_program(node)
+    assert ran.exit_code == ExitCode.REFUSED
+    assert_one_sentence(ran)
+    assert "are kubeadm's grants for it there?" in ran.log
+
+
+def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    node.supply_bootstrap("abcdef.0123456789abcdef")
+    with pytest.raises(CredentialRefused):
+        node.certificates().client()
+    api.requests.clear()
+    with pytest.raises(CredentialRefused, match="not again before"):
+        node.certificates().client()
+    assert len(api.requests) == 0
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer, desk.granting():
+        answer.result()
+
+
+def test_a_token_that_runs_out_while_its_request_waits_leaves_the_request_to_the_next(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    token = node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    api.delete("secrets", f"bootstrap-token-{token.partition('.')[0]}", "kube-system")
+    with pytest.raises(CredentialRefused):
+        node.certificates().client()
+    node.supply_bootstrap()
+    desk.grant(desk.next())
+    node.certificates().client()
+    assert len(created(api)) == 1
+
+
+@pytest.mark.slow
+def test_an_attestor_without_evidence_is_exit_code_9_and_asks_nothing(api: EmbeddedAPI, node: Node) -> None:
+    node.supply_bootstrap()
+    ran = in_program(node, provider="insecure", providerID="", settings={})
+    assert ran.exit_code == ExitCode.NO_EVIDENCE
+    assert_one_sentence(ran)
+    assert "--provider-id" in ran.log
+    assert len(created(api)) == 0
+
+
+@pytest.mark.slow
+def test_a_store_that_somebody_else_has_locked_is_exit_code_10(api: EmbeddedAPI, node: Node) -> None:
+    node.supply_bootstrap()
+    node.store.open()
+    with node.store.lock(Purpose.CLIENT, timeout=0):
+        ran = in_program(node)
+    assert ran.exit_code == ExitCode.STORE
+    assert_one_sentence(ran)
+    assert "held" in ran.log
+    assert len(asked(api)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["not installed", "settings", "bootstrap kubeconfig"])
+def test_what_is_configured_wrongly_is_exit_code_2(api: EmbeddedAPI, node: Node, what: str) -> None:
+    node.supply_bootstrap()
+    if what == "bootstrap kubeconfig":
+        node.configuration.bootstrap_kubeconfig.write_text("token: abcdef.0123456789abcdef")
+    changes: dict[str, dict[str, Any]] = {"not installed": {"provider": "tpm-2"}, "settings": {"settings": {}}}
+    ran = in_program(node, **changes.get(what, {}))
+    assert ran.exit_code == ExitCode.CONFIGURATION
+    assert_one_sentence(ran)
+    assert "0123456789abcdef" not in ran.log
+    assert len(created(api)) == 0
+
+
+def test_each_failure_has_an_exit_code_of_its_own() -> None:
+    kinds = (ApiUnavailable, UntrustedServer, CredentialRefused, Denied, NoCredential, StillPending, StoreUnusable)
+    assert len({kind.exit_code for kind in kinds}) == len(kinds)
+
+
+def test_a_server_that_is_busy_to_the_end_is_unavailable(api: EmbeddedAPI, node: Node) -> None:
+    node.supply_bootstrap()
+    api.faults.inject("POST */certificatesigningrequests", status=429, retry_after_seconds=1, times=None)
+    with pytest.raises(ApiUnavailable, match="answered 429"):
+        node.certificates().client()
+    assert node.time.elapsed <= node.timeout
+    api.faults.clear()
+    pending = node.store.attempt(Purpose.CLIENT).pending
+    assert pending is not None
+    assert {entry.status for entry in created(api)} == {429}
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_request_that_the_server_rejects_is_denied(api: EmbeddedAPI, node: Node, status: int) -> None:
+    node.supply_bootstrap()
+    api.faults.inject("POST */certificatesigningrequests", status=status)
+    with pytest.raises(Denied, match=f"answered {status}"):
+        node.certificates().client()
+    pause = node.store.attempt(Purpose.CLIENT).pause
+    assert pause is not None
+    assert pause.until == node.time.now + 60

@@ -1,0 +1,54 @@
+"""The node half of an attestor that writes two versions of evidence and answers challenges. It proves nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from types import MappingProxyType
+from typing import Final
+
+from attestors.contract import AttestorDescription, GatherRequest, Security
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import Evidence
+from authenticator.configuration import Configuration
+from authenticator.flow.evidence import Attestation
+
+PROVIDER: Final = "challenging"
+NEW_VERSION: Final = "v2"
+OLD_VERSION: Final = "v1"
+BINDING_FIELD: Final = "binding"
+ANSWER_FIELD: Final = "answer"
+"""Only in evidence that answers a challenge."""
+
+
+class ChallengeNodeHalf:
+    """Implements :class:`attestors.contract.NodeHalf`."""
+
+    def provider_id(self) -> str:
+        """It is always configured."""
+        return "test:///challenged"
+
+    def gather(self, request: GatherRequest) -> Evidence:
+        """The binding, and the challenge's digest where there is a challenge."""
+        fields = {BINDING_FIELD: request.binding.value.hex()}
+        if request.challenge:
+            fields[ANSWER_FIELD] = answer_to(request.challenge)
+        return Evidence(request.evidence_version, CACertHash(request.cluster), MappingProxyType(fields))
+
+
+class BothVersions(Attestation):
+    """Writes its newer version, too, although the wire format of this project has the older one only."""
+
+    def versions(self) -> tuple[str, ...]:
+        """Both, newest last."""
+        return self.description.evidence_versions
+
+
+def answer_to(challenge: str) -> str:
+    """What answers a challenge."""
+    return hashlib.sha256(challenge.encode("utf-8")).hexdigest()
+
+
+def load(configuration: Configuration) -> Attestation:
+    """Stands in for :meth:`Attestation.of`."""
+    description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), renews=True, serves=False)
+    return BothVersions(description, ChallengeNodeHalf(), configuration.provider_id)

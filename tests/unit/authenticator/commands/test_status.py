@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from attestors.wire.certificate_request import node_subject
+from attestors.wire.names import Purpose
+from authenticator.commands.status import _span
+from authenticator.model.attempt import Attempt, Sent, Step
+from authenticator.model.failures import ExitCode
+from authenticator.store.store import KnownCluster
+from tests.unit.authenticator.builders import (
+    MACHINE_KEY,
+    NODE,
+    NOW,
+    SERVER,
+    SERVING,
+    TOKEN,
+    bootstrap,
+    cluster,
+    key_pem,
+    pair,
+    pair_with_left,
+    pause,
+    pending,
+    secret_line,
+)
+from tests.unit.authenticator.commands.conftest import Node
+
+DAY = timedelta(days=1)
+NAMES = [x509.DNSName(NODE), x509.IPAddress(ip_address("192.0.2.7"))]
+
+
+def text(node: Node, expected: ExitCode) -> list[str]:
+    with node.unchanged():
+        code, output, log = node.run("status")
+    assert (code, log) == (expected, "")
+    return output.splitlines()
+
+
+def document(node: Node, expected: ExitCode) -> dict[str, Any]:
+    with node.unchanged():
+        code, output, log = node.run("status", "--output", "json")
+    assert (code, log) == (expected, "")
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def keep(node: Node, left: timedelta, purpose: Purpose = Purpose.CLIENT, **changes: Any) -> None:
+    node.store.open()
+    node.store.save_pair(purpose, pair_with_left(NOW, left, **changes))
+
+
+def test_an_empty_store(node: Node) -> None:
+    assert text(node, ExitCode.NO_CREDENTIAL) == [
+        "node         worker-1",
+        "attestor     keyed-mac",
+        f"store        {node.store.folder}",
+        "client       no certificate",
+        f"next         nothing to ask with: supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}",
+    ]
+    supply = f"supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}"
+    assert document(node, ExitCode.NO_CREDENTIAL) == {
+        "nodeName": "worker-1",
+        "provider": "keyed-mac",
+        "store": str(node.store.folder),
+        "server": "",
+        "certificates": {},
+        "underWay": {},
+        "refused": {},
+        "bootstrapCredential": False,
+        "next": {"step": "Nothing", "message": f"nothing to ask with: {supply}"},
+    }
+
+
+def test_the_store_is_not_made(node: Node) -> None:
+    text(node, ExitCode.NO_CREDENTIAL)
+    assert not node.store.folder.exists()
+
+
+def test_a_bootstrap_kubeconfig_that_is_there_comes_next(node: Node) -> None:
+    node.bootstrap_kubeconfig.write_text("x")
+    expected = f"take in {node.bootstrap_kubeconfig}, if its token was not used before"
+    assert text(node, ExitCode.NO_CREDENTIAL)[-1] == f"next         {expected}"
+    assert document(node, ExitCode.NO_CREDENTIAL)["next"] == {"step": "Nothing", "message": expected}
+
+
+def test_a_valid_certificate(node: Node) -> None:
+    keep(node, 9 * DAY)
+    node.store.save_known_cluster(KnownCluster(cluster(), "d" * 64))
+    assert text(node, ExitCode.DONE)[3:] == [
+        f"cluster      {SERVER}",
+        "client       valid until 2026-01-11T03:04:05Z, 9 days (90 % of its life) left",
+        "             CN=system:node:worker-1,O=system:nodes",
+        "             serial 1267, issued by CN=kubernetes",
+        "next         renew at 2026-01-09T03:04:05Z, in 7 days",
+    ]
+    found = document(node, ExitCode.DONE)
+    assert found["server"] == SERVER
+    assert found["certificates"] == {
+        "client": {
+            "file": str(node.store.pair_file(Purpose.CLIENT)),
+            "subject": "CN=system:node:worker-1,O=system:nodes",
+            "issuer": "CN=kubernetes",
+            "serialNumber": "1267",
+            "notBefore": "2026-01-01T03:04:05Z",
+            "notAfter": "2026-01-11T03:04:05Z",
+            "secondsLeft": 9 * 86400,
+            "names": [],
+        }
+    }
+    assert found["next"] == {"step": "Use", "message": "renew at 2026-01-09T03:04:05Z, in 7 days"}
+
+
+def test_a_certificate_that_is_due(node: Node) -> None:
+    keep(node, 2 * DAY)
+    lines = text(node, ExitCode.DONE)
+    assert lines[3] == "client       valid until 2026-01-04T03:04:05Z, 2 days (20 % of its life) left"
+    assert lines[-1] == "next         renew now: the kubelet's next call or the agent does it"
+    assert document(node, ExitCode.DONE)["next"]["step"] == "Renew"
+
+
+def test_a_certificate_that_cannot_be_renewed(node: Node) -> None:
+    node.configure(provider="insecure", settings={})
+    keep(node, DAY)
+    assert text(node, ExitCode.DONE)[-1] == "next         run out at 2026-01-03T03:04:05Z, in 24 hours"
+
+
+@pytest.mark.parametrize("ago", [timedelta(0), 3 * DAY], ids=["now", "long-ago"])
+def test_a_certificate_that_ran_out(node: Node, ago: timedelta) -> None:
+    keep(node, -ago)
+    lines = text(node, ExitCode.NO_CREDENTIAL)
+    when = (NOW - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert lines[3] == f"client       ran out at {when}, {'3 days' if ago else '0 s'} ago"
+    assert lines[-1].startswith("next         the certificate ran out: supply a new bootstrap kubeconfig as")
+    found = document(node, ExitCode.NO_CREDENTIAL)
+    assert found["certificates"]["client"]["secondsLeft"] == 0
+    assert found["next"]["step"] == "Expired"
+
+
+def test_a_bootstrap_credential(node: Node) -> None:
+    node.store.open()
+    node.store.save_bootstrap(bootstrap())
+    assert text(node, ExitCode.NO_CREDENTIAL)[3:] == [
+        "client       no certificate",
+        "bootstrap    credential taken in, to be wiped with the first certificate",
+        f"next         ask {SERVER} for the first certificate",
+    ]
+    found = document(node, ExitCode.NO_CREDENTIAL)
+    assert found["bootstrapCredential"] is True
+    assert found["next"] == {"step": "Join", "message": f"ask {SERVER} for the first certificate"}
+
+
+def test_a_pause(node: Node) -> None:
+    node.store.open()
+    node.store.save_bootstrap(bootstrap())
+    node.store.save_attempt(Purpose.CLIENT, Attempt(pause=pause(credential=bootstrap().digest, failures=3)))
+    lines = text(node, ExitCode.NO_CREDENTIAL)
+    assert "refused      client, 3 times: no Machine has this provider ID" in lines
+    assert lines[-1] == "next         keep still until 2026-01-02T03:05:05Z, then ask again"
+    found = document(node, ExitCode.NO_CREDENTIAL)
+    assert found["refused"] == {
+        "client": {
+            "message": "no Machine has this provider ID",
+            "times": 3,
+            "notBefore": "2026-01-02T03:05:05Z",
+            "exitCode": 7,
+        }
+    }
+    assert found["next"]["step"] == "KeepStill"
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(Step.FIRST, "request"), (Step.ANSWER, "answer to a challenge")], ids=["first", "answer"]
+)
+def test_a_request_under_way(node: Node, step: Step, words: str) -> None:
+    node.store.open()
+    node.store.save_attempt(Purpose.CLIENT, Attempt(pending(step=step, sent=Sent.MAYBE)))
+    lines = text(node, ExitCode.NO_CREDENTIAL)
+    assert f"under way    client {words} node-attestation-0123456789" in lines
+    assert document(node, ExitCode.NO_CREDENTIAL)["underWay"] == {
+        "client": {
+            "name": "node-attestation-0123456789",
+            "step": step.value,
+            "evidenceVersion": "v1",
+            "sent": "maybe",
+        }
+    }
+
+
+def test_a_serving_certificate(node: Node) -> None:
+    keep(node, 9 * DAY)
+    keep(node, 8 * DAY, Purpose.SERVING, names=NAMES, usages=[SERVING], key=1)
+    node.store.save_attempt(Purpose.SERVING, Attempt(pending(), pause()))
+    lines = text(node, ExitCode.DONE)
+    assert "serving      valid until 2026-01-10T03:04:05Z, 8 days (80 % of its life) left" in lines
+    assert "             for worker-1, 192.0.2.7" in lines
+    assert "under way    serving request node-attestation-0123456789" in lines
+    found = document(node, ExitCode.DONE)
+    assert list(found["certificates"]) == ["client", "serving"]
+    assert found["certificates"]["serving"]["names"] == ["worker-1", "192.0.2.7"]
+    assert list(found["refused"]) == ["serving"]
+
+
+def test_a_serving_certificate_alone_is_no_credential(node: Node) -> None:
+    keep(node, 9 * DAY, Purpose.SERVING, names=NAMES, usages=[SERVING])
+    assert "client       no certificate" in text(node, ExitCode.NO_CREDENTIAL)
+
+
+def test_a_node_with_a_long_name(node: Node) -> None:
+    name = "n" * 80
+    node.configure(nodeName=name)
+    keep(node, 9 * DAY, subject=node_subject(name))
+    assert f"             CN=system:node:{name},O=system:nodes" in text(node, ExitCode.DONE)
+
+
+def test_a_store_that_cannot_be_read(node: Node) -> None:
+    node.store.open()
+    node.store.pair_file(Purpose.CLIENT).write_text(pair().encode()[:-9])
+    code, output, log = node.run("status")
+    assert (code, output) == (ExitCode.STORE, "")
+    assert "does not end with one private key" in log
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_nothing_shows_a_secret(node: Node, output: str) -> None:
+    keep(node, 9 * DAY)
+    keep(node, 9 * DAY, Purpose.SERVING, key=1)
+    node.store.save_bootstrap(bootstrap())
+    for purpose in Purpose:
+        node.store.save_attempt(purpose, Attempt(pending(), pause()))
+    planted = [TOKEN, TOKEN.partition(".")[2], MACHINE_KEY, "cGxhbnRlZCByZXF1ZXN0"]
+    planted += [secret_line(key_pem(number)) for number in (0, 1, 7)]
+    kept = b"".join(node.files().values()).decode() + (node.folder / "configuration.json").read_text()
+    assert all(secret in kept for secret in planted)
+    _, printed, log = node.run("status", "--output", output)
+    assert [secret for secret in planted if secret in printed + log] == []
+    assert "PRIVATE" not in printed
+
+
+# Colours
+
+
+def coloured(node: Node, *, terminal: bool, no_color: str | None = None) -> bool:
+    node.monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    if no_color is not None:
+        node.monkeypatch.setenv("NO_COLOR", no_color)
+    return "\033[" in node.run("status")[1]
+
+
+def test_colours_are_for_terminals_and_not_for_who_wants_none(node: Node) -> None:
+    assert coloured(node, terminal=True)
+    assert not coloured(node, terminal=False)
+    assert coloured(node, terminal=True, no_color="")
+    assert not coloured(node, terminal=True, no_color="1")
+
+
+def test_json_has_no_colours(node: Node) -> None:
+    node.monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\033[" not in node.run("status", "--output", "json")[1]
+
+
+@pytest.mark.parametrize(
+    ("left", "colour"), [(9 * DAY, "32"), (2 * DAY, "33"), (timedelta(0), "31")], ids=["green", "yellow", "red"]
+)
+def test_a_colour_says_how_long_it_lives(node: Node, left: timedelta, colour: str) -> None:
+    keep(node, left)
+    node.monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    line = node.run("status")[1].splitlines()[3]
+    assert line.startswith(f"\033[{colour}mclient")
+    assert line.endswith("\033[0m")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 minutes"),
+        (7199, "119 minutes"),
+        (7200, "2 hours"),
+        (172_799, "47 hours"),
+        (172_800, "2 days"),
+    ],
+)
+def test_spans(seconds: int, words: str) -> None:
+    assert _span(seconds) == words

@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster
+from authenticator.model.exec_credential import API_VERSIONS
+from authenticator.model.kubeconfig import (
+    EXEC_API_VERSIONS,
+    MAXIMUM_KUBECONFIG_BYTES,
+    UnusableKubeconfig,
+    cluster_of_exec_info,
+    cluster_of_kubeconfig,
+    exec_kubeconfig,
+    parse_bootstrap,
+    runs_this_program,
+)
+from tests.unit.authenticator.builders import (
+    SERVER,
+    TOKEN,
+    V1,
+    V1BETA1,
+    as_yaml,
+    authority,
+    bootstrap,
+    certificate,
+    cluster,
+    encoded,
+    key_pem,
+    kubeconfig,
+    pem_of,
+    secret_line,
+)
+
+CERTIFICATE = pem_of(certificate())
+INLINE = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(key_pem())}
+FILES = {
+    "ca.crt": authority().encode(),
+    "token": f"{TOKEN}\n".encode(),
+    "client.crt": CERTIFICATE.encode(),
+    "client.key": key_pem().encode(),
+    "empty": b"",
+    "blank": b" \n",
+    "binary": b"\xff",
+}
+COMMAND = "/usr/local/bin/kubelet-authenticator"
+ARGUMENTS = ["credential", "--config", "/etc/kubernetes/kubelet-authenticator.json"]
+
+
+def read_file(path: str) -> bytes:
+    try:
+        return FILES[path]
+    except KeyError:
+        raise FileNotFoundError(2, "No such file or directory", path) from None
+
+
+def parsed(document: object) -> Any:
+    return parse_bootstrap(document if isinstance(document, bytes) else as_yaml(document), read_file)
+
+
+def twice(listing: str) -> list[Any]:
+    return [kubeconfig()[listing][0], kubeconfig()[listing][0]]
+
+
+def target(**changes: Any) -> dict[str, Any]:
+    return {"server": SERVER, "certificate-authority-data": encoded(authority()), **changes}
+
+
+def refuse(document: object, message: str) -> None:
+    with pytest.raises(UnusableKubeconfig, match=message) as refused:
+        parsed(document)
+    assert TOKEN not in str(refused.value)
+    assert secret_line(key_pem()) not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+# The bootstrap kubeconfig
+
+
+def test_a_bootstrap_kubeconfig_of_kubeadm() -> None:
+    assert parsed(kubeconfig()) == bootstrap()
+
+
+def test_a_server_of_another_name() -> None:
+    found = parsed(kubeconfig(target=target(**{"tls-server-name": "kubernetes"})))
+    assert found.cluster.tls_server_name == "kubernetes"
+    assert parsed(kubeconfig()).cluster.tls_server_name == ""
+
+
+def test_a_client_certificate_in_place_of_a_token() -> None:
+    assert parsed(kubeconfig(user=INLINE)).credential == ClientCertificate(CERTIFICATE, key_pem())
+
+
+def test_files_beside_it() -> None:
+    by_file = {"server": SERVER, "certificate-authority": "ca.crt"}
+    assert parsed(kubeconfig(target=by_file, user={"tokenFile": "token"})) == bootstrap()
+    found = parsed(kubeconfig(user={"client-certificate": "client.crt", "client-key": "client.key"}))
+    assert found.credential == ClientCertificate(CERTIFICATE, key_pem())
+
+
+def test_inline_data_wins_over_files() -> None:
+    found = parsed(
+        kubeconfig(target=target(**{"certificate-authority": "missing"}), user={"token": TOKEN, "tokenFile": "no"})
+    )
+    assert found == bootstrap()
+    user = INLINE | {"client-certificate": "missing", "client-key": "missing"}
+    assert parsed(kubeconfig(user=user)).credential == ClientCertificate(CERTIFICATE, key_pem())
+
+
+def test_a_token_wins_over_a_client_certificate() -> None:
+    assert parsed(kubeconfig(user=INLINE | {"token": TOKEN})).credential == BearerToken(TOKEN)
+
+
+def test_white_space_around_a_token_is_none_of_it() -> None:
+    assert parsed(kubeconfig(user={"token": f" {TOKEN}\n"})).credential == BearerToken(TOKEN)
+
+
+def test_the_current_context_is_followed() -> None:
+    document = kubeconfig()
+    document["clusters"].insert(0, {"name": "other", "cluster": {"server": "https://other.example"}})
+    document["users"].insert(0, {"name": "other", "user": {"token": "other"}})
+    document["contexts"].insert(0, {"name": "other", "context": {"cluster": "other", "user": "other"}})
+    assert parsed(document) == bootstrap()
+    document["current-context"] = "other"
+    refuse(document, "certificate-authority-data is missing")
+
+
+def test_settings_that_are_off_do_no_harm() -> None:
+    off = target(**{"insecure-skip-tls-verify": False, "proxy-url": ""})
+    assert parsed(kubeconfig(target=off, user={"token": TOKEN, "exec": None, "username": ""})) == bootstrap()
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param(b"", "it is no kubeconfig", id="empty"),
+        pytest.param(b"\xff\xfe", "it is no|it is not", id="binary"),
+        pytest.param(b"{", "^it is not YAML$", id="cut-off"),
+        pytest.param(b"token: [" + TOKEN.encode(), "^it is not YAML$", id="quoting-the-line"),
+        pytest.param([], "it is no kubeconfig", id="list"),
+        pytest.param({"kind": "Secret"}, r"it is no kubeconfig \(kind: Config\)", id="another-kind"),
+        pytest.param({"kind": ["Config"]}, "it is no kubeconfig", id="list-as-kind"),
+        pytest.param({"kind": "Config"}, "^current-context must name exactly one of its contexts", id="nothing"),
+        pytest.param(kubeconfig() | {"current-context": "other"}, "current-context must name", id="no-context"),
+        pytest.param(kubeconfig(contexts={}), "current-context must name", id="contexts-no-list"),
+        pytest.param(kubeconfig(contexts=["bootstrap"]), "current-context must name", id="contexts-of-texts"),
+        pytest.param(kubeconfig(contexts=[{"name": "bootstrap"}]), "current-context must name", id="empty-context"),
+        pytest.param(
+            kubeconfig(contexts=twice("contexts")), "current-context must name exactly one", id="two-contexts"
+        ),
+        pytest.param(kubeconfig(clusters=[]), "^the context must name exactly one of its clusters", id="no-cluster"),
+        pytest.param(kubeconfig(clusters=twice("clusters")), "the context must name exactly one", id="two-clusters"),
+        pytest.param(kubeconfig(users=None), "the context must name exactly one of its users", id="no-user"),
+        pytest.param(kubeconfig(users=twice("users")), "exactly one of its users", id="two-users"),
+        pytest.param(
+            kubeconfig(target=target(**{"insecure-skip-tls-verify": True})),
+            "^insecure-skip-tls-verify: the API server must be verified; give",
+            id="insecure",
+        ),
+        pytest.param(
+            kubeconfig(target=target(**{"proxy-url": "http://p"})), "^proxy-url: proxies are not supported", id="proxy"
+        ),
+        pytest.param(kubeconfig(target={"server": SERVER}), "certificate-authority-data is missing", id="no-ca"),
+        pytest.param(
+            kubeconfig(target=target(**{"certificate-authority-data": "no base64"})),
+            "certificate-authority-data is not PEM in base64",
+            id="ca-no-base64",
+        ),
+        pytest.param(
+            kubeconfig(target=target(**{"certificate-authority-data": f"!{encoded(authority())}"})),
+            "certificate-authority-data is not PEM in base64",
+            id="ca-almost-base64",
+        ),
+        pytest.param(
+            kubeconfig(target=target(**{"certificate-authority-data": base64.b64encode(b"\xff").decode()})),
+            "certificate-authority-data is not PEM in base64",
+            id="ca-binary",
+        ),
+        pytest.param(
+            kubeconfig(target=target(**{"certificate-authority-data": encoded("text")})),
+            "CA certificate cannot be read",
+            id="ca-no-certificate",
+        ),
+        pytest.param(
+            kubeconfig(target={"server": SERVER, "certificate-authority": "missing"}),
+            "^missing: No such file or directory$",
+            id="ca-file-missing",
+        ),
+        pytest.param(
+            kubeconfig(target={"server": SERVER, "certificate-authority": "binary"}),
+            "^binary: not ASCII text$",
+            id="ca-file-binary",
+        ),
+        pytest.param(kubeconfig(target=target(server="")), "must be https://", id="no-server"),
+        pytest.param(kubeconfig(target=target(server="https://[")), "must be https://", id="bad-server"),
+        pytest.param(kubeconfig(target=target(server=7)), "must be https://", id="number-as-server"),
+        pytest.param(kubeconfig(target={}), "certificate-authority-data is missing", id="empty-cluster"),
+        *(
+            pytest.param(
+                kubeconfig(user={"token": TOKEN, name: "x"}), f"{name} is not supported; a bootstrap kubec", id=name
+            )
+            for name in ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
+        ),
+        pytest.param(kubeconfig(user={}), "neither a token nor a client certificate", id="no-credential"),
+        pytest.param(kubeconfig(user={"tokenFile": "empty"}), "neither a token nor", id="empty-token-file"),
+        pytest.param(kubeconfig(user={"tokenFile": "blank"}), "token must be printable", id="blank-token-file"),
+        pytest.param(kubeconfig(user={"tokenFile": "missing"}), "^missing: No such file", id="token-file-missing"),
+        pytest.param(kubeconfig(user={"token": " \n"}), "token must be printable ASCII text", id="blank-token"),
+        pytest.param(kubeconfig(user={"token": 123456.5}), "token must be printable ASCII text", id="number-as-token"),
+        pytest.param(kubeconfig(user={"token": "\u00e4"}), "token must be printable ASCII text", id="token-not-ascii"),
+        pytest.param(kubeconfig(user={"token": "a\r\nX-Remote-User: b"}), "token must be printable", id="two-lines"),
+        pytest.param(
+            kubeconfig(user={"client-certificate-data": INLINE["client-certificate-data"]}),
+            "neither a token nor",
+            id="certificate-without-key",
+        ),
+        pytest.param(
+            kubeconfig(user={"client-key-data": INLINE["client-key-data"]}), "neither a token nor", id="key-alone"
+        ),
+        pytest.param(
+            kubeconfig(user=INLINE | {"client-key-data": key_pem()}), "client-key-data is not PEM", id="key-no-base64"
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused(document: object, message: str) -> None:
+    refuse(document, message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"!!bool x",
+        b"!!int ''",
+        b"!!float ''",
+        b"!!timestamp x",
+        b"!!binary x",
+        b"!!python/object:os.system x",
+        b"a: 2001-99-99",
+        b"a: 1" + b":0" * 300 + b".5",
+        b"? [a]\n: b",
+        b"[" * 600,
+        b"a: b: c",
+        b"a\n---\nb",
+    ],
+)
+def test_what_the_library_cannot_make_is_not_yaml(text: bytes) -> None:
+    refuse(text, "^it is not YAML$")
+
+
+@pytest.mark.parametrize("text", [b"kind: &a Config\ncurrent-context: *a", b"&a [*a]", b"a: &a {b: c}\nd:\n  <<: *a"])
+def test_an_alias_is_refused(text: bytes) -> None:
+    refuse(text, r"^it holds a YAML alias \(\*name\): write out what that stands for$")
+
+
+def test_aliases_that_unfold_without_end_are_refused() -> None:
+    lines = ["kind: Config", "x:", "- &a0 [x]"]
+    lines += [f"- &a{level} [*a{level - 1}, *a{level - 1}]" for level in range(1, 60)]
+    refuse("\n".join([*lines, "current-context: *a59"]).encode(), "it holds a YAML alias")
+
+
+def test_the_size_is_bounded() -> None:
+    text = as_yaml(kubeconfig())
+    padding = b"#" * (MAXIMUM_KUBECONFIG_BYTES - len(text))
+    assert parsed(text + padding) == bootstrap()
+    refuse(text + padding + b"#", "it is larger than 262144 bytes")
+
+
+@pytest.mark.parametrize("name", ["None", "X"])
+@pytest.mark.parametrize("missing", ["current-context", "cluster", "user"])
+def test_what_is_not_named_is_not_found(missing: str, name: str) -> None:
+    document = kubeconfig()
+    for listing in ("contexts", "clusters", "users"):
+        document[listing][0]["name"] = name
+    document["current-context"] = name
+    document["contexts"][0]["context"] = {"cluster": name, "user": name}
+    assert parsed(document) == bootstrap()
+    del (document if missing == "current-context" else document["contexts"][0]["context"])[missing]
+    refuse(document, "must name exactly one of its")
+    if missing != "user":
+        with pytest.raises(UnusableKubeconfig, match="must name exactly one of its"):
+            cluster_of_kubeconfig(as_yaml(document))
+
+
+# The cluster alone
+
+
+def test_the_cluster_of_a_kubeconfig_whoever_its_user_is() -> None:
+    assert cluster_of_kubeconfig(as_yaml(kubeconfig(users=[]))) == cluster()
+
+
+def test_no_file_is_read_for_it() -> None:
+    named = kubeconfig(target={"server": SERVER, "certificate-authority": __file__})
+    with pytest.raises(UnusableKubeconfig, match="files are not read here"):
+        cluster_of_kubeconfig(as_yaml(named))
+
+
+def test_the_cluster_that_client_go_hands_over() -> None:
+    assert cluster_of_exec_info(target(**{"tls-server-name": "x"})) == cluster(tls_server_name="x")
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"server": SERVER},
+        {"server": 7, "certificate-authority-data": {}},
+        target(**{"insecure-skip-tls-verify": True}),
+        target(**{"proxy-url": "http://proxy.example"}),
+    ],
+)
+def test_a_cluster_that_cannot_be_verified_is_refused(info: dict[str, Any]) -> None:
+    with pytest.raises(UnusableKubeconfig):
+        cluster_of_exec_info(info)
+
+
+# The kubeconfig that is written
+
+
+def test_the_versions_that_may_be_written_are_those_that_are_answered() -> None:
+    assert EXEC_API_VERSIONS == API_VERSIONS == (V1, V1BETA1)
+
+
+def written(of: Cluster | None = None, api_version: str = V1) -> str:
+    return exec_kubeconfig(of or cluster(), command=COMMAND, arguments=ARGUMENTS, api_version=api_version)
+
+
+@pytest.mark.parametrize("api_version", [V1, V1BETA1])
+def test_the_exec_stanza(api_version: str) -> None:
+    document = yaml.safe_load(written(api_version=api_version))
+    assert document["users"] == [
+        {
+            "name": "kubelet",
+            "user": {
+                "exec": {
+                    "apiVersion": api_version,
+                    "command": COMMAND,
+                    "args": ARGUMENTS,
+                    "interactiveMode": "Never",
+                    "provideClusterInfo": True,
+                }
+            },
+        }
+    ]
+
+
+def test_the_rest_of_it() -> None:
+    document = yaml.safe_load(written())
+    del document["users"]
+    assert document == {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "workload", "cluster": target()}],
+        "contexts": [{"name": "kubelet@workload", "context": {"cluster": "workload", "user": "kubelet"}}],
+        "current-context": "kubelet@workload",
+    }
+    assert written().startswith(
+        "# Written by kubelet-authenticator prepare.\napiVersion: v1\nkind: Config\nclusters:\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["", "kubernetes"])
+def test_the_cluster_is_read_back(name: str) -> None:
+    one = cluster(tls_server_name=name)
+    assert cluster_of_kubeconfig(written(one).encode()) == one
+    assert ("tls-server-name" in written(one)) == bool(name)
+
+
+def test_it_is_recognised() -> None:
+    assert runs_this_program(written().encode())
+
+
+def running(*commands: Any) -> bytes:
+    return as_yaml(kubeconfig(users=[{"name": "kubelet", "user": {"exec": {"command": one}}} for one in commands]))
+
+
+def test_this_program_anywhere_is_this_program() -> None:
+    assert runs_this_program(running("kubelet-authenticator"))
+    assert runs_this_program(running("/opt/kubelet-authenticator"))
+    assert runs_this_program(running("/opt/kubelet-authenticator", COMMAND))
+
+
+KUBEADM = kubeconfig(
+    users=[
+        {"name": "default-auth", "user": dict.fromkeys(("client-certificate", "client-key"), "/var/lib/kubelet/x.pem")}
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(as_yaml(KUBEADM), id="kubeadms-own"),
+        pytest.param(as_yaml(kubeconfig()), id="a-bootstrap-kubeconfig"),
+        pytest.param(running(COMMAND, "/usr/bin/other"), id="two-users"),
+        pytest.param(running("/opt/kubelet-authenticator/other"), id="folder"),
+        pytest.param(running("/opt/my-kubelet-authenticator"), id="another-name"),
+        pytest.param(running("kubelet-authenticator.sh"), id="another-ending"),
+        pytest.param(running(["kubelet-authenticator"]), id="list"),
+        pytest.param(running(None), id="null"),
+        pytest.param(as_yaml(kubeconfig(users=[])), id="no-user"),
+        pytest.param(as_yaml(kubeconfig(users={"kubelet": {}})), id="users-no-list"),
+        pytest.param(as_yaml(kubeconfig(users=7)), id="users-a-number"),
+        pytest.param(as_yaml(kubeconfig(users=["kubelet-authenticator"])), id="users-of-texts"),
+        pytest.param(as_yaml(kubeconfig(users=[{"user": {"exec": "kubelet-authenticator"}}])), id="exec-no-object"),
+        pytest.param(b"kubelet-authenticator", id="text"),
+        pytest.param(b"{", id="not-yaml"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"#" * (MAXIMUM_KUBECONFIG_BYTES + 1), id="large"),
+    ],
+)
+def test_what_somebody_else_wrote_is_not_recognised(data: bytes) -> None:
+    assert not runs_this_program(data)
+
+
+def test_the_client_library_of_kubernetes_reads_it(tmp_path: Path) -> None:
+    from kubernetes import config
+
+    path = tmp_path / "kubelet.conf"
+    path.write_text(written())
+    contexts, active = config.list_kube_config_contexts(str(path))  # type: ignore[no-untyped-call]
+    assert active == contexts[0]
+    assert active["context"] == {"cluster": "workload", "user": "kubelet"}
