@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 STAMP := $(VENV)/.installed
+TPM_STAMP := $(VENV)/.installed-tpm
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help demo test lint fast slow mutation bench provision constraints generate clean
@@ -13,10 +15,11 @@ PYTEST := $(BIN)/python -m pytest
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP) ## Four machines ask to join; see who gets a certificate and why
+demo: $(STAMP) $(TPM_STAMP) ## Four machines ask to join; see who gets a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
 
 test: $(STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
+	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	$(PYTEST)
 
 fast: $(STAMP) ## The tests that take under a minute in all
@@ -28,8 +31,8 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-provision: ## Install etcd and build kube-apiserver, as root on Debian; say what is missing elsewhere
-	@tests/provision/provision.sh
+provision: ## Install etcd and a software TPM, build kube-apiserver, as root on Debian; say what is missing elsewhere
+	@tests/provision/provision.sh tpm
 
 mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
 	$(BIN)/python -m tests.mutation
@@ -55,7 +58,14 @@ $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
 	@echo "Making $(VENV) with $(PYTHON) (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[testing]' --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) pip
+	@$(PIP_INSTALL) --editable '.[testing]' --editable tests/attestor_plugin --group dev
 	@touch $@
+
+# tpm2-pytss comes as source. Only the node half of the TPM attestor needs it: without it, what needs it is skipped and
+# says so. It is compiled where the headers are; `make test` installs them first, `make demo` takes what it finds.
+$(TPM_STAMP): $(STAMP)
+	@if ! pkg-config --exists tss2-esys 2>/dev/null; then exit 0; fi; \
+	echo "Building the TPM library (once)"; \
+	if $(PIP_INSTALL) --editable '.[tpm]'; then touch $@; \
+	else echo "tpm2-pytss could not be built: what needs a TPM is skipped"; fi

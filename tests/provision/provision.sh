@@ -4,7 +4,8 @@
 #
 # Usage: provision.sh [tpm]
 #
-# "tpm" adds the software TPM and its tools. Safe to run again: what is there stays as it is.
+# "tpm" adds the software TPM, its tools, and what its Python library is compiled with. Safe to run again: what is there
+# stays as it is.
 # As root on Debian it installs packages and builds the Kubernetes programs once into the cache folder that
 # tests/support/binaries.py looks in. Anywhere else it prints what to install and exits 0; with
 # NODE_ATTESTATION_REQUIRE_REAL=1 a part that is missing in the end is an error.
@@ -17,7 +18,9 @@ programs=(etcd)
 for argument in "$@"; do
     case $argument in
     tpm)
-        packages+=(swtpm swtpm-tools tpm2-tools libtss2-dev)
+        # The second line compiles tpm2-pytss.
+        packages+=(swtpm swtpm-tools tpm2-tools)
+        packages+=(libtss2-dev gcc libc6-dev pkgconf python3-dev)
         programs+=(swtpm swtpm_setup tpm2_quote)
         ;;
     *)

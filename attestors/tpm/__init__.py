@@ -1,0 +1,1 @@
+"""The TPM attestor: which chip is asking."""

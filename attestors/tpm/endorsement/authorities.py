@@ -1,0 +1,112 @@
+"""The endorsement authorities that the operator trusts.
+
+Two groups, because they mean two things:
+
+- **roots** are trusted as configured: chains end there, whether the certificate is self-signed or not, and its own
+  signature is not looked at. An intermediate in this group is pinned: it needs no root. That is also the way to accept
+  one whose own certificate is signed with SHA-1 (Infineon's for TPM 1.2), and the operator's decision.
+- **intermediates** are help for finding a path and must chain to a root like those that a node sends.
+
+Version 1 certificates, which cannot say that they are authorities, are accepted as roots only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from attestors.tpm.endorsement.certificate import Certificate, read_certificates
+from attestors.tpm.endorsement.errors import AuthoritiesUnreadable, CertificateUnreadable
+from attestors.tpm.endorsement.names import ComparableName
+
+_MAXIMUM_AUTHORITIES: Final = 4096
+"""All manufacturers' known ones are about 300."""
+_MAXIMUM_BYTES: Final = 16 * 1024 * 1024
+_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_PEM_START: Final = b"-----BEGIN "
+_WHITE_SPACE: Final = b" \t\r\n"
+
+_BySubject = Mapping[ComparableName, tuple[Certificate, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class EndorsementAuthorities:
+    """Made by `load_endorsement_authorities`, once per change of the configuration."""
+
+    roots: _BySubject = field(repr=False)
+    """By subject."""
+    intermediates: _BySubject = field(repr=False)
+    accept_expired: bool
+    """Whether authorities count after the end of their validity. The endorsement key certificate's own end stays."""
+
+
+def load_endorsement_authorities(
+    *, roots: Sequence[bytes], intermediates: Sequence[bytes] = (), accept_expired: bool = False
+) -> EndorsementAuthorities:
+    """Read the operator's files: each holds certificates in PEM (text between them is skipped), or in DER.
+
+    ``accept_expired`` exists because manufacturers' intermediates run out while the chips that they certified are in
+    use (Infineon's CA 01 in October 2025). It is off unless the operator turns it on: an expired authority's key is not
+    necessarily looked after any more.
+
+    Raises:
+        AuthoritiesUnreadable: no root, a certificate that cannot be read or is no authority, or absurdly many.
+    """
+    if sum(len(data) for data in (*roots, *intermediates)) > _MAXIMUM_BYTES:
+        raise AuthoritiesUnreadable(f"The endorsement authorities are larger than {_MAXIMUM_BYTES} bytes in all")
+    read_roots = _read_files(roots, "roots")
+    read_intermediates = _read_files(intermediates, "intermediates")
+    if not read_roots:
+        raise AuthoritiesUnreadable(
+            "No endorsement root authority is configured: no certificate could ever be accepted"
+        )
+    for certificate in read_roots:
+        if certificate.version == 3:
+            _require_authority(certificate)
+    for certificate in read_intermediates:
+        _require_authority(certificate)
+    return EndorsementAuthorities(_by_subject(read_roots), _by_subject(read_intermediates), accept_expired)
+
+
+def _require_authority(certificate: Certificate) -> None:
+    if certificate.extensions.is_authority is not True:
+        raise AuthoritiesUnreadable(
+            f"{certificate.subject.text} is not a certificate authority: take it out of the endorsement authorities"
+        )
+
+
+def _read_files(files: Sequence[bytes], group: str) -> list[Certificate]:
+    found: list[Certificate] = []
+    for number, data in enumerate(files, start=1):
+        for encoded in _certificates_in(data, f"{group}, file {number}"):
+            try:
+                found.extend(read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES))
+            except CertificateUnreadable as error:
+                raise AuthoritiesUnreadable(f"Endorsement {group}, file {number}: {error}") from None
+            if len(found) > _MAXIMUM_AUTHORITIES:
+                raise AuthoritiesUnreadable(f"There are more than {_MAXIMUM_AUTHORITIES} endorsement {group}")
+    return found
+
+
+def _certificates_in(data: bytes, place: str) -> list[bytes]:
+    if _PEM_START not in data:
+        return [data]
+    blocks = _PEM.findall(data)
+    if len(blocks) != data.count(_PEM_START):
+        raise AuthoritiesUnreadable(f"Endorsement {place}: a PEM block is no certificate or has no end")
+    try:
+        return [base64.b64decode(block.translate(None, _WHITE_SPACE), validate=True) for block in blocks]
+    except binascii.Error:
+        raise AuthoritiesUnreadable(f"Endorsement {place}: a PEM block is not base64") from None
+
+
+def _by_subject(certificates: Sequence[Certificate]) -> _BySubject:
+    found: dict[ComparableName, dict[bytes, Certificate]] = {}
+    for certificate in certificates:
+        found.setdefault(certificate.subject.comparable, {})[certificate.encoded] = certificate
+    return MappingProxyType({subject: tuple(group.values()) for subject, group in found.items()})

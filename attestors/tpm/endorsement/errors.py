@@ -1,0 +1,70 @@
+"""Why an endorsement key certificate was refused: a closed tree, each with a sentence for a person.
+
+    EndorsementCertificateRefused
+    ├── CertificateUnreadable            not a certificate, malformed, too large, or of an unsupported key
+    ├── NotAnEndorsementCertificate      a CA, an attestation key's certificate, or one for some other use
+    ├── EndorsementKeyMismatch           the certificate is of another key
+    ├── CertificateOutsideValidity       the endorsement key certificate has expired or is not valid yet
+    ├── AuthorityMissing                 no issuer among the operator's authorities and the node's intermediates
+    ├── AuthorityRefused                 there is an issuer, and it may not issue this
+    │   └── AuthorityOutsideValidity     because it has expired or is not valid yet
+    ├── SignatureRefused                 there is an issuer by that name, and its signature proves nothing
+    └── SearchExhausted                  more candidates for the chain than anybody needs
+
+`AuthoritiesUnreadable` stands apart: it is about the operator's configuration, before any node asks.
+"""
+
+from __future__ import annotations
+
+
+class EndorsementCertificateRefused(Exception):
+    """The certificate proves nothing about the endorsement key. The text says why."""
+
+
+class CertificateUnreadable(EndorsementCertificateRefused):
+    """Malformed beyond the leniency that manufacturers' certificates need, out of bounds, or of an unsupported key."""
+
+
+class NotAnEndorsementCertificate(EndorsementCertificateRefused):
+    """A certificate that was issued for something else."""
+
+
+class EndorsementKeyMismatch(EndorsementCertificateRefused):
+    """The certified key is not the endorsement key."""
+
+
+class CertificateOutsideValidity(EndorsementCertificateRefused):
+    """The endorsement key certificate has expired or is not valid yet."""
+
+
+class AuthorityMissing(EndorsementCertificateRefused):
+    """Nobody configured, and nobody sent, the certificate of the issuer."""
+
+    def __init__(self, message: str, *, issuer: str, key_identifier: str | None, location: str | None) -> None:
+        super().__init__(message)
+        self.issuer = issuer
+        """The missing authority's name."""
+        self.key_identifier = key_identifier
+        """Hexadecimal; None where the certificate does not name one."""
+        self.location = location
+        """Where the certificate itself says that its issuer's can be had. A hint only: nothing has vouched for it."""
+
+
+class AuthorityRefused(EndorsementCertificateRefused):
+    """The issuer is no certificate authority, or not one for a chain like this."""
+
+
+class AuthorityOutsideValidity(AuthorityRefused):
+    """An issuer has expired or is not valid yet."""
+
+
+class SignatureRefused(EndorsementCertificateRefused):
+    """The signature does not verify, or is made with an algorithm that proves nothing today."""
+
+
+class SearchExhausted(EndorsementCertificateRefused):
+    """The search for a chain was ended at its bound."""
+
+
+class AuthoritiesUnreadable(ValueError):
+    """The operator's endorsement authorities cannot be used as they are; the text names which and why."""

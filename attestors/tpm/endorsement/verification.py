@@ -1,0 +1,218 @@
+"""The one entry point: is this the genuine certificate of this endorsement key, by these authorities, at this time?
+
+In this order, so that nothing costly is done for what cannot be right, and nothing is believed before the chain holds:
+
+1. the bytes are one certificate within bounds (`certificate`)
+2. its key is the TPM's endorsement key
+3. it is an endorsement key certificate: not an authority's, not an attestation key's
+4. it is valid now
+5. it chains to a configured root (`chain`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from attestors.tpm.endorsement import der
+from attestors.tpm.endorsement.authorities import EndorsementAuthorities
+from attestors.tpm.endorsement.certificate import Certificate, read_certificates, read_stored_certificate
+from attestors.tpm.endorsement.chain import find_root
+from attestors.tpm.endorsement.der import Malformed
+from attestors.tpm.endorsement.errors import (
+    CertificateOutsideValidity,
+    CertificateUnreadable,
+    EndorsementKeyMismatch,
+    NotAnEndorsementCertificate,
+)
+from attestors.tpm.endorsement.extensions import (
+    ANY_EXTENDED_KEY_USAGE,
+    ATTESTATION_KEY_CERTIFICATE,
+    ENDORSEMENT_KEY_CERTIFICATE,
+    Extensions,
+    KeyUsage,
+)
+from attestors.tpm.endorsement.public_keys import (
+    MAXIMUM_ENDORSEMENT_RSA_BITS,
+    PublicKey,
+    fingerprint,
+    read_public_key,
+    same_key,
+)
+
+MAXIMUM_SENT_CERTIFICATES: Final = 8
+MAXIMUM_SENT_BYTES: Final = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedEndorsementCertificate:
+    """What the manufacturer vouches for: a genuine TPM holds this key. Which machine it is in, it does not say.
+
+    Made by `verify_endorsement_certificate` only.
+    """
+
+    public_key: PublicKey = field(repr=False)
+    public_key_sha256: str
+    """Hexadecimal, of the key's SubjectPublicKeyInfo in DER. This identifies the chip: inventories and deny lists
+    compare it."""
+    certificate_sha256: str
+    """Hexadecimal, of the certificate without header and padding. For logs: the same chip can present its certificate
+    with another digest (an ECDSA signature has two forms), so nothing may be denied by it."""
+    manufacturer: str | None
+    """Such as ``id:53544D20``; this and the next two are None where the certificate does not say."""
+    model: str | None
+    version: str | None
+    subject: str
+    """For a person; most manufacturers leave it empty."""
+    serial_number: int
+    issuer: str
+    root: str
+    """The configured authority at which the chain ends."""
+    not_before: datetime
+    not_after: datetime
+
+
+def verify_endorsement_certificate(
+    certificate: bytes,
+    *,
+    endorsement_key: PublicKey | bytes,
+    authorities: EndorsementAuthorities,
+    at: datetime,
+    intermediates: Sequence[bytes] = (),
+) -> VerifiedEndorsementCertificate:
+    """Verify an endorsement key certificate.
+
+    Args:
+        certificate: as it is in NV: a TCG header before it, and padding or anything else behind it, do not matter.
+        endorsement_key: the key that the TPM presented, or its SubjectPublicKeyInfo in DER.
+        authorities: whom the operator trusts (`load_endorsement_authorities`).
+        at: the moment in question, with a time zone.
+        intermediates: what the node sent along (NV 0x01c00100 and up): each one certificate or several in a row, with
+            or without padding. They are not trusted, only tried.
+
+    Raises:
+        EndorsementCertificateRefused: one of its subclasses says why, in a sentence for a person.
+        ValueError: ``at`` has no time zone.
+    """
+    if at.tzinfo is None:
+        raise ValueError("the time of verification has no time zone")
+    presented = _read_endorsement_key(endorsement_key)
+    read = read_stored_certificate(certificate)
+    _require_key(read, presented)
+    _require_endorsement_use(read)
+    _require_valid(read, at)
+    root = find_root(read, sent=_read_sent(intermediates), authorities=authorities, at=at)
+    tpm = read.extensions.tpm
+    return VerifiedEndorsementCertificate(
+        public_key=read.public_key,
+        public_key_sha256=fingerprint(read.public_key),
+        certificate_sha256=read.digest,
+        manufacturer=tpm.manufacturer,
+        model=tpm.model,
+        version=tpm.version,
+        subject=read.subject.text,
+        serial_number=read.serial_number,
+        issuer=read.issuer.text,
+        root=root.subject.text,
+        not_before=read.not_before,
+        not_after=read.not_after,
+    )
+
+
+def _read_endorsement_key(key: PublicKey | bytes) -> PublicKey:
+    if isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
+        return key
+    try:
+        return read_public_key(der.only(key, der.SEQUENCE))
+    except Malformed as error:
+        raise EndorsementKeyMismatch(f"The endorsement key that the TPM presented {error}") from None
+
+
+def _read_sent(intermediates: Sequence[bytes]) -> tuple[Certificate, ...]:
+    if sum(len(data) for data in intermediates) > MAXIMUM_SENT_BYTES:
+        raise CertificateUnreadable(f"The TPM's intermediate certificates are larger than {MAXIMUM_SENT_BYTES} bytes")
+    found: list[Certificate] = []
+    for data in intermediates:
+        try:
+            found.extend(read_certificates(data, maximum_count=MAXIMUM_SENT_CERTIFICATES - len(found)))
+        except CertificateUnreadable as error:
+            raise CertificateUnreadable(f"The TPM's intermediate certificates cannot be read: {error}") from None
+    return tuple(found)
+
+
+def _require_key(certificate: Certificate, endorsement_key: PublicKey) -> None:
+    if not same_key(certificate.public_key, endorsement_key):
+        raise EndorsementKeyMismatch(
+            "The certificate is for another key than the TPM's endorsement key: it belongs to another TPM, or to "
+            "another endorsement key of this one"
+        )
+    if endorsement_key.key_size > MAXIMUM_ENDORSEMENT_RSA_BITS:
+        raise CertificateUnreadable(
+            f"The endorsement key has more than {MAXIMUM_ENDORSEMENT_RSA_BITS} bits, which no TPM has"
+        )
+
+
+def _require_endorsement_use(certificate: Certificate) -> None:
+    """TCG EK Credential Profile 2.6, 3.2, as far as genuine certificates keep to it."""
+    extensions = certificate.extensions
+    if certificate.version != 3:
+        raise NotAnEndorsementCertificate(
+            f"The certificate is of X.509 version {certificate.version}; endorsement key certificates are of version 3"
+        )
+    if extensions.is_authority is True or (extensions.key_usage is not None and extensions.key_usage.key_cert_sign):
+        raise NotAnEndorsementCertificate(
+            f"The certificate is that of a certificate authority, not of an endorsement key: {certificate.subject.text}"
+        )
+    if extensions.unknown_critical:
+        raise NotAnEndorsementCertificate(
+            f"The certificate has a critical extension that is not known here: {extensions.unknown_critical[0]}"
+        )
+    if extensions.key_usage is None and extensions.purposes is None and extensions.tpm.manufacturer is None:
+        raise NotAnEndorsementCertificate(
+            "The certificate has no key usage, no extended key usage and no TPM manufacturer: nothing says that it is "
+            "of an endorsement key"
+        )
+    _require_endorsement_purpose(extensions)
+    if extensions.key_usage is not None:
+        _require_key_establishment(extensions.key_usage, certificate.public_key)
+
+
+def _require_endorsement_purpose(extensions: Extensions) -> None:
+    """Google's and old Infineon's have none; where there is one, it has to say endorsement key."""
+    purposes = extensions.purposes
+    if purposes is None:
+        return
+    if ATTESTATION_KEY_CERTIFICATE in purposes:
+        raise NotAnEndorsementCertificate("The certificate is that of an attestation key, not of an endorsement key")
+    if purposes.isdisjoint({ENDORSEMENT_KEY_CERTIFICATE, ANY_EXTENDED_KEY_USAGE}):
+        raise NotAnEndorsementCertificate(
+            f"The certificate is for another purpose ({', '.join(sorted(purposes)[:3])}), not for an endorsement key"
+        )
+
+
+def _require_key_establishment(usage: KeyUsage, key: PublicKey) -> None:
+    """An endorsement key decrypts. Google's attestation key certificates differ from its endorsement ones only here.
+
+    Further bits do not matter (`swtpm_setup --allow-signing` sets digitalSignature). For an elliptic key either bit
+    will do: the profile says keyAgreement, and Intel's certificates say keyEncipherment.
+    """
+    if usage.key_encipherment or (usage.key_agreement and isinstance(key, ec.EllipticCurvePublicKey)):
+        return
+    if usage.digital_signature:
+        raise NotAnEndorsementCertificate(
+            "The certificate's key is for signing only, so it is that of an attestation key, not of an endorsement key"
+        )
+    raise NotAnEndorsementCertificate("The certificate's key usage does not allow what endorsement keys are for")
+
+
+def _require_valid(certificate: Certificate, at: datetime) -> None:
+    if at < certificate.not_before:
+        raise CertificateOutsideValidity(
+            f"The endorsement key certificate is not valid before {certificate.not_before:%Y-%m-%d}: check the clocks"
+        )
+    if at > certificate.not_after:
+        raise CertificateOutsideValidity(f"The endorsement key certificate expired on {certificate.not_after:%Y-%m-%d}")

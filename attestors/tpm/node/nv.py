@@ -1,0 +1,74 @@
+"""Reading the TPM's NV memory: endorsement key certificates, and what the profile lets a manufacturer put there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from attestors.contract import EvidenceUnavailable
+from attestors.tpm.node.connection import TPM
+from attestors.tpm.node.responses import TPM_RC_NV_UNINITIALIZED, TPMRefused
+from attestors.tpm.node.tss import ESYS_TR, TPM2_CAP, TPMA_NV
+
+_LARGEST_CHUNK: Final = 1024
+_SMALLEST_CHUNK: Final = 64
+_USUAL_CHUNK: Final = 512
+_PROPERTY_NV_BUFFER_MAX: Final = 0x12C
+"""TPM_PT_NV_BUFFER_MAX (Part 2, 6.13): how much of an index one command reads at most."""
+
+
+class NVReader:
+    """Reads whole NV indices of one TPM."""
+
+    def __init__(self, tpm: TPM) -> None:
+        """Nothing is asked yet."""
+        self.tpm = tpm
+        self._chunk: int | None = None
+
+    def read(self, index: int, maximum_bytes: int) -> bytes:
+        """All that is in the index; nothing where it was never written.
+
+        Raises:
+            EvidenceUnavailable: it is larger than ``maximum_bytes``, or the TPM refuses.
+        """
+        doing = f"read NV index {index:#010x}"
+        handle = self.tpm.ask(doing, self.tpm.esys.tr_from_tpmpublic, index)
+        public, _ = self.tpm.ask(doing, self.tpm.esys.nv_read_public, handle)
+        size = int(public.nvPublic.dataSize)
+        if size > maximum_bytes:
+            raise EvidenceUnavailable(
+                f"NV index {index:#010x} of the TPM holds {size} bytes, more than the {maximum_bytes} that are read"
+            )
+        # With an empty password: the index' own where that is enough, else the owner's.
+        by_index = bool(int(public.nvPublic.attributes) & int(TPMA_NV.AUTHREAD))
+        authorization = handle if by_index else ESYS_TR.OWNER
+        try:
+            return self._read(doing, handle, authorization, size)
+        except TPMRefused as refused:
+            if refused.code == TPM_RC_NV_UNINITIALIZED:
+                return b""
+            raise
+
+    def _read(self, doing: str, handle: Any, authorization: Any, size: int) -> bytes:
+        content = bytearray()
+        while len(content) < size:
+            length = min(self._chunk_bytes(), size - len(content))
+            part = self.tpm.ask(doing, self.tpm.esys.nv_read, handle, length, len(content), auth_handle=authorization)
+            if not bytes(part):
+                raise EvidenceUnavailable(f"the TPM did not {doing}: it gave nothing after {len(content)} bytes")
+            content += bytes(part)
+        return bytes(content)
+
+    def _chunk_bytes(self) -> int:
+        if self._chunk is None:
+            _, found = self.tpm.ask(
+                "say how much it reads at once",
+                self.tpm.esys.get_capability,
+                TPM2_CAP.TPM_PROPERTIES,
+                _PROPERTY_NV_BUFFER_MAX,
+                1,
+            )
+            told = [
+                int(item.value) for item in found.data.tpmProperties if int(item.property) == _PROPERTY_NV_BUFFER_MAX
+            ]
+            self._chunk = max(_SMALLEST_CHUNK, min(_LARGEST_CHUNK, told[0])) if told else _USUAL_CHUNK
+        return self._chunk
