@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address
@@ -73,11 +73,29 @@ class AttestorDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedMachine:
+    """What the management cluster says of the Machine whose provider ID a request claims.
+
+    The claim is not proven by it. Whoever may write the cluster's Machines, and the platform's controllers, wrote the
+    annotations: a node cannot.
+    """
+
+    name: str
+    annotations: Mapping[str, str]
+    """Those for attestors: their keys begin with ``attestation.cluster.x-k8s.io/``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoClaimedMachine:
+    """No Machine has the claimed provider ID yet, or it is an instance of a MachinePool that has no Machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttestationRequest:
     """One request as an attestor's controller half sees it.
 
-    Shape, requester and policy were checked before; nothing in here is believed yet but ``binding``, ``cluster`` and
-    ``now``, which are ours.
+    Shape, requester and policy were checked before; nothing in here is believed yet but ``binding``, ``cluster``,
+    ``machine`` and ``now``, which are ours.
     """
 
     provider_id: str
@@ -93,6 +111,7 @@ class AttestationRequest:
     """Subject alternative names asked for; empty for client certificates."""
     ip_addresses: tuple[IPAddress, ...]
     now: datetime
+    machine: ClaimedMachine | NoClaimedMachine = NoClaimedMachine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +197,19 @@ Screened: TypeAlias = Plausible | Denied
 Outcome: TypeAlias = VerifiedIdentity | AssertedIdentity | Denied | ChallengeIssued | NotProvableYet
 
 
+class NoChallengeKeys(Exception):
+    """There are no keys for challenges here: settings that were made without a controller."""
+
+
+def no_challenge_keys() -> tuple[bytes, ...]:
+    """The keys of settings that were made without a controller.
+
+    Raises:
+        NoChallengeKeys: always.
+    """
+    raise NoChallengeKeys("challenges need the controller's keys, and these settings have none")
+
+
 @dataclass(frozen=True, slots=True)
 class AttestorSettings:
     """Settings for one attestor in one cluster, from two sources of different trust.
@@ -188,6 +220,10 @@ class AttestorSettings:
 
     operator: Mapping[str, Any] = field(default_factory=dict, repr=False)
     policy: Mapping[str, Any] = field(default_factory=dict)
+    challenge_keys: Callable[[], tuple[bytes, ...]] = field(default=no_challenge_keys, repr=False, compare=False)
+    """Keys of 32 bytes for this attestor's challenges, the newest first: what a challenge needs to be remembered by
+    nobody, good after a restart and on another replica. To be asked for each time: keys are rotated. It raises where
+    there are none at the moment, which makes the request wait."""
 
 
 class ControllerHalf(Protocol):

@@ -1,1 +1,51 @@
-"""The TPM attestor: which chip is asking."""
+"""The TPM attestor: which chip is asking.
+
+The entry point names :data:`plugin`, which stays light: the controller half needs no TPM library, and the node half is
+the only one that imports one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from attestors.contract import AttestorDescription, AttestorSettings, Security
+
+if TYPE_CHECKING:
+    from attestors.tpm.controller import TPMControllerHalf
+    from attestors.tpm.node.half import TPMNodeHalf
+
+__all__ = ["plugin"]
+
+
+class TPMAttestor:
+    """Implements :class:`attestors.contract.Attestor`."""
+
+    description = AttestorDescription(
+        provider="tpm", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+    )
+
+    def controller_half(self, settings: AttestorSettings) -> TPMControllerHalf:
+        """The half that challenges and verifies.
+
+        Raises:
+            InvalidSettings: a setting is wrong or unknown, or a file of an endorsement authority cannot be read.
+        """
+        from attestors.tpm.controller import TPMControllerHalf
+        from attestors.tpm.settings import TPMSettings
+
+        return TPMControllerHalf(TPMSettings.parse(settings), settings.challenge_keys)
+
+    def node_half(self, settings: Mapping[str, str]) -> TPMNodeHalf:
+        """The half that asks this machine's TPM.
+
+        Raises:
+            InvalidSettings: a setting is wrong or unknown.
+            ImportError: tpm2-pytss is not installed (extra ``tpm``).
+        """
+        from attestors.tpm.node.half import node_half_from
+
+        return node_half_from(settings)
+
+
+plugin: Final = TPMAttestor()

@@ -43,6 +43,9 @@ ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
 EVIDENCE_VERSION: Final = "v1"
 """The newest evidence version, which nodes write first."""
 
+ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorsement-key"
+"""On a Machine: which TPM is in it, as whoever manages the hardware knows."""
+
 MAXIMUM_REQUEST_BYTES: Final = 64 * 1024
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 """Cluster API's own bound on ``Machine.spec.providerID``."""

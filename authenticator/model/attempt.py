@@ -94,7 +94,7 @@ class Pause:
     exit_code: ExitCode
     message: str
     credential: str
-    """What was asked with: a bootstrap credential's digest, or nothing for the node's certificate; for a serving certificate,
+    """What was asked with: a bootstrap credential's digest, or nothing for the certificate; for a serving certificate
     the names that were asked for. Who asks otherwise need not wait."""
 
 

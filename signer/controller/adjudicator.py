@@ -93,7 +93,7 @@ class Adjudicator:
         self._inventory = inventory
         self._records = records
         self._cases = Cases(key, configuration, registry, inventory, now, monotonic)
-        self._attestation = Attestation(key, configuration, authority_source, monotonic)
+        self._attestation = Attestation(key, configuration, authority_source, inventory, monotonic)
         self._admission = Admission(key, self._cases, inventory, reservations, records, tokens)
         self._stock_serving = StockServing(key, configuration, self._cases, inventory, records)
 

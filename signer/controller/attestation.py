@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import (
@@ -12,8 +13,10 @@ from attestors.contract import (
     AttestationRequest,
     AttestorDescription,
     ChallengeIssued,
+    ClaimedMachine,
     ControllerHalf,
     Denied,
+    NoClaimedMachine,
     NotProvableYet,
     Outcome,
     Screened,
@@ -27,13 +30,14 @@ from signer.authority import Authority
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.case import Case
 from signer.controller.configuration import Configuration
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import MACHINE_KIND, ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
 from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
 from signer.rules.identity import IdentityFacts
 from signer.rules.request import RequestFacts, claimed_provider_id
+from signer.store.inventory import Inventory
 
 _ATTESTATION_SECONDS: Final = 30.0
 
@@ -55,11 +59,13 @@ class Attestation:
         key: ClusterKey,
         configuration: Configuration,
         authority_source: AuthoritySource,
+        inventory: Inventory,
         monotonic: Callable[[], float],
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
+        self._inventory = inventory
         self._monotonic = monotonic
 
     async def attest(
@@ -148,7 +154,15 @@ class Attestation:
             dns_names=request.certificate_request.dns_names,
             ip_addresses=request.certificate_request.ip_addresses,
             now=case.now,
+            machine=self._claimed_machine(claimed_provider_id(request)),
         )
+
+    def _claimed_machine(self, provider_id: str) -> ClaimedMachine | NoClaimedMachine:
+        """The one Machine of that provider ID; where several have it, the claim is nobody's."""
+        found = self._inventory.machines_with(self._key, provider_id)
+        if len(found) != 1 or found[0].kind != MACHINE_KIND:
+            return NoClaimedMachine()
+        return ClaimedMachine(found[0].name, MappingProxyType(dict(found[0].annotations)))
 
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
         signer = request.envelope.signer

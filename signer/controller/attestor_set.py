@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
 from attestors.registry import AttestorUnavailable, Registry
@@ -13,6 +16,9 @@ from signer.model.policy import Policy
 from signer.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
+
+ChallengeKeysOf: TypeAlias = Callable[[str], tuple[bytes, ...]]
+"""The keys for the challenges of one attestor, the newest first; raises Deferred while there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,11 @@ class BrokenAttestor:
 class AttestorSet:
     """The attestors of one cluster under one version of its policy; made anew when the policy changes."""
 
-    def __init__(self, policy: Policy, configuration: Configuration, registry: Registry) -> None:
+    def __init__(
+        self, policy: Policy, configuration: Configuration, registry: Registry, challenge_keys: ChallengeKeysOf
+    ) -> None:
         self.policy = policy
+        self._challenge_keys = challenge_keys
         self._configuration = configuration
         self._registry = registry
         self._ready: dict[str, ReadyAttestor | BrokenAttestor] = {}
@@ -86,6 +95,7 @@ class AttestorSet:
         settings = AttestorSettings(
             operator=self._configuration.attestor(provider).settings,
             policy=self.policy.authorized(provider).settings,
+            challenge_keys=partial(self._challenge_keys, provider),
         )
         try:
             attestor = self._registry.load(provider)

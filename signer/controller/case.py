@@ -84,7 +84,9 @@ class Cases:
         """The attestors under this policy; kept while the policy stays the same and none of them is broken."""
         kept = self._attestors
         if kept is None or kept.policy != policy or (kept.any_broken and self._is_old()):
-            kept = self._attestors = AttestorSet(policy, self._configuration, self._registry)
+            kept = self._attestors = AttestorSet(
+                policy, self._configuration, self._registry, self._inventory.authentic.challenge_keys
+            )
             self._attestors_made = self._monotonic()
         return kept
 

@@ -8,6 +8,7 @@ only remembered so that the next write can replace it.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, InvalidRecord, MachineKey, parse_record
 from signer.model.reservation import Pair
-from signer.model.seal import ControllerKeys, Fault, RecordSeals, Unauthentic, Unsealed
+from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.mirror import ObjectKey
 
@@ -126,6 +127,18 @@ class AuthenticRecords:
         if isinstance(self._seals, KeysUnavailable):
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._seals.message, _KEY_RETRY)
         return self._seals
+
+    def challenge_keys(self, provider: str) -> tuple[bytes, ...]:
+        """Keys for that attestor's challenges, the newest first; no other attestor has them.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        if isinstance(self._keys, KeysUnavailable):
+            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._keys.message, _KEY_RETRY)
+        subkeys = self._keys.subkeys(KeyUse.CHALLENGE)
+        return tuple(hmac.digest(subkey.secret, provider.encode("utf-8"), "sha256") for subkey in subkeys)
 
     # The records
 

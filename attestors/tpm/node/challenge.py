@@ -15,14 +15,15 @@ from typing import Any, Final
 
 from attestors.contract import EvidenceUnavailable
 from attestors.tpm.selection import InvalidPCRSelection, PCRSelection
+from attestors.tpm.wire import (
+    CHALLENGE_VERSION,
+    CREDENTIAL_BLOB_KEY,
+    ENCRYPTED_SECRET_KEY,
+    PCR_SELECTION_KEY,
+    TOKEN_KEY,
+    VERSION_KEY,
+)
 
-CHALLENGE_VERSION: Final = "v1"
-
-VERSION_KEY: Final = "version"
-TOKEN_KEY: Final = "token"  # noqa: S105  the name of a key
-CREDENTIAL_BLOB_KEY: Final = "credentialBlob"
-ENCRYPTED_SECRET_KEY: Final = "encryptedSecret"  # noqa: S105  the name of a key
-PCR_SELECTION_KEY: Final = "pcrSelection"
 _KEYS: Final = frozenset({VERSION_KEY, TOKEN_KEY, CREDENTIAL_BLOB_KEY, ENCRYPTED_SECRET_KEY, PCR_SELECTION_KEY})
 
 MAXIMUM_CHALLENGE_CHARACTERS: Final = 16 * 1024

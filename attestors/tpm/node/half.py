@@ -6,7 +6,6 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 from attestors.contract import EvidenceUnavailable, GatherRequest
 from attestors.tpm.node.answer import activate, qualifying_data, quote
@@ -15,19 +14,19 @@ from attestors.tpm.node.challenge import Challenge, parse_challenge
 from attestors.tpm.node.connection import TPM, LoadedKey, connected
 from attestors.tpm.node.endorsement_key import EndorsementKey, endorsement_key
 from attestors.tpm.node.settings import PROVIDER_ID_SETTING, NodeSettings
+from attestors.tpm.wire import (
+    ATTESTATION_PUBLIC_FIELD,
+    CHALLENGE_TOKEN_FIELD,
+    ENDORSEMENT_CERTIFICATE_FIELD,
+    ENDORSEMENT_CHAIN_FIELD,
+    ENDORSEMENT_PUBLIC_FIELD,
+    EVIDENCE_VERSION,
+    PCR_VALUES_FIELD,
+    QUOTE_FIELD,
+    QUOTE_SIGNATURE_FIELD,
+)
 from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.evidence import Evidence
-
-EVIDENCE_VERSION: Final = "v1"
-
-ENDORSEMENT_PUBLIC_FIELD: Final = "ekPublic"
-ENDORSEMENT_CERTIFICATE_FIELD: Final = "ekCertificate"
-ENDORSEMENT_CHAIN_FIELD: Final = "ekCertificateChain"
-ATTESTATION_PUBLIC_FIELD: Final = "akPublic"
-CHALLENGE_TOKEN_FIELD: Final = "challengeToken"  # noqa: S105  the name of a field
-QUOTE_FIELD: Final = "quote"
-QUOTE_SIGNATURE_FIELD: Final = "quoteSignature"
-PCR_VALUES_FIELD: Final = "pcrValues"
 
 
 def node_half_from(settings: Mapping[str, str]) -> TPMNodeHalf:
