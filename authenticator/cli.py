@@ -8,7 +8,7 @@ from authenticator.stored_credential import MoreToDo, print_stored
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point of ``kubelet-authenticator``; returns its exit code (:mod:`authenticator.model.exit_codes`)."""
+    """Entry point of ``kubelet-authenticator``; returns its exit code (:mod:`authenticator.model.failures`)."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["credential"]:
         try:

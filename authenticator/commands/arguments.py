@@ -89,10 +89,16 @@ def given(options: argparse.Namespace) -> Given:
         kubeconfig=getattr(options, "kubeconfig", None),
         store=options.store,
         timeout=options.timeout,
-        serving=getattr(options, "serving", False),
+        serving=wants_serving(options),
         serving_dns_name=tuple(getattr(options, "serving_dns_name", ())),
         serving_ip_address=tuple(getattr(options, "serving_ip_address", ())),
     )
+
+
+def wants_serving(options: argparse.Namespace) -> bool:
+    """Whether a serving certificate is asked for: whoever gives names for it means it."""
+    names = getattr(options, "serving_dns_name", []) or getattr(options, "serving_ip_address", [])
+    return bool(getattr(options, "serving", False) or names)
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:

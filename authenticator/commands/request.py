@@ -17,10 +17,17 @@ from attestors.wire.names import (
     PROVIDER_ID_OID,
     Purpose,
 )
-from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
+from authenticator.commands.arguments import (
+    add_common,
+    add_kubeconfig,
+    add_serving,
+    configuration_of,
+    report,
+    wants_serving,
+)
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
-from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.certificates import NodeCertificates, require_serving
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
 from authenticator.flow.own_addresses import serving_names
@@ -59,12 +66,12 @@ def run(options: argparse.Namespace) -> ExitCode:
     configuration = configuration_of(options)
     store = Store(configuration.store)
     if options.dry_run:
-        purpose = Purpose.SERVING if options.serving else Purpose.CLIENT
+        purpose = Purpose.SERVING if wants_serving(options) else Purpose.CLIENT
         print("\n".join(describe(_dry_run(configuration, store, purpose), purpose)))
         return ExitCode.DONE
     certificates = NodeCertificates(configuration, store, Clock(), report)
     certificates.client(patience=configuration.timeout)
-    if options.serving:
+    if wants_serving(options):
         certificates.serving()
     report(f"the certificates are in {configuration.store}; `status` shows them")
     return ExitCode.DONE
@@ -77,6 +84,7 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
         raise NoEvidence(f"attestor {configuration.provider} writes no evidence version that is known here: upgrade")
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     if purpose is Purpose.SERVING:
+        require_serving(attestation)
         names = serving_names(configuration.serving or Serving(), configuration.node_name)
     subject = Subject(
         configuration.provider,

@@ -114,7 +114,7 @@ class NodeCertificates:
         Raises:
             Failure: there is none.
         """
-        self._check_serving()
+        require_serving(self.attestation)
         self.store.open()
         deadline = Deadline(self.clock, self.configuration.timeout)
         with self.store.lock(Purpose.SERVING, timeout=deadline.left()):
@@ -155,14 +155,7 @@ class NodeCertificates:
         """
         _ = self.attestation
         if self.configuration.serving is not None:
-            self._check_serving()
-
-    def _check_serving(self) -> None:
-        if not self.attestation.description.serves:
-            raise InvalidConfiguration(
-                f"attestor {self.configuration.provider} has no serving certificates: use the kubelet's own "
-                "serverTLSBootstrap, and leave out serving"
-            )
+            require_serving(self.attestation)
 
     # The client certificate, behind the lock.
 
@@ -338,6 +331,19 @@ class NodeCertificates:
         if not isinstance(next_thing, Nothing):
             raise TypeError(f"{type(next_thing).__name__} leaves something to do")
         return NoCredential(f"there is no certificate in {self.store.folder} and no bootstrap kubeconfig. {supply}")
+
+
+def require_serving(attestation: Attestation) -> None:
+    """The attestor has serving certificates.
+
+    Raises:
+        InvalidConfiguration: it has none.
+    """
+    if not attestation.description.serves:
+        raise InvalidConfiguration(
+            f"attestor {attestation.description.provider} has no serving certificates: use the kubelet's own "
+            "serverTLSBootstrap, and leave out serving"
+        )
 
 
 def _certificate(pair: Pair) -> ClientCertificate:

@@ -53,7 +53,7 @@ from authenticator.model.answer import (
     read_answer,
 )
 from authenticator.model.attempt import Attempt, PendingRequest, Sent, Step, Subject, pause_after
-from authenticator.model.certificate import UnusableCertificate, accept, new_key
+from authenticator.model.certificate import UnusableCertificate, accept, load_key, new_key
 from authenticator.model.failures import (
     ApiUnavailable,
     CredentialRefused,
@@ -159,6 +159,10 @@ class Exchange:
         pending = self.store.attempt(self.purpose).pending
         if pending is None or pending.subject != self.subject:
             return None
+        try:
+            load_key(pending.key)
+        except ValueError:
+            return None  # nobody has a certificate for it, and nobody could use one
         return pending if pending.evidence_version in self.attestation.versions() else None
 
     def _fresh(self) -> PendingRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 RSA_CERTIFICATE = 0x01C00002
+ADDRESSES = {"chip-1": "192.0.2.1", "chip-2": "192.0.2.2"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,8 @@ def cluster(
     with ManagementCluster(real_control_plane, capi_crds=Path(crds) if crds else None) as management:
         cluster = management.add_cluster("tpm", real_control_plane, namespace="tpm")
         for machine in ("chip-1", "chip-2", "unknown"):
-            cluster.add_machine(machine, provider_id=provider_id(machine), addresses=[("Hostname", machine)])
+            addresses = [("Hostname", machine), ("InternalIP", ADDRESSES.get(machine, "192.0.2.9"))]
+            cluster.add_machine(machine, provider_id=provider_id(machine), addresses=addresses)
         for machine, chip in zip(("chip-1", "chip-2"), chips, strict=True):
             annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: fingerprint(chip)}
             cluster.patch_machine(machine, {"metadata": {"annotations": annotations}})
@@ -86,24 +89,42 @@ def fingerprint(chip: SoftwareTPM) -> str:
     return f"sha256:{hashlib.sha256(info).hexdigest()}"
 
 
-def program_of(cluster: WorldCluster, machine: str, chip: SoftwareTPM, folder: Path, **options: float) -> NodeProgram:
+def program_of(
+    cluster: WorldCluster, machine: str, chip: SoftwareTPM, folder: Path, timeout: float = 20.0
+) -> NodeProgram:
     """The node's program on that machine, with a bootstrap token."""
     settings = {"tcti": chip.tcti, "provider-id": provider_id(machine)}
     node = SimulatedNode(machine, provider_id(machine), cluster.ca_cert_hash, "tpm", settings)
-    program = NodeProgram(folder / machine, node, **options)
+    program = NodeProgram(folder / machine, node, timeout=timeout)
     program.supply_bootstrap(cluster)
     return program
 
 
 def test_the_machine_joins_renews_and_serves(
-    cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
+    cluster: WorldCluster,
+    real_control_plane: ControlPlane,
+    chips: tuple[SoftwareTPM, SoftwareTPM],
+    tmp_path: Path,
 ) -> None:
     program = program_of(cluster, "chip-2", chips[1], tmp_path)
     joined = program.credential()
     assert joined.certificate().subject.rfc4514_string() == "CN=system:node:chip-2,O=system:nodes"
     assert "challenges this node" in joined.log
-    served = program.run("request", "--serving", "--serving-dns-name", "chip-2")
-    assert served.exit_code == 0 or "InvalidSubjectAlternativeNames" in served.log, served.log
+    served = program.run("request", "--serving-dns-name", "chip-2", "--serving-ip-address", ADDRESSES["chip-2"])
+    assert served.exit_code == 0, served.log
+    serving = x509.load_pem_x509_certificate(program.serving_pair.read_bytes())
+    names = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["chip-2"]
+
+    age, left = timedelta(minutes=81), timedelta(minutes=19)
+    certificate, key = real_control_plane.ca.issue_client("system:node:chip-2", ["system:nodes"], left, age)
+    program.client_pair.write_bytes(certificate + key)
+    renewed = program.credential()
+    assert renewed.certificate().serial_number not in (
+        joined.certificate().serial_number,
+        x509.load_pem_x509_certificate(certificate).serial_number,
+    )
+    assert "challenges this node" in renewed.log
 
 
 def test_another_chip_is_not_the_machine(

@@ -36,6 +36,15 @@ TARGETS: Final = (
     "signer/model/decision.py",
     "signer/model/policy.py",
     "signer/model/reservation.py",
+    "authenticator/model/answer.py",
+    "authenticator/model/attempt.py",
+    "authenticator/model/certificate.py",
+    "authenticator/model/chain.py",
+    "authenticator/model/cluster.py",
+    "authenticator/model/exec_credential.py",
+    "authenticator/model/kubeconfig.py",
+    "authenticator/model/pair.py",
+    "authenticator/model/plan.py",
 )
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 

@@ -22,15 +22,18 @@ import pytest
 
 from tests.mutation.mutants import Mutant
 
-TESTS: Final = ("tests/unit/signer/rules", "tests/unit/signer/model")
-_PROPERTIES: Final = "tests/unit/signer/model/test_signing_request_properties.py"
+TESTS: Final = {
+    "signer": ("tests/unit/signer/rules", "tests/unit/signer/model"),
+    "authenticator": ("tests/unit/authenticator/model",),
+}
+"""The fast tests of each package."""
 _OPTIONS: Final = (
     # Our own pytest plugin makes pytest import all of signer through its rewriting hook, past the mutant.
     "--assert=plain",
     *("-s", "-x", "-o", "addopts=", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:hypothesispytest"),
     # Random: what only they notice would come and go.
-    f"--ignore={_PROPERTIES}",
+    "--ignore-glob=*_properties.py",
 )
 _SECONDS: Final = 60
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 2
@@ -47,18 +50,26 @@ def survivors(mutants: Sequence[Mutant], processes: int) -> list[Mutant]:
         TestsFailUnchanged: see there.
     """
     outside = [mutant for mutant in mutants if not mutant.function]
-    inside = [mutant for mutant in mutants if mutant.function]
+    packages = dict.fromkeys(_package(mutant) for mutant in mutants)
     # First those that need a process without the modules: afterwards they are loaded here.
-    unchanged = [Mutant(mutant.path, "", mutant.original, mutant.original) for mutant in outside[:1]]
-    if len(_run_all(unchanged, processes, _run_fresh)) != len(unchanged):
-        raise TestsFailUnchanged
+    for package in packages:
+        first = [mutant for mutant in outside if _package(mutant) == package][:1]
+        unchanged = [Mutant(mutant.path, "", mutant.original, mutant.original) for mutant in first]
+        if len(_run_all(unchanged, processes, _run_fresh)) != len(unchanged):
+            raise TestsFailUnchanged
     found = _run_all(outside, processes, _run_fresh)
-    loop = _Loop(inside, processes)
-    pytest.main([*_OPTIONS, *TESTS], plugins=[loop])
-    if loop.failed_unchanged:
-        raise TestsFailUnchanged
-    alive = {id(mutant) for mutant in (*found, *loop.survivors)}
+    for package in packages:
+        loop = _Loop([mutant for mutant in mutants if mutant.function and _package(mutant) == package], processes)
+        pytest.main([*_OPTIONS, *TESTS[package]], plugins=[loop])
+        if loop.failed_unchanged:
+            raise TestsFailUnchanged
+        found += loop.survivors
+    alive = {id(mutant) for mutant in found}
     return [mutant for mutant in mutants if id(mutant) in alive]
+
+
+def _package(mutant: Mutant) -> str:
+    return mutant.path.parts[0]
 
 
 class _Loop:
@@ -169,7 +180,7 @@ def _run_fresh(mutant: Mutant) -> int:
         return _BROKEN
     sys.meta_path.insert(0, _Changed(mutant))
     mirrors = [str(path) for path in Path("tests/unit").joinpath(mutant.path.parent).glob(f"test_{mutant.path.stem}*")]
-    return _SURVIVED if pytest.main([*_OPTIONS, *mirrors, *TESTS]) == pytest.ExitCode.OK else _KILLED
+    return _SURVIVED if pytest.main([*_OPTIONS, *mirrors, *TESTS[_package(mutant)]]) == pytest.ExitCode.OK else _KILLED
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -559,3 +560,18 @@ def test_a_request_that_the_server_rejects_is_denied(api: EmbeddedAPI, node: Nod
     pause = node.store.attempt(Purpose.CLIENT).pause
     assert pause is not None
     assert pause.until == node.time.now + 60
+
+
+def test_a_stored_key_that_cannot_be_read_is_given_up(desk: Desk, node: Node, nobody_decides: Timepiece) -> None:
+    """Whatever happened to the file: nobody has a certificate for it."""
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    attempt = node.store.attempt(Purpose.CLIENT)
+    assert attempt.pending is not None
+    node.store.save_attempt(Purpose.CLIENT, replace(attempt, pending=replace(attempt.pending, key="no key")))
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    fresh = node.store.attempt(Purpose.CLIENT).pending
+    assert fresh is not None
+    assert fresh.name != attempt.pending.name

@@ -186,3 +186,19 @@ def test_an_attestor_whose_evidence_nobody_knows(node: Node) -> None:
     code, log = refused(node)
     assert code == ExitCode.NO_EVIDENCE
     assert "writes no evidence version that is known here" in log
+
+
+def test_names_for_a_serving_certificate_mean_one(node: Node, made: list[PendingRequest]) -> None:
+    node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
+    dry_run(node, "--serving-dns-name", "other.example", "--serving-ip-address", "192.0.2.7")
+    [pending] = made
+    assert pending.subject.dns_names == ("other.example",)
+    assert pending.subject.ip_addresses == ("192.0.2.7",)
+
+
+def test_an_attestor_without_serving_certificates_says_what_to_use(node: Node) -> None:
+    node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
+    node.configure(provider="insecure", settings={"provider-id": PROVIDER_ID})
+    code, output, log = node.run("request", "--dry-run", "--serving")
+    assert (code, output) == (ExitCode.CONFIGURATION, "")
+    assert "serverTLSBootstrap" in log
