@@ -6,6 +6,7 @@ import argparse
 import json
 import platform
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster
 from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
 from tests.bench.load import Load, for_stock_signer
+from tests.bench.tpm_verification import TPMVerification, measure_tpm_verification
 from tests.bench.warm_start import WarmStart, measure_warm_start
 from tests.support.binaries import MissingPart
 from tests.support.control_plane import ControlPlane
@@ -34,6 +36,8 @@ def main() -> int:
     options = parser.parse_args()
     warm_start = measure_warm_start()
     _print_warm_start(warm_start)
+    verifications = measure_tpm_verification()
+    _print_verifications(verifications)
     try:
         control_plane = ControlPlane()
     except MissingPart as error:
@@ -44,7 +48,8 @@ def main() -> int:
         drained = _drains(control_plane, options.requests)
         _print(drained, control_plane.versions())
     if options.json is not None:
-        report = {"drains": [one.as_json() for one in drained], "warmStart": warm_start.as_json()}
+        report: dict[str, Any] = {"drains": [one.as_json() for one in drained], "warmStart": warm_start.as_json()}
+        report["tpmVerification"] = [asdict(one) for one in verifications]
         options.json.write_text(json.dumps(report, indent=2))
     return 0
 
@@ -82,6 +87,15 @@ def _submit_as_nodes(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
             path = CERTIFICATE_SIGNING_REQUESTS.collection()
             names.add(client.request("POST", path, manifest, headers=headers).expect(201)["metadata"]["name"])
     return names
+
+
+def _print_verifications(measured: list[TPMVerification]) -> None:
+    table = Table(title="A TPM's answer, CPU time of the controller")
+    for heading in ("", "ms", "at most"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for one in measured:
+        table.add_row(one.title, f"{one.median_milliseconds:.2f}", f"{one.maximum_milliseconds:.2f}")
+    console.print(table)
 
 
 def _print_warm_start(measured: WarmStart) -> None:
