@@ -6,6 +6,7 @@ with ease.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -78,6 +79,12 @@ class Configuration:
     """None where the agent is not to ask for a serving certificate."""
     file: Path | None
     """Where it was read from; None without a file."""
+
+    @property
+    def asker(self) -> str:
+        """As whom and with what this node asks, without saying it: another configuration has another one."""
+        told = [self.provider, self.node_name, self.provider_id, sorted(self.settings.items())]
+        return hashlib.sha256(json.dumps(told).encode("utf-8")).hexdigest()[:16] + " "
 
 
 @dataclass(frozen=True, slots=True)

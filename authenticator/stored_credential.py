@@ -11,7 +11,7 @@ import os
 import time
 
 from authenticator.model.exec_credential import INFO_VARIABLE, UnusableExecInfo, encode_credential, parse_info
-from authenticator.model.pair import LONGEST_ANSWER_SECONDS, MAXIMUM_CHARACTERS, UnreadablePair, parse_pair
+from authenticator.model.pair import LONGEST_ANSWER_SECONDS, MAXIMUM_CHARACTERS, Pair, UnreadablePair, parse_pair
 
 DEFAULT_CONFIGURATION_FILE = "/etc/kubernetes/kubelet-authenticator.json"
 DEFAULT_STORE = "/var/lib/kubelet/pki"
@@ -31,6 +31,7 @@ CREDENTIAL_FLAGS = (
 """What ``credential`` takes; each has a value. Only the first two say where the certificate is."""
 
 _MAXIMUM_CONFIGURATION_BYTES = 64 * 1024
+_OTHERS_MAY_WRITE = 0o022
 
 
 class MoreToDo(Exception):
@@ -45,11 +46,10 @@ def print_stored(arguments: list[str]) -> None:
     """
     try:
         info = parse_info(os.environ.get(INFO_VARIABLE, ""))
-        store = _store(arguments)
+        store = store_folder(_flags(arguments))
         if os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
             raise MoreToDo  # a crash kept it from being wiped
-        with open(f"{store}/{CLIENT_PAIR_FILE}", encoding="ascii") as file:
-            pair = parse_pair(file.read(MAXIMUM_CHARACTERS + 1))
+        pair = read_stored(store)
     except (OSError, UnusableExecInfo, UnreadablePair, ValueError, RecursionError) as error:
         raise MoreToDo from error
     now = int(time.time())
@@ -59,9 +59,26 @@ def print_stored(arguments: list[str]) -> None:
     print(encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration))
 
 
-def _store(arguments: list[str]) -> str:
-    """The store's folder: the flag, the environment, the file or the default, in this order."""
-    flags = _flags(arguments)
+def read_stored(folder: str) -> Pair:
+    """The stored client pair.
+
+    Raises:
+        OSError: there is none, or the folder is not this user's alone to write.
+        UnreadablePair: what is there is none.
+    """
+    found = os.stat(folder)
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
+        raise PermissionError(1, "others may write in the store", folder)
+    with open(f"{folder}/{CLIENT_PAIR_FILE}", encoding="ascii") as file:
+        return parse_pair(file.read(MAXIMUM_CHARACTERS + 1))
+
+
+def store_folder(flags: dict[str, str]) -> str:
+    """The store's folder: the flag, the environment, the file or the default, in this order.
+
+    Raises:
+        MoreToDo, OSError, ValueError, RecursionError: the file cannot be read so.
+    """
     store = flags.get("--store") or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE")
     if store:
         return store

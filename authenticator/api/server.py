@@ -193,6 +193,8 @@ def _context(cluster: Cluster, credential: Credential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = _EndingSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Whatever CA the kubeconfig names is trusted, an intermediate one too, as Go does it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=cluster.certificate_authority)
     if isinstance(credential, ClientCertificate):
         # OpenSSL reads files only; this one is memory, and holds both, so that they cannot be of different pairs.

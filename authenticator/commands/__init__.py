@@ -37,7 +37,16 @@ def run(arguments: list[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}\n")
+        self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {_without_values(message)}\n")
+
+
+def _without_values(message: str) -> str:
+    """argparse repeats what it does not know, and that may be a misspelt flag with a secret behind it."""
+    what, colon, words = message.partition("unrecognized arguments: ")
+    if not colon:
+        return message
+    flags = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
+    return f"{what}{colon}{' '.join(flags) or 'a word without a flag'}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from authenticator.commands.arguments import add_common, configuration_of, report
-from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
 from authenticator.flow.clock import Clock
-from authenticator.model.exec_credential import INFO_VARIABLE, UnusableExecInfo, encode_credential, parse_info
-from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.certificate import check_pair
+from authenticator.model.exec_credential import INFO_VARIABLE, ExecInfo, UnusableExecInfo, encode_credential, parse_info
+from authenticator.model.failures import ExitCode, Failure, InvalidConfiguration
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_exec_info
-from authenticator.model.plan import expiration
+from authenticator.model.pair import Pair
+from authenticator.model.plan import Use, expiration
 from authenticator.store.store import Store
+from authenticator.stored_credential import MoreToDo, read_stored, store_folder
+
+RENEWAL_LIMIT_SECONDS: Final = 6.0
+"""A hard limit on what a renewal may keep a kubelet waiting, whatever hangs: all its requests wait behind this one."""
 
 if TYPE_CHECKING:
     from authenticator.commands.arguments import Commands
@@ -33,26 +42,71 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     """Print an ExecCredential.
 
+    A kubelet whose plugin fails cannot talk to its API server any more, so a valid certificate is printed whatever goes
+    wrong: with the configuration, the attestor, the disk, or the next certificate.
+
     Raises:
         Failure: there is no certificate.
     """
     try:
         info = parse_info(os.environ.get(INFO_VARIABLE, ""))
-        cluster = cluster_of_exec_info(info.cluster) if info.cluster is not None else None
     except UnusableExecInfo as error:
         raise InvalidConfiguration(str(error)) from error
-    except UnusableKubeconfig as error:
-        raise InvalidConfiguration(f"the kubeconfig that runs this plugin: {error}") from error
-    configuration = configuration_of(options)
-    clock = Clock()
-    certificates = NodeCertificates(configuration, Store(configuration.store), clock, report, cluster)
-    use = certificates.client()
+    now = Clock().now()
+    stored = _still_valid(options, now)
+    if stored is None:
+        use = _certificate(options, info)
+    else:
+        use = _within(RENEWAL_LIMIT_SECONDS, lambda: _certificate(options, info), Use(stored, now + RETRY_SECONDS))
     print(
         encode_credential(
             info.api_version,
             certificate=use.pair.certificate,
             key=use.pair.key,
-            expiration=expiration(use, clock.now()),
-        )
+            expiration=expiration(use, now),
+        ),
+        flush=True,
     )
+    if threading.active_count() > 1:
+        # Of an attestor or a resolver that hangs. What it was about is stored, step by step, for the next call.
+        sys.stderr.flush()
+        os._exit(ExitCode.DONE)
     return ExitCode.DONE
+
+
+def _certificate(options: argparse.Namespace, info: ExecInfo) -> Use:
+    try:
+        cluster = cluster_of_exec_info(info.cluster) if info.cluster is not None else None
+    except UnusableKubeconfig as error:
+        raise InvalidConfiguration(f"the kubeconfig that runs this plugin: {error}") from error
+    configuration = configuration_of(options)
+    return NodeCertificates(configuration, Store(configuration.store), Clock(), report, cluster).client()
+
+
+def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:
+    """The stored pair, if it can be printed as a last resort."""
+    try:
+        flags = {"--store": options.store or "", "--config": options.config or ""}
+        pair = read_stored(store_folder(flags))
+        check_pair(pair)
+    except (MoreToDo, OSError, ValueError, RecursionError):
+        return None
+    return pair if now < pair.not_after else None
+
+
+def _within(seconds: float, work: Callable[[], Use], otherwise: Use) -> Use:
+    """What ``work`` gives in that time; else ``otherwise``, and a word on why."""
+    done: list[Use] = []
+
+    def run_it() -> None:
+        try:
+            done.append(work())
+        except Exception as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back
+            report(f"{error if isinstance(error, Failure) else repr(error)}; the stored certificate is still valid")
+
+    worker = threading.Thread(target=run_it, name="renewal", daemon=True)
+    worker.start()
+    worker.join(seconds)
+    if worker.is_alive():
+        report("renewing takes longer than a kubelet should wait; the stored certificate is still valid")
+    return done[0] if done else otherwise

@@ -16,7 +16,7 @@ from authenticator.commands.arguments import (
     given,
     report,
 )
-from authenticator.configuration import Configuration, configure
+from authenticator.configuration import DEFAULT_BOOTSTRAP_KUBECONFIG, Configuration, configure
 from authenticator.flow.clock import Clock
 from authenticator.flow.prepare import ExecStanza, Prepared, prepare
 from authenticator.model.failures import ExitCode, InvalidConfiguration
@@ -58,7 +58,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         Failure: it cannot be done.
     """
     # An image is the same for machines that join and for the one that `kubeadm init` sets up, which needs no attestor.
-    known = configure(given(options), os.environ, needs_attestor=False)
+    try:
+        known = configure(given(options), os.environ, needs_attestor=False)
+    except InvalidConfiguration as error:
+        if os.path.exists(DEFAULT_BOOTSTRAP_KUBECONFIG) or options.bootstrap_kubeconfig:
+            raise
+        report(f"{error}; {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
+        return ExitCode.DONE
     if not known.bootstrap_kubeconfig.exists():
         report(f"{known.kubeconfig}: {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
         return ExitCode.DONE
@@ -73,6 +79,11 @@ def prepare_once(options: argparse.Namespace, configuration: Configuration) -> P
     Raises:
         Failure: it cannot be done.
     """
+    if options.setting:
+        raise InvalidConfiguration(
+            "--setting would stand in the kubelet's kubeconfig and in the command line of every call, for all to read: "
+            "write settings into the configuration file, mode 0600"
+        )
     stanza = ExecStanza(_own_path(), credential_arguments(options), options.exec_api_version)
     return prepare(configuration, Store(configuration.store), stanza, Clock())
 

@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         attempts[Purpose.CLIENT],
         renews=Attestation.of(configuration).description.renews,
         now=now,
+        asker=configuration.asker,
     )
     if options.output == "json":
         print(json.dumps(_document(configuration, store, certificates, attempts, next_thing, now), indent=2))

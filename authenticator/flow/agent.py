@@ -56,9 +56,9 @@ class Agent:
 
         No failure is for good: a bootstrap kubeconfig that cannot be read may be one that kubeadm is about to write.
         """
+        self._prepare()
         what = "client"
         try:
-            self.prepare()
             patience = self.certificates.configuration.timeout
             until = self.certificates.client(share=AGENT_SHARE, patience=patience).until
             self._well(what)
@@ -69,7 +69,7 @@ class Agent:
         except NoCredential as failure:
             self._say(what, failure)
             return _NOTHING_YET_SECONDS
-        except Failure as failure:
+        except Exception as failure:  # noqa: BLE001 - an attestor's defect must not end what keeps the node alive
             self._say(what, failure)
             self._failures += 1
             return float(min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_SLEEP_SECONDS))
@@ -80,12 +80,20 @@ class Agent:
         self.notify(f"STATUS=certificates are fresh; the next work is due in {until - self.clock.now()} s")
         return min(max(until - self.clock.now(), 1.0), LONGEST_SLEEP_SECONDS)
 
+    def _prepare(self) -> None:
+        """What is wrong with a bootstrap kubeconfig is no reason to let a certificate run out."""
+        try:
+            self.prepare()
+            self._well("prepare")
+        except Failure as failure:
+            self._say("prepare", failure)
+
     def _well(self, what: str) -> None:
         self._said.pop(what, None)
 
-    def _say(self, what: str, failure: Failure) -> None:
+    def _say(self, what: str, failure: Exception) -> None:
         """Say what is wrong, once and then from time to time."""
-        text = str(failure)
+        text = str(failure) if isinstance(failure, Failure) else f"unexpected {type(failure).__name__}: {failure}"
         before, times = self._said.get(what, ("", 0))
         times = times + 1 if before == text else 0
         if times % _SAY_AGAIN_AFTER == 0:

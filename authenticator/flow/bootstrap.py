@@ -7,8 +7,9 @@ from pathlib import Path
 from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.model.attempt import Attempt
+from authenticator.model.certificate import is_of_node
 from authenticator.model.cluster import Bootstrap, Cluster
-from authenticator.model.failures import InvalidConfiguration
+from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.kubeconfig import (
     MAXIMUM_KUBECONFIG_BYTES,
     UnusableKubeconfig,
@@ -41,8 +42,9 @@ def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
 def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
     """Copy a newly supplied bootstrap credential into the store. The caller holds the bootstrap lock.
 
-    Not one that was used up, and none while the certificate is valid and of the same cluster. Where it is of another
-    cluster (a machine that was reset), the former cluster's certificates are set aside.
+    Not one that was used up, and none while the certificate is good: valid, of the same cluster, in this node's name,
+    and not refused by the API server. Certificates of another cluster (a machine that was reset), of another name, and
+    refused ones are set aside.
 
     Raises:
         InvalidConfiguration: the bootstrap kubeconfig cannot be used.
@@ -52,18 +54,21 @@ def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
     if supplied is None:
         return
     known = store.known_cluster()
-    if known is not None and known.used == supplied.digest:
+    elsewhere = known is not None and not known.cluster.shares_authority_with(supplied.cluster)
+    if known is not None and known.used == supplied.digest and not elsewhere:
         return
     if store.bootstrap() == supplied:
         return
-    if known is not None and known.cluster.ca_cert_hash != supplied.cluster.ca_cert_hash:
+    pair = store.pair(Purpose.CLIENT)
+    pause = store.attempt(Purpose.CLIENT).pause
+    renamed = pair is not None and not is_of_node(pair, configuration.node_name)
+    refused = pair is not None and pause is not None and pause.exit_code is ExitCode.REFUSED
+    if elsewhere or renamed or refused:
         for purpose in Purpose:
             store.set_aside(purpose)
             store.save_attempt(purpose, Attempt())
-    else:
-        pair = store.pair(Purpose.CLIENT)
-        if pair is not None and now < pair.not_after:
-            return
+    elif pair is not None and now < pair.not_after:
+        return
     store.save_bootstrap(supplied)
 
 

@@ -25,6 +25,7 @@ from authenticator.model.failures import (
     ApiUnavailable,
     CredentialRefused,
     Denied,
+    ExitCode,
     Failure,
     InvalidConfiguration,
     NoCredential,
@@ -52,6 +53,11 @@ RENEWAL_PATIENCE_SECONDS: Final = 5.0
 """How long a kubelet that has a valid certificate waits for the next one; then it goes on with the one it has."""
 RETRY_SECONDS: Final = 15
 """When client-go is to ask again while a renewal is under way."""
+
+_LATE: Final = 20
+"""In the last twentieth of a serving certificate's life no pause holds: it is asked for at every turn."""
+_FLOOR_SECONDS: Final = 30
+"""After a certificate came that is due for renewal at once, because it is so short or the clock so wrong."""
 
 _FAILURES: Final[dict[int, type[Failure]]] = {
     kind.exit_code: kind for kind in (Denied, CredentialRefused, NoEvidence, ApiUnavailable, StillPending)
@@ -125,12 +131,13 @@ class NodeCertificates:
             if pair is not None and current and now < renewal_time(pair, share):
                 return Use(pair, renewal_time(pair, share))
             # Other names are another question: whoever mended the refused ones need not wait.
-            asked = f"serving {','.join((*names, *addresses))}"
+            asked = f"{self.configuration.asker}serving {','.join((*names, *addresses))}"
             pause = self.store.attempt(Purpose.SERVING).pause
             if pause is not None and pause_in_force(pause, credential=asked, now=now):
-                if pair is not None and current:
-                    return Use(pair, min(pause.until, pair.not_after))
-                raise _paused(pause)
+                if pair is None or not current:
+                    raise _paused(pause)
+                if now < pair.not_after - pair.lifetime // _LATE:
+                    return Use(pair, min(pause.until, pair.not_after - pair.lifetime // _LATE))
             client = self.store.pair(Purpose.CLIENT)
             if client is None or now >= client.not_after:
                 raise NoCredential("a serving certificate is asked for with the client certificate, and there is none")
@@ -143,7 +150,10 @@ class NodeCertificates:
                     raise
                 self.report(f"the serving certificate was not renewed: {failure}")
                 return Use(pair, min(now + RETRY_SECONDS, pair.not_after))
-            self.store.save_pair(Purpose.SERVING, fresh)
+            with self.store.bootstrap_lock():
+                if self.store.pair(Purpose.CLIENT) is None:
+                    raise StillPending("meanwhile, the client certificate was set aside: what came is not used")
+                self.store.save_pair(Purpose.SERVING, fresh)
             self.store.save_attempt(Purpose.SERVING, Attempt())
             return Use(fresh, renewal_time(fresh, share))
 
@@ -176,7 +186,13 @@ class NodeCertificates:
 
     def _join(self, bootstrap: Bootstrap, share: float, deadline: Deadline) -> Use:
         fresh = self._exchange(
-            Purpose.CLIENT, bootstrap.cluster, bootstrap.credential, bootstrap.digest, deadline, (), ()
+            Purpose.CLIENT,
+            bootstrap.cluster,
+            bootstrap.credential,
+            self.configuration.asker + bootstrap.digest,
+            deadline,
+            (),
+            (),
         )
         return self._keep(fresh, KnownCluster(bootstrap.cluster, bootstrap.digest), share)
 
@@ -185,7 +201,8 @@ class NodeCertificates:
         known = self.store.known_cluster()
         try:
             cluster = self._cluster()
-            fresh = self._exchange(Purpose.CLIENT, cluster, _certificate(pair), "", deadline, (), ())
+            asker = self.configuration.asker
+            fresh = self._exchange(Purpose.CLIENT, cluster, _certificate(pair), asker, deadline, (), ())
         except StillPending:
             until = self.clock.now() + RETRY_SECONDS
         except Failure as failure:
@@ -200,12 +217,12 @@ class NodeCertificates:
         now = self.clock.now()
         attempt = self.store.attempt(Purpose.CLIENT)
         pause = attempt.pause
-        if pause is None or not pause_in_force(pause, credential="", now=now):
+        if pause is None or not pause_in_force(pause, credential=self.configuration.asker, now=now):
             pause = pause_after(
                 pause,
                 exit_code=failure.exit_code,
                 message=str(failure),
-                credential="",
+                credential=self.configuration.asker,
                 now=now,
                 jitter=self.clock.jitter(),
             )
@@ -226,7 +243,7 @@ class NodeCertificates:
         """
         with self.store.bootstrap_lock():
             copied = self.store.bootstrap()
-            if copied is not None and copied.cluster.ca_cert_hash != known.cluster.ca_cert_hash:
+            if copied is not None and not copied.cluster.shares_authority_with(known.cluster):
                 self.store.save_attempt(Purpose.CLIENT, Attempt())
                 raise StillPending(
                     "meanwhile, a bootstrap kubeconfig of another cluster was supplied: the certificate that came "
@@ -234,10 +251,19 @@ class NodeCertificates:
                 )
             self.store.save_known_cluster(known)
             self.store.save_pair(Purpose.CLIENT, fresh)
-            self.store.save_attempt(Purpose.CLIENT, Attempt())
+            self.store.save_attempt(Purpose.CLIENT, Attempt(pause=self._floor(fresh, share)))
             self.store.wipe_bootstrap()
         self.report(f"the certificate of node {self.configuration.node_name} is in {self.store.folder}")
         return Use(fresh, renewal_time(fresh, share))
+
+    def _floor(self, fresh: Pair, share: float) -> Pause | None:
+        """A pause where the certificate that just came is due again: each renewal costs an entry in the journal."""
+        now = self.clock.now()
+        if now < renewal_time(fresh, share):
+            return None
+        message = "the certificate that came has almost run out: is this node's clock right?"
+        self.report(message)
+        return Pause(now + _FLOOR_SECONDS, 1, ExitCode.DENIED, message, self.configuration.asker)
 
     def _tidy(self) -> None:
         """Finish what a crash behind the storing of a pair left undone: who has a certificate needs no token."""
@@ -262,6 +288,7 @@ class NodeCertificates:
             renews=self.attestation.description.renews if due else True,
             now=now,
             share=share,
+            asker=self.configuration.asker,
         )
 
     @contextlib.contextmanager

@@ -71,6 +71,7 @@ _LONGEST_BACKOFF_SECONDS: Final = 15.0
 _LONGEST_WATCH_SECONDS: Final = 300.0
 _SHORTEST_WATCH_SECONDS: Final = 1.0
 
+_MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
 """What is shown to people of an annotation that anybody may have written."""
 
@@ -245,7 +246,10 @@ class Exchange:
         return self._sent(pending, found), found
 
     def _sent(self, pending: PendingRequest, created: dict[str, Any]) -> PendingRequest:
-        return self._save(replace(pending, sent=Sent.YES, uid=str(_metadata(created).get("uid", ""))))
+        uid = _metadata(created).get("uid")
+        # What is longer than any UID is not kept: the request's content tells it, too.
+        known = uid if isinstance(uid, str) and len(uid) <= _MAXIMUM_UID_CHARACTERS else ""
+        return self._save(replace(pending, sent=Sent.YES, uid=known))
 
     def _wait(self, pending: PendingRequest, seen: dict[str, Any] | None) -> Decision:
         while True:

@@ -127,15 +127,20 @@ def pause_after(
     ``jitter`` between 0 and 1 spreads the nodes of a fleet that were refused together: up to a quarter is added.
     """
     failures = before.failures + 1 if before is not None and before.credential == credential else 1
-    seconds = min(FIRST_PAUSE_SECONDS.get(exit_code, 60) * 2 ** min(failures - 1, 12), LONGEST_PAUSE_SECONDS)
+    seconds = _pause_seconds(exit_code, failures)
     return Pause(now + seconds + int(seconds * jitter / 4), failures, exit_code, message, credential)
 
 
+def _pause_seconds(exit_code: ExitCode, failures: int) -> int:
+    return int(min(FIRST_PAUSE_SECONDS.get(exit_code, 60) * 2 ** min(failures - 1, 12), LONGEST_PAUSE_SECONDS))
+
+
 def pause_in_force(pause: Pause | None, *, credential: str, now: int) -> bool:
-    """Whether to keep still: not with another credential, and not because a clock once ran far ahead."""
+    """Whether to keep still: not with another credential, and not because the clock was ahead when it began."""
     if pause is None or pause.credential != credential:
         return False
-    return now < pause.until <= now + 2 * LONGEST_PAUSE_SECONDS
+    seconds = _pause_seconds(pause.exit_code, pause.failures)
+    return now < pause.until <= now + seconds + seconds // 4
 
 
 def times(count: int) -> str:

@@ -101,6 +101,18 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
     return _pair(text, key_pem)
 
 
+def is_of_node(pair: Pair, node_name: str) -> bool:
+    """Whether the certificate is in that node's name.
+
+    Raises:
+        UnusableCertificate: it cannot be read.
+    """
+    try:
+        return set(name_of(load_chain(pair.certificate.encode("ascii"))[0])) == set(node_subject(node_name))
+    except ValueError as error:
+        raise UnusableCertificate("the certificate cannot be read") from error
+
+
 def check_pair(pair: Pair) -> None:
     """Certificate and key of a stored pair belong together.
 

@@ -48,6 +48,13 @@ class Cluster:
             raise InvalidCluster(f"the API server's CA certificate cannot be read: {error}") from None
         object.__setattr__(self, "ca_cert_hash", CACertHash.of(public))
 
+    def shares_authority_with(self, other: Cluster) -> bool:
+        """Whether it is the same cluster: a CA stands in both, also when one of them is being rotated."""
+        return not self._authorities().isdisjoint(other._authorities())
+
+    def _authorities(self) -> frozenset[bytes]:
+        return frozenset(public_key_info_of(one) for one in load_chain(self.certificate_authority.encode("ascii")))
+
     @property
     def host(self) -> str:
         """The API server's name or address."""
@@ -95,7 +102,7 @@ class Bootstrap:
         credential = self.credential
         parts = (credential.token,) if isinstance(credential, BearerToken) else (credential.certificate, credential.key)
         digest = hashlib.sha256()
-        for part in (self.cluster.ca_cert_hash.text, *parts):
+        for part in parts:
             encoded = part.encode("utf-8")
             digest.update(len(encoded).to_bytes(8, "big"))
             digest.update(encoded)

@@ -89,19 +89,24 @@ def next_step(
     renews: bool,
     now: int,
     share: float = PLUGIN_SHARE,
+    asker: str = "",
 ) -> Next:
-    """What to do at ``now`` (Unix time). ``renews`` says whether the attestor does."""
+    """What to do at ``now`` (Unix time). ``renews`` says whether the attestor does.
+
+    ``asker`` stands before the credential in pauses: who asks as somebody else, after the configuration was mended,
+    need not wait.
+    """
     if pair is not None and now < pair.not_after:
         due = renewal_time(pair, share)
         if now < due:
             return Use(pair, due)
         if not renews:
             return Use(pair, pair.not_after)
-        if attempt.pause is not None and pause_in_force(attempt.pause, credential="", now=now):
+        if attempt.pause is not None and pause_in_force(attempt.pause, credential=asker, now=now):
             return Use(pair, min(attempt.pause.until, pair.not_after))
         return Renew(pair)
     if bootstrap is not None:
-        if attempt.pause is not None and pause_in_force(attempt.pause, credential=bootstrap.digest, now=now):
+        if attempt.pause is not None and pause_in_force(attempt.pause, credential=asker + bootstrap.digest, now=now):
             return KeepStill(attempt.pause)
         return Join(bootstrap)
     return Expired(pair.not_after) if pair is not None else Nothing()

@@ -15,6 +15,10 @@ PRIVATE: Final = 0o600
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class TooLargeFile(OSError):
+    """A file is larger than it may be."""
+
+
 def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
     """Replace ``path``'s content; whoever reads meanwhile sees the old one or the new one.
 
@@ -51,7 +55,7 @@ def read_bounded(path: Path, maximum_bytes: int) -> bytes:
     with path.open("rb") as file:
         content = file.read(maximum_bytes + 1)
     if len(content) > maximum_bytes:
-        raise OSError(27, f"larger than {maximum_bytes} bytes", str(path))
+        raise TooLargeFile(27, f"larger than {maximum_bytes} bytes", str(path))
     return content
 
 
@@ -80,11 +84,13 @@ def wipe(path: Path) -> None:
             descriptor = os.open(file_there, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(bytes(os.fstat(file.fileno()).st_size))
-            file.flush()
-            os.fsync(file.fileno())
-        remove(file_there)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(bytes(os.fstat(file.fileno()).st_size))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            remove(file_there)  # also where it cannot be overwritten: a full disk that copies on write
 
 
 def _beside(path: Path) -> Path:

@@ -34,8 +34,9 @@ def locked(path: Path, *, timeout: float) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         _acquire(descriptor, path, time.monotonic() + timeout, timeout)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        with contextlib.suppress(OSError):  # a note for others; a full disk is no reason to stop
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
         os.close(descriptor)  # and so releases the lock

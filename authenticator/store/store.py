@@ -17,7 +17,7 @@ from authenticator.model.certificate import UnusableCertificate, check_pair
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
-from authenticator.store.files import read_bounded, remove, wipe, write_atomically
+from authenticator.store.files import TooLargeFile, read_bounded, remove, wipe, write_atomically
 from authenticator.store.lock import locked
 from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE
 
@@ -28,6 +28,10 @@ _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
 _DAMAGED: Final = (ValueError, KeyError, TypeError, RecursionError)
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class TooLarge(StoreUnusable):
+    """A file of the store is larger than any that this program writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +134,10 @@ class Store:
 
         What cannot be read is no attempt: the key in it has no certificate yet, so a new one does as well.
         """
-        text = self._read(self._attempt_file(purpose))
-        if text is None:
-            return Attempt()
         try:
-            return decode_attempt(text)
-        except UnreadableAttempt:
+            text = self._read(self._attempt_file(purpose))
+            return Attempt() if text is None else decode_attempt(text)
+        except (TooLarge, UnreadableAttempt):
             return Attempt()
 
     def save_attempt(self, purpose: Purpose, attempt: Attempt) -> None:
@@ -207,6 +209,8 @@ class Store:
         with self._reporting("read"):
             try:
                 return read_bounded(path, _MAXIMUM_BYTES).decode("utf-8", "replace")
+            except TooLargeFile as error:
+                raise TooLarge(f"{path}: {error.strerror}; move it away") from error
             except FileNotFoundError:
                 return None
 

@@ -12,7 +12,7 @@ from typing import Final
 UNIT_FOLDER: Final = "etc/systemd/system"
 SECTIONS: Final = {
     "Unit": frozenset(
-        {"Description", "Documentation", "Wants", "After", "ConditionPathExists", "StartLimitIntervalSec"}
+        {"Description", "Documentation", "Wants", "After", "PartOf", "ConditionPathExists", "StartLimitIntervalSec"}
     ),
     "Service": frozenset(
         {

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
 from authenticator.configuration import KIND, Given, configure
 from signer import cli
@@ -25,7 +26,10 @@ from tests.documents.markdown import ROOT, Block, blocks, documents
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
-KUBECTL_COMMANDS = {"apply", "create", "delete", "describe", "get", "patch"}
+KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "patch"}
+RUN_ELSEWHERE = {"openssl", "sha256sum", "tpm2_createek", "tpm2_nvread", "tpm2_readpublic"}
+"""By ``test_tpm``, on a software TPM; in that document alone."""
+ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
 BUILT_IN = {"csr", "machine", "machines", "events", "secret", "secrets", "configmap", "configmaps"}
 
 
@@ -167,6 +171,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
         case "python":
             assert arguments[0] == "-m", block
             assert importlib.util.find_spec(arguments[1]) is not None, block
+        case _ if program in RUN_ELSEWHERE:
+            assert block.document.name == "tpm.md", block
         case "pip":
             assert arguments[0] == "install", block
             extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", arguments[1])
@@ -189,12 +195,21 @@ def check_kubectl(arguments: list[str]) -> None:
         assert rest[1] == "-" or (ROOT / rest[1]).exists()
     else:
         assert rest[0] in our_resources() | BUILT_IN
+    if command == "annotate":
+        written = {word.partition("=")[0] for word in rest if "=" in word and not word.startswith("-")}
+        assert written
+        assert written <= ANNOTATIONS
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["get", "attestednode-s"], ["apply", "-f", "deploy/nowhere.yaml"], ["approve", "csr"]],
-    ids=["resource", "file", "command"],
+    [
+        ["get", "attestednode-s"],
+        ["apply", "-f", "deploy/nowhere.yaml"],
+        ["approve", "csr"],
+        ["annotate", "machine", "worker-1", "tpm-endorsement-key=sha256:00"],
+    ],
+    ids=["resource", "file", "command", "annotation"],
 )
 def test_a_wrong_kubectl_command_is_noticed(arguments: list[str]) -> None:
     with pytest.raises(AssertionError):

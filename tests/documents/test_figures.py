@@ -6,6 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from attestors.tpm import challenge, constants, settings, wire
+from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
+from attestors.tpm.node.device import DEFAULT_DEVICES
+from attestors.tpm.node.settings import SETTINGS as NODE_SETTINGS
+from attestors.tpm.node.templates import ENDORSEMENT_CHOICES
 from attestors.wire import evidence, names
 from authenticator import configuration as node_configuration
 from authenticator import stored_credential
@@ -29,6 +34,7 @@ from signer.kube import client, fair_order, watch, workqueue
 from signer.model import (
     bootstrap_token,
     certificate_request,
+    cluster,
     node_attested,
     policy,
     record,
@@ -42,6 +48,7 @@ from signer.store import controller_key, inventory, removed_grants, upkeep
 from tests.documents.markdown import ROOT
 
 _MIB = 1024 * 1024
+_CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
 WORDS = {3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
@@ -71,6 +78,8 @@ PROTOCOL = (
     f"{WORDS[BACKDATE.seconds // 60]} minutes before the decision",
     f"`spec.expirationSeconds` below {MINIMUM_DURATION.seconds} is denied",
     f"less than {WORDS[MINIMUM_DURATION.seconds // 60]} minutes left",
+    f"annotation `{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`",
+    f"its challenges are good for {WORDS[_CHALLENGE_MINUTES]} minutes",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
     f"annotation `{side_door.RESTORING_ANNOTATION}`",
     f"label `{removed_grants.KEPT_LABEL}`",
@@ -91,6 +100,7 @@ SECURITY = (
     f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB",
     f"the next look, which is {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes at most",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
+    f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
 OPERATING = (
     f"what is under way has {WORDS[int(run.DRAIN_SECONDS)]} seconds",
@@ -126,6 +136,32 @@ NODE = (
     f"`{store.CLUSTER_FILE}`",
     *(f"`{key}`" for key in sorted(node_configuration._FILE_KEYS - {"apiVersion", "kind"})),
 )
+TPM = (
+    f"annotation `{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}` of the Machine",
+    f"within the last {_CHALLENGE_MINUTES} minutes, and",
+    f"It is good for {_CHALLENGE_MINUTES} minutes",
+    *(f"| `{setting}` |" for setting in sorted(settings._OPERATORS) + list(NODE_SETTINGS)),
+    *(f"`{setting}` in the policy" for setting in settings._POLICYS),
+    f"`{settings._DEFAULT_SELECTION}` are quoted",
+    f"and number (0 to {constants.PCR_COUNT - 1}), and has 1 to {settings._MAXIMUM_DIGESTS} allowed values",
+    f"A folder holds at most {settings._MAXIMUM_FILE_BYTES // _MIB} MiB",
+    f"at most {cluster._MAXIMUM_ANNOTATION_CHARACTERS} characters in all",
+    f"Default: `{DEFAULT_DEVICES[0]}`, else `{DEFAULT_DEVICES[1]}`",
+    *(f"| `{choice.name}` | {choice.title} | `{choice.certificate_index:#010x}` |" for choice in ENDORSEMENT_CHOICES),
+    f"| `{wire.ENDORSEMENT_PUBLIC_FIELD}` | both | {wire.MAXIMUM_PUBLIC_BYTES} |",
+    f"| `{wire.ATTESTATION_PUBLIC_FIELD}` | both | {wire.MAXIMUM_PUBLIC_BYTES} |",
+    f"| `{wire.ENDORSEMENT_CERTIFICATE_FIELD}` | both, where there is one | {wire.MAXIMUM_CERTIFICATE_BYTES} |",
+    f"| `{wire.ENDORSEMENT_CHAIN_FIELD}` | both, where there is one | {wire.MAXIMUM_CHAIN_BYTES} |",
+    f"| `{wire.CHALLENGE_TOKEN_FIELD}` | answer | {wire.MAXIMUM_TOKEN_CHARACTERS} characters |",
+    f"| `{wire.QUOTE_FIELD}` | answer | {wire.MAXIMUM_QUOTE_BYTES} |",
+    f"| `{wire.QUOTE_SIGNATURE_FIELD}` | answer | {wire.MAXIMUM_SIGNATURE_BYTES} |",
+    f"| `{wire.PCR_VALUES_FIELD}` | answer | {wire.MAXIMUM_PCR_VALUES_BYTES} |",
+    f"| `{wire.VERSION_KEY}` | `{wire.CHALLENGE_VERSION}` |",
+    *(
+        f"| `{key}` |"
+        for key in (wire.TOKEN_KEY, wire.CREDENTIAL_BLOB_KEY, wire.ENCRYPTED_SECRET_KEY, wire.PCR_SELECTION_KEY)
+    ),
+)
 WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 
 
@@ -139,6 +175,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("operating", OPERATING),
             ("writing-an-attestor", WRITING),
             ("node", NODE),
+            ("tpm", TPM),
         )
         for words in figures
     ],
@@ -164,3 +201,8 @@ def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> No
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:
     """``a ninth within an hour waits``, in docs/protocol.md."""
     assert timedelta(hours=1) == stock_serving.SETTLED_REQUESTS_ARE_KEPT
+
+
+def test_the_node_has_a_choice_for_each_template_that_the_controller_accepts() -> None:
+    """``docs/tpm.md`` has one list for both."""
+    assert [choice.title for choice in ENDORSEMENT_CHOICES] == [template.title for template in ENDORSEMENT_TEMPLATES]

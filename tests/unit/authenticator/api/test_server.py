@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
@@ -528,3 +529,26 @@ def test_a_watch_that_chatters_on_behind_its_time_is_given_up() -> None:
     chunk = b"%x\r\n%b\r\n" % (len(line), line)
     with pytest.raises(PerhapsDone, match="TimeoutError"):
         watch(_watch_of(end=False, then=lambda connection: connection.pour(chunk, pause=_TRICKLE)))
+
+
+def intermediate_of(root: Issuer) -> Issuer:
+    """A CA that another one vouches for, as a cluster's CA may be."""
+    subject = Issuer.new("intermediate")
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject.certificate.subject)
+        .issuer_name(root.certificate.subject)
+        .public_key(subject.key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(subject.certificate.not_valid_before_utc)
+        .not_valid_after(subject.certificate.not_valid_after_utc)
+    )
+    for extension in subject.certificate.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    certificate = builder.sign(root.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return Issuer.load(certificate, subject.key_pem)
+
+
+def test_an_intermediate_authority_is_trusted_as_the_kubeconfig_names_it() -> None:
+    """Go takes whatever stands in certificate-authority-data for a root, and so does the kubelet."""
+    assert get(answers(200, STORED), issuer=intermediate_of(Issuer.new("root"))) == STORED

@@ -12,6 +12,7 @@ from cryptography import x509
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
 from authenticator.commands.status import _span
+from authenticator.configuration import Given, configure
 from authenticator.model.attempt import Attempt, Sent, Step
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import KnownCluster
@@ -157,10 +158,16 @@ def test_a_bootstrap_credential(node: Node) -> None:
     assert found["next"] == {"step": "Join", "message": f"ask {SERVER} for the first certificate"}
 
 
+def asker(node: Node) -> str:
+    return configure(Given(config=str(node.folder / "configuration.json")), {}).asker
+
+
 def test_a_pause(node: Node) -> None:
     node.store.open()
     node.store.save_bootstrap(bootstrap())
-    node.store.save_attempt(Purpose.CLIENT, Attempt(pause=pause(credential=bootstrap().digest, failures=3)))
+    node.store.save_attempt(
+        Purpose.CLIENT, Attempt(pause=pause(credential=asker(node) + bootstrap().digest, failures=3))
+    )
     lines = text(node, ExitCode.NO_CREDENTIAL)
     assert "refused      client, 3 times: no Machine has this provider ID" in lines
     assert lines[-1] == "next         keep still until 2026-01-02T03:05:05Z, then ask again"

@@ -127,8 +127,11 @@ def test_another_credential_ends_a_pause() -> None:
 
 
 def test_a_clock_that_once_ran_far_ahead_is_no_pause() -> None:
-    assert pause_in_force(pause(until=NOW + 2 * HOUR), credential="", now=NOW)
-    assert not pause_in_force(pause(until=NOW + 2 * HOUR + 1), credential="", now=NOW)
+    """No pause is longer than the one that this many refusals bring, with all its jitter."""
+    assert pause_in_force(pause(until=NOW + 75), credential="", now=NOW)
+    assert not pause_in_force(pause(until=NOW + 76), credential="", now=NOW)
+    assert pause_in_force(pause(until=NOW + HOUR + HOUR // 4, failures=99), credential="", now=NOW)
+    assert not pause_in_force(pause(until=NOW + HOUR + HOUR // 4 + 1, failures=99), credential="", now=NOW)
 
 
 # The file

@@ -87,7 +87,13 @@ def test_after_a_refused_renewal_it_is_used_until_the_pause_ends() -> None:
 
 
 def test_no_pause_outlives_the_certificate() -> None:
-    assert step(1850, attempt=paused(2500)) == Use(PAIR, 2000)
+    assert step(1950, attempt=paused(2020)) == Use(PAIR, 2000)
+
+
+def test_who_asks_as_somebody_else_need_not_wait() -> None:
+    held = paused(1900, "as worker-1 ")
+    assert step(1850, attempt=held, asker="as worker-1 ") == Use(PAIR, 1900)
+    assert step(1850, attempt=held, asker="as worker-2 ") == Renew(PAIR)
 
 
 def test_a_pause_of_a_token_is_none_for_a_renewal() -> None:

@@ -195,8 +195,13 @@ def test_bytes_are_no_pair(store: Store) -> None:
 
 def test_a_file_without_end_is_refused(store: Store) -> None:
     store.pair_file(Purpose.CLIENT).write_bytes(b"x" * (512 * 1024 + 1))
-    with pytest.raises(StoreUnusable, match=r"cannot read .*client.pem: larger than 524288 bytes"):
+    with pytest.raises(StoreUnusable, match=r"client.pem: larger than 524288 bytes; move it away"):
         store.pair(Purpose.CLIENT)
+
+
+def test_an_attempt_without_end_is_none(store: Store) -> None:
+    (store.folder / "kubelet-authenticator-client.attempt.json").write_bytes(b"x" * (512 * 1024 + 1))
+    assert store.attempt(Purpose.CLIENT) == Attempt()
 
 
 @BOTH

@@ -1,0 +1,149 @@
+"""``docs/tpm.md``: its settings are accepted, its reasons are the code's, and its commands give what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from attestors.contract import AttestorSettings
+from attestors.tpm import controller, wire
+from attestors.tpm.node.settings import NodeSettings
+from attestors.tpm.settings import (
+    DENIED_SETTING,
+    INTERMEDIATES_SETTING,
+    PCRS_SETTING,
+    ROOTS_SETTING,
+    NoAuthorities,
+    TPMSettings,
+)
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.testing.fixtures import MakeMachine, embedded_api
+from signer.testing.world import WorldCluster
+from tests.documents.markdown import ROOT, Block, blocks
+from tests.documents.test_blocks import RUN_ELSEWHERE, commands
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.certificates import CertificateAuthority
+from tests.support.kubectl import find_kubectl, run_kubectl
+from tests.support.software_tpm import SoftwareTPM
+
+DOCUMENT = ROOT / "docs/tpm.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+RSA_CERTIFICATE = 0x01C00002
+COMMANDS = [
+    block for block in blocks(DOCUMENT) if block.language == "console" and block.text.partition(" ")[0] in RUN_ELSEWHERE
+]
+
+
+def test_every_reason_of_the_controller_half_is_in_the_table() -> None:
+    reasons = set(re.findall(r'_(?:denied|not_yet)\(\s*"(\w+)"', inspect.getsource(controller)))
+    assert len(reasons) > 8
+    rows = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
+    for reason in {*reasons, "MalformedEvidence", "BindingMismatch", "ChallengeIssued"}:
+        assert any(f"`{reason}`" in row for row in rows), reason
+    for reason in re.findall(r'_not_yet\(\s*"(\w+)"', inspect.getsource(controller)):
+        assert any(f"`{reason}` (waits)" in row for row in rows), reason
+
+
+def test_every_field_is_in_a_table() -> None:
+    names = [value for name, value in vars(wire).items() if name.endswith(("_FIELD", "_KEY"))]
+    assert len(names) > 8
+    assert [name for name in names if f"| `{name}` |" not in TEXT] == []
+
+
+def in_yaml() -> Iterator[dict[str, Any]]:
+    for block in blocks(DOCUMENT):
+        if block.language == "yaml":
+            yield yaml.safe_load(block.text)
+
+
+def test_the_controllers_settings_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(CertificateAuthority.like_cluster_api().certificate_pem)
+    (operator,) = (content["attestors"]["tpm"]["settings"] for content in in_yaml() if "attestors" in content)
+    assert {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING} == set(operator)
+    folders = {ROOTS_SETTING: str(tmp_path), INTERMEDIATES_SETTING: str(tmp_path)}
+    settings = TPMSettings.parse(AttestorSettings(operator={**operator, **folders}))
+    assert not isinstance(settings.authorities, NoAuthorities)
+    assert settings.denied
+
+
+def test_the_policys_settings_are_accepted() -> None:
+    policies = [content for content in in_yaml() if content.get("kind") == "NodeAttestationPolicy"]
+    example = (ROOT / "deploy/policies/tpm.yaml").read_text(encoding="utf-8")
+    # The example has its settings in comments: as it stands, and with them.
+    commented = re.sub(r'^( {6})# (settings:| +pcrs:| +"sha256| +- )', r"\1\2", example, flags=re.MULTILINE)
+    policies += [yaml.safe_load(example), yaml.safe_load(commented)]
+    given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
+    assert [set(settings) for settings in given] == [{PCRS_SETTING}, set(), {PCRS_SETTING}]
+    for settings in given:
+        assert bool(TPMSettings.parse(AttestorSettings(policy=settings)).pcr_policy.allowed) == bool(settings)
+
+
+def test_the_nodes_settings_are_accepted() -> None:
+    (configuration,) = (json.loads(block.text) for block in blocks(DOCUMENT) if block.language == "json")
+    assert NodeSettings.parse(configuration["settings"]).endorsement_choice is not None
+
+
+@pytest.fixture(scope="module")
+def chip() -> Iterator[SoftwareTPM]:
+    try:
+        with SoftwareTPM() as tpm:
+            yield tpm
+    except MissingPart as missing:
+        skip_or_fail(missing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", COMMANDS, ids=str)
+def test_the_commands_give_the_fingerprint(block: Block, chip: SoftwareTPM, tmp_path: Path) -> None:
+    for program in sorted(RUN_ELSEWHERE):
+        if shutil.which(program) is None:
+            skip_or_fail(MissingPart(f"{program} is not installed: run tests/provision/provision.sh tpm"))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.text],
+        cwd=tmp_path,
+        env={**os.environ, "TPM2TOOLS_TCTI": chip.tcti},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    certificate = x509.load_der_x509_certificate(chip.endorsement_certificate(RSA_CERTIFICATE))
+    info = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert done.stdout.splitlines()[-1].split() == [hashlib.sha256(info).hexdigest(), "-"]
+
+
+def test_there_is_a_command_for_each_way_to_the_fingerprint() -> None:
+    assert len(COMMANDS) == 3
+
+
+@pytest.mark.slow
+def test_the_annotation_is_written_by_the_real_kubectl(
+    workload_cluster: WorldCluster, make_machine: MakeMachine
+) -> None:
+    try:
+        find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    make_machine("worker-1", "test:///worker-1")
+    (command,) = [words for block, words in commands() if block.document == DOCUMENT and words[1:2] == ["annotate"]]
+    management = workload_cluster.management
+    result = run_kubectl(embedded_api(management).kubeconfig(), command[1:])
+    assert result.returncode == 0, result.stderr
+    machine = management.client.get(MACHINES_V1BETA2.object("worker-1", workload_cluster.namespace))
+    written = machine["metadata"]["annotations"][ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION]
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", written)

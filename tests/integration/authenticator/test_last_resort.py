@@ -1,0 +1,146 @@
+"""A kubelet whose plugin fails cannot talk to its API server: a valid certificate is printed whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from cryptography import x509
+
+from attestors.wire.names import Purpose
+from authenticator.api.server import ApiServer
+from authenticator.flow.bootstrap import take_in
+from authenticator.model.attempt import Attempt
+from authenticator.model.cluster import BearerToken
+from signer.testing.api import EmbeddedAPI
+from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asked, asking, created
+from tests.support.node_program import NodeProgram, exec_info
+
+HANGING = """
+import sys, time
+from authenticator.flow.evidence import Attestation
+Attestation.of = classmethod(lambda *arguments: time.sleep(600))
+from authenticator.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+BROKEN = HANGING.replace("time.sleep(600)", "1 / 0")
+
+
+def printed(
+    program: NodeProgram, code: str = "from authenticator.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+) -> x509.Certificate:
+    """The certificate that the program prints, run as ``code``."""
+    command = [sys.executable, "-c", code, "credential", "--config", str(program.configuration)]
+    environment = program.environment(exec_info())
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "the stored certificate is still valid" in done.stderr
+    return x509.load_pem_x509_certificate(json.loads(done.stdout)["status"]["clientCertificateData"].encode())
+
+
+@pytest.fixture
+def program(node: Node) -> NodeProgram:
+    node.put_pair(age=9000, left=1000)  # a tenth of its life
+    return node.program()
+
+
+def stored(program: NodeProgram) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(program.client_pair.read_bytes())
+
+
+@pytest.mark.slow
+def test_an_attestor_that_is_not_installed(program: NodeProgram) -> None:
+    program.configure(provider="no-such-attestor")
+    assert printed(program) == stored(program)
+
+
+@pytest.mark.slow
+def test_a_configuration_that_is_wrong(program: NodeProgram) -> None:
+    program.configure(nodeName="-")
+    assert printed(program) == stored(program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [HANGING, BROKEN], ids=["hangs", "fails"])
+def test_an_attestor_with_a_defect(program: NodeProgram, code: str) -> None:
+    assert printed(program, code) == stored(program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cluster", "bootstrap"])
+def test_a_damaged_file_of_the_store(program: NodeProgram, name: str) -> None:
+    (program.store / f"kubelet-authenticator-{name}.json").write_text("{")
+    assert printed(program) == stored(program)
+
+
+@pytest.mark.slow
+def test_a_bootstrap_kubeconfig_that_is_half_written(program: NodeProgram) -> None:
+    program.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
+    assert printed(program) == stored(program)
+
+
+@pytest.mark.slow
+def test_but_not_one_that_ran_out_and_none_of_another_key(node: Node, program: NodeProgram) -> None:
+    program.configure(provider="no-such-attestor")
+    other = node.put_pair(age=LONG_AGO, left=DAY, purpose=Purpose.SERVING)
+    certificate = program.client_pair.read_text().partition("-----BEGIN PRIVATE KEY-----")[0]
+    program.client_pair.write_text(certificate + other.key)
+    assert program.credential().exit_code != 0
+    node.put_pair(age=9000, left=-1)
+    assert program.credential().exit_code != 0
+
+
+def test_another_user_s_store_is_not_printed(program: NodeProgram) -> None:
+    program.store.chmod(0o777)
+    assert program.credential().exit_code == 10
+
+
+# A pair that is no good although it is valid.
+
+
+def test_a_pair_of_another_name_is_none_where_a_credential_is_supplied(desk: Desk, node: Node) -> None:
+    former = node.put_pair(age=LONG_AGO, left=DAY)
+    node.changes["node_name"] = "renamed"
+    node.supply_bootstrap()
+    with node.store.bootstrap_lock():
+        take_in(node.configuration, node.store, now=node.time.now)
+    assert (node.store.folder / "kubelet-authenticator-client.former.pem").read_text() == former.encode()
+    copied = node.store.bootstrap()
+    assert copied is not None
+    assert isinstance(copied.credential, BearerToken)
+
+
+def test_a_server_that_answers_an_endless_uid_does_not_wedge_the_node(
+    api: EmbeddedAPI, desk: Desk, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = ApiServer.create
+
+    def lying(self: ApiServer, signing_request: dict[str, object]) -> dict[str, object]:
+        found = create(self, signing_request)
+        return found | {"metadata": found["metadata"] | {"uid": "u" * 600_000}}
+
+    monkeypatch.setattr(ApiServer, "create", lying)
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer, desk.granting():
+        answer.result()
+    assert node.store.attempt(Purpose.CLIENT) == Attempt()
+    assert len(created(api)) == 1
+
+
+def test_a_certificate_that_comes_almost_run_out_is_not_renewed_at_every_call(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    """A controller's clock behind, or lives so short: each renewal would cost an entry in the journal."""
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer:
+        now = int(time.time())
+        desk.grant(desk.next(), not_before=now - 900, not_after=now + 100)
+        answer.result()
+    assert any("clock" in line for line in node.reports)
+    api.requests.clear()
+    use = node.certificates().client()
+    assert use.until == node.time.now + 30
+    assert len(asked(api)) == 0
