@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
-from authenticator.commands.prepare import add_exec_api_version, prepare_once
+from authenticator.commands.prepare import add_exec_api_version, prepare_once, require_no_settings
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     """
     # Whatever is under way may be cut off anywhere: that is what the store is made for.
     signal.signal(signal.SIGTERM, _stop)
+    require_no_settings(options)
     configuration = configuration_of(options)
     clock = Clock()
 

@@ -79,13 +79,22 @@ def prepare_once(options: argparse.Namespace, configuration: Configuration) -> P
     Raises:
         Failure: it cannot be done.
     """
+    require_no_settings(options)
+    stanza = ExecStanza(_own_path(), credential_arguments(options), options.exec_api_version)
+    return prepare(configuration, Store(configuration.store), stanza, Clock())
+
+
+def require_no_settings(options: argparse.Namespace) -> None:
+    """Settings may be secrets, and what this command is told goes into the kubelet's kubeconfig.
+
+    Raises:
+        InvalidConfiguration: there are some on the command line.
+    """
     if options.setting:
         raise InvalidConfiguration(
             "--setting would stand in the kubelet's kubeconfig and in the command line of every call, for all to read: "
             "write settings into the configuration file, mode 0600"
         )
-    stanza = ExecStanza(_own_path(), credential_arguments(options), options.exec_api_version)
-    return prepare(configuration, Store(configuration.store), stanza, Clock())
 
 
 def _own_path() -> str:

@@ -62,8 +62,8 @@ EXPLANATIONS: Final = {
     ),
     ExitCode.UNTRUSTED: Explanation(
         "whoever answers at the API server's address is not it",
-        "compare address, CA and tls-server-name of the kubeconfig with the cluster; see that the clock is right; look for "
-        "somebody in between",
+        "compare address, CA and tls-server-name of the kubeconfig with the cluster; see that the clock is right; look "
+        "for somebody in between",
     ),
     ExitCode.REFUSED: Explanation(
         "the API server does not accept the credential, or does not let it ask",

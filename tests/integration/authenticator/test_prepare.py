@@ -241,7 +241,7 @@ def test_relative_flags_become_absolute(node: Node) -> None:
         "bootstrap-kubelet.conf",
     ]
     done = subprocess.run(
-        [str(PROGRAM), "prepare", *flags, "--setting", "a=b=c", "--kubeconfig", "kubelet.conf"],
+        [str(PROGRAM), "prepare", *flags, "--kubeconfig", "kubelet.conf"],
         cwd=node.folder,
         env=program.environment(),
         capture_output=True,
@@ -257,11 +257,33 @@ def test_relative_flags_become_absolute(node: Node) -> None:
         str(program.configuration),
         "--store",
         str(node.folder / "pki"),
-        "--setting",
-        "a=b=c",
         "--bootstrap-kubeconfig",
         str(program.bootstrap_kubeconfig),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["prepare", "agent"])
+def test_settings_do_not_go_into_a_command_line_for_all_to_read(node: Node, command: str) -> None:
+    node.supply_bootstrap()
+    process = node.program().start(command, "--setting", "machine-key=a-secret")
+    try:
+        _, log = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, log = process.communicate()
+    assert "--setting would stand in the kubelet's kubeconfig" in log
+    assert "a-secret" not in log
+    assert not node.configuration.kubeconfig.exists()
+
+
+@pytest.mark.slow
+def test_a_misspelt_flag_is_named_without_its_value(node: Node) -> None:
+    ran = node.program().run("credential", "--settings", "machine-key=a-secret", "--stor=elsewhere")
+    assert ran.exit_code == 2
+    assert "--settings" in ran.log
+    assert "a-secret" not in ran.log
+    assert "elsewhere" not in ran.log
 
 
 @pytest.mark.slow
