@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP) $(TPM_STAMP) ## Four machines ask to join; see who gets a certificate and why
+demo: $(STAMP) $(TPM_STAMP) ## Machines ask to join; see who gets a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
 
 test: $(STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had

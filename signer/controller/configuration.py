@@ -77,7 +77,7 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
         attestors:
           tpm:
             namespaces: [team-a, team-b]
-            settings: {endorsementAuthorities: /etc/node-attestation/endorsement}
+            settings: {endorsementRootsFolder: /etc/node-attestation/endorsement}
 
     Raises:
         InvalidConfiguration: it cannot be read, or a field is wrong.

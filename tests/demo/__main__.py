@@ -8,10 +8,12 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
 
@@ -19,7 +21,10 @@ from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.testing.api import EmbeddedAPI
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
+from tests.demo import chips as with_chips
+from tests.demo.chips import CastWithChips, Chips, chips
 from tests.demo.machines import MACHINES, Attempt, Cast, provider_id
+from tests.support.binaries import MissingPart
 
 console = Console(highlight=False)
 
@@ -39,50 +44,58 @@ def main(folder: Path) -> int:
     )
     master_key = secrets.token_bytes(32)
     operator_settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
-    configuration = Configuration(
-        namespace=CONTROLLER_NAMESPACE,
-        insecure_enabled=True,
-        insecure_namespaces=frozenset({"lab"}),
-        attestors={"keyed-mac": OperatorAttestor(settings=operator_settings)},
-    )
+    attestors = {"keyed-mac": OperatorAttestor(settings=operator_settings)}
     with (
         EmbeddedAPI() as management_api,
         EmbeddedAPI(seed_kubeadm=True) as workload_api,
+        EmbeddedAPI(seed_kubeadm=True) as metal_api,
         EmbeddedAPI(seed_kubeadm=True) as lab_api,
         ManagementCluster(management_api) as management,
+        tempfile.TemporaryDirectory(prefix="node-attestation-demo-") as chips_folder,
+        chips(Path(chips_folder)) as made,
     ):
-        production = _cluster(management, "production", "default", workload_api, "keyed-mac")
-        lab = _cluster(management, "lab", "lab", lab_api, "insecure")
+        if isinstance(made, Chips):
+            attestors["tpm"] = made.attestor()
+        configuration = Configuration(
+            namespace=CONTROLLER_NAMESPACE,
+            insecure_enabled=True,
+            insecure_namespaces=frozenset({"lab"}),
+            attestors=attestors,
+        )
+        production = _cluster(management, "production", "default", workload_api, "keyed-mac", MACHINES)
+        metal = _cluster(management, "metal", "metal", metal_api, "tpm", with_chips.MACHINES)
+        lab = _cluster(management, "lab", "lab", lab_api, "insecure", MACHINES)
         token = workload_api.bootstrap_token()
         console.print(f"\nA management cluster, and the workload cluster [bold]production[/bold] with {len(MACHINES)}")
         console.print("Machines, on embedded API servers. The controller watches production's requests.\n")
         with RunningController(management_api.connection(), configuration):
             attempts = Cast(production, master_key, token).attempts()
-            verdicts = [_try(production, attempt, token) for attempt in attempts]
+            verdicts = [_try(production, attempt) for attempt in attempts]
+            ended = [_ended_as_it_must(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
+            ended += _try_with_chips(metal, made)
             under_insecure = _impersonate(lab)
         _print_insecure(under_insecure)
         _print_certificate(folder, verdicts[0])
-    ended = [_ended_as_it_must(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
     good = all(ended) and bool(under_insecure.certificate)
     colour, words = ("green", "Everything ended as it must") if good else ("red", "Something did NOT end as it must")
     console.print(f"\n[bold {colour}]{words}[/bold {colour}], in {time.monotonic() - began:.1f} s.")
     return 0 if good else 1
 
 
-def _cluster(management: ManagementCluster, name: str, namespace: str, api: EmbeddedAPI, attestor: str) -> WorldCluster:
+def _cluster(
+    management: ManagementCluster, name: str, namespace: str, api: EmbeddedAPI, attestor: str, machines: Sequence[str]
+) -> WorldCluster:
     cluster = management.add_cluster(name, api, namespace=namespace)
     cluster.authorize(attestor)
-    for machine in MACHINES:
+    for machine in machines:
         cluster.add_machine(machine, provider_id=provider_id(machine))
     return cluster
 
 
-def _try(cluster: WorldCluster, attempt: Attempt, token: str) -> Verdict:
+def _try(cluster: WorldCluster, attempt: Attempt) -> Verdict:
     console.print(f"[bold]{attempt.machine}[/bold] asks to be node [bold]{attempt.asks_for}[/bold]")
     console.print(Padding(attempt.story, (0, 0, 0, 2)))
-    manifest = attempt.request()
-    cluster.submit_with_token(manifest, token)
-    verdict = cluster.wait_until_decided(str(manifest["metadata"]["name"]))
+    verdict = cluster.wait_until_decided(attempt.ask())
     sign, colour = ("✔", "green") if verdict.condition == "Approved" else ("✘", "red")
     console.print(
         Padding(f"[{colour}]{sign} {verdict.condition}: {verdict.reason}[/{colour}] ({verdict.message})", (0, 0, 0, 2))
@@ -98,6 +111,19 @@ def _ended_as_it_must(attempt: Attempt, verdict: Verdict) -> bool:
     return outcome == (attempt.must_be, attempt.must_say, attempt.must_be == "Approved")
 
 
+def _try_with_chips(metal: WorldCluster, made: Chips | MissingPart) -> list[bool]:
+    """Whether each machine with a TPM ended as it must; none where no TPM can be had."""
+    if isinstance(made, MissingPart):
+        console.print(f"[yellow]Not shown:[/yellow] machines with a TPM. {escape(str(made))}\n", soft_wrap=True)
+        return []
+    console.print(
+        f"The workload cluster [bold]metal[/bold] has {len(with_chips.MACHINES)} Machines with a software TPM"
+    )
+    console.print("each, of one maker. An annotation of each Machine says which chip is in it.\n")
+    attempts = CastWithChips(metal, made).attempts()
+    return [_ended_as_it_must(attempt, _try(metal, attempt)) for attempt in attempts]
+
+
 def _impersonate(lab: WorldCluster) -> Verdict:
     """What worker-2 gets in a cluster that trusts the insecure attestor: it simply says it is worker-1."""
     impostor = SimulatedNode(
@@ -110,8 +136,8 @@ def _impersonate(lab: WorldCluster) -> Verdict:
 def _print_insecure(verdict: Verdict) -> None:
     outcome = "was just given a certificate for" if verdict.certificate else "was refused"
     console.print(
-        "[yellow]Honestly:[/yellow] in cluster lab, which authorizes the attestor [bold]insecure[/bold], the same "
-        f"impostor {outcome} node worker-1, with a token and a claim and nothing else.\n"
+        "[yellow]Honestly:[/yellow] in cluster lab, which authorizes the attestor [bold]insecure[/bold], "
+        f"worker-2 {outcome} node worker-1, with a token and a claim and nothing else.\n"
     )
 
 

@@ -33,8 +33,8 @@ class Attempt:
     machine: str
     asks_for: str
     story: str
-    request: Callable[[], Manifest]
-    """Makes the CSR, at the moment of the attempt."""
+    ask: Callable[[], str]
+    """Files the CSR, at the moment of the attempt, and returns its name."""
     must_be: str
     """``Approved`` or ``Denied``."""
     must_say: str
@@ -90,25 +90,32 @@ class Cast:
             settings={"provider-id": identifier, "machine-key": machine_key},
         )
 
-    def _honest(self) -> Manifest:
-        return self._node("worker-1").client_request("join-worker-1")
+    def _file(self, manifest: Manifest) -> str:
+        self._cluster.submit_with_token(manifest, self._token)
+        return str(manifest["metadata"]["name"])
 
-    def _other_name(self) -> Manifest:
-        return self._node("worker-2").but(node_name="worker-1").client_request("join-worker-2")
+    def _honest(self) -> str:
+        return self._file(self._node("worker-1").client_request("join-worker-1"))
 
-    def _replay(self) -> Manifest:
+    def _other_name(self) -> str:
+        return self._file(self._node("worker-2").but(node_name="worker-1").client_request("join-worker-2"))
+
+    def _replay(self) -> str:
         thief = self._node("worker-3").but(node_name="worker-1", provider_id=provider_id("worker-1"))
-        return thief.client_request("join-worker-3", evidence_of=self._stolen_evidence("join-worker-1"))
+        stolen = stolen_evidence(self._cluster, "join-worker-1", self._token)
+        return self._file(thief.client_request("join-worker-3", evidence_of=stolen))
 
-    def _stolen_evidence(self, name: str) -> Evidence:
-        with self._cluster.client(self._cluster.api.token_connection(self._token)) as client:
-            stolen = client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
-        blocks = request_format.decode(base64.b64decode(stolen["spec"]["request"]))
-        return evidence_format.decode(blocks.evidence)
-
-    def _malformed(self) -> Manifest:
+    def _malformed(self) -> str:
         manifest = self._node("worker-4").client_request("join-worker-4")
         text = base64.b64decode(manifest["spec"]["request"])
         second = text[: text.index(b"-----BEGIN KUBELET")]
         manifest["spec"]["request"] = base64.b64encode(text + second).decode("ascii")
-        return manifest
+        return self._file(manifest)
+
+
+def stolen_evidence(cluster: WorldCluster, name: str, token: str | None = None) -> Evidence:
+    """The evidence of somebody else's CSR, as every bootstrap token may read it."""
+    with cluster.client(cluster.api.token_connection(token or cluster.api.bootstrap_token())) as client:
+        stolen = client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
+    blocks = request_format.decode(base64.b64decode(stolen["spec"]["request"]))
+    return evidence_format.decode(blocks.evidence)
