@@ -85,8 +85,9 @@ class Token:
         Raises:
             ChallengeExpired: it is not.
         """
-        expiry = datetime.fromtimestamp(self.expiry, UTC)
-        if now >= expiry:
+        # As numbers: a node may write an expiry that is no date any more.
+        if now.timestamp() >= self.expiry:
+            expiry = datetime.fromtimestamp(self.expiry, UTC)
             raise ChallengeExpired(
                 f"the challenge was good until {expiry:%Y-%m-%dT%H:%M:%SZ}; the node starts again with a new key"
             )

@@ -103,7 +103,13 @@ class TPMControllerHalf:
 
     def _answered(self, request: AttestationRequest, keys: _Keys) -> VerifiedIdentity | ChallengeIssued:
         if wire.CHALLENGE_TOKEN_FIELD not in request.evidence.fields:
-            token = Token.issue(request.csr_uid, request.now)
+            try:
+                token = Token.issue(request.csr_uid, request.now)
+            except InvalidToken as error:
+                # Only an API server that is not one gives such UIDs.
+                raise _denied(
+                    "UnusableRequestUID", "the request's UID is not of the form that API servers give"
+                ) from error
             challenged = Challenged(token, keys.endorsement, keys.attestation, request.binding)
             current = self.challenge_keys()[0]
             return ChallengeIssued(challenged.text(current, self.settings.selection, random_bytes=self.random_bytes))

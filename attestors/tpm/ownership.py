@@ -20,7 +20,7 @@ from attestors.tpm.attestation_key import EndorsementKey
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----\s+(?P<body>[A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
+_PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----\s(?P<body>[A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from authenticator.stored_credential import MoreToDo, read_stored, store_folder
 RENEWAL_LIMIT_SECONDS: Final = 6.0
 """A hard limit on what a renewal may keep a kubelet waiting, whatever hangs: all its requests wait behind this one."""
 
+_RENEWAL: Final = "renewal of the client certificate"
+
 if TYPE_CHECKING:
     from authenticator.commands.arguments import Commands
 
@@ -67,8 +69,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         ),
         flush=True,
     )
-    if threading.active_count() > 1:
-        # Of an attestor or a resolver that hangs. What it was about is stored, step by step, for the next call.
+    if any(thread.name == _RENEWAL for thread in threading.enumerate()):
+        # An attestor or a resolver hangs. What it was about is stored, step by step, for the next call.
         sys.stderr.flush()
         os._exit(ExitCode.DONE)
     return ExitCode.DONE
@@ -104,7 +106,7 @@ def _within(seconds: float, work: Callable[[], Use], otherwise: Use) -> Use:
         except Exception as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back
             report(f"{error if isinstance(error, Failure) else repr(error)}; the stored certificate is still valid")
 
-    worker = threading.Thread(target=run_it, name="renewal", daemon=True)
+    worker = threading.Thread(target=run_it, name=_RENEWAL, daemon=True)
     worker.start()
     worker.join(seconds)
     if worker.is_alive():

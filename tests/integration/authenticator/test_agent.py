@@ -24,6 +24,9 @@ from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, asking, created
 from tests.support.node_program import exec_info
 
+pytestmark = pytest.mark.slow
+"""All together take many seconds, each a fraction of one."""
+
 STANZA: Final = ExecStanza("/usr/local/bin/kubelet-authenticator", ["credential"], "client.authentication.k8s.io/v1")
 WAIT_SECONDS: Final = 30.0
 

@@ -31,6 +31,9 @@ from tests.integration.authenticator.desk import Timepiece, created, key_of
 from tests.integration.house import SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.support.node_program import V1, V1BETA1, NodeProgram
 
+pytestmark = pytest.mark.slow
+"""All together take many seconds, each a fraction of one."""
+
 STORED: Final = {
     "kubelet-authenticator-bootstrap.lock",
     "kubelet-authenticator-client.lock",

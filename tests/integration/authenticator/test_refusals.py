@@ -48,6 +48,9 @@ from tests.integration.house import House, node_of, provider_id
 from tests.support.node_program import NodeProgram, Ran
 from tests.unit.authenticator.api.servers import closed_port
 
+pytestmark = pytest.mark.slow
+"""All together take many seconds, each a fraction of one."""
+
 DUE: Final[dict[str, Any]] = {"age": 8000, "left": 2000}
 
 

@@ -23,6 +23,9 @@ from authenticator.model.failures import Denied, ExitCode, Failure, NoEvidence
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.desk import Desk, Manifest, Node, asking, created, evidence_of, key_of
 
+pytestmark = pytest.mark.slow
+"""All together take many seconds, each a fraction of one."""
+
 PROVIDER: Final = "versatile"
 
 

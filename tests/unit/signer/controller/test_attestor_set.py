@@ -10,14 +10,19 @@ from signer.controller.attestor_set import AttestorSet
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.model.decision import Deferred
 from signer.model.policy import Policy, parse_policy
+from signer.model.reasons import Reason
 from tests.unit.signer.controller.support import Half, good, registry
+
+
+def challenge_keys(provider: str) -> tuple[bytes, ...]:
+    return (f"new {provider}".encode(), f"old {provider}".encode())
 
 
 def attestors(*names: str, operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> AttestorSet:
     authorized = [{"name": name, **({"settings": policy} if policy else {})} for name in names]
     parsed = parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
     configuration = Configuration("own", attestors={name: OperatorAttestor(settings=operator or {}) for name in names})
-    return AttestorSet(parsed, configuration, registry())
+    return AttestorSet(parsed, configuration, registry(), challenge_keys)
 
 
 def test_settings_of_both_sources_arrive_apart() -> None:
@@ -99,7 +104,7 @@ def test_what_the_operator_does_not_allow_is_not_even_prepared(
 ) -> None:
     """Its half would be made with the operator's secrets, and be handed requests to screen."""
     before = good.halves_made
-    chosen = AttestorSet(parsed(provider), Configuration(namespace="own", **configuration), registry())
+    chosen = AttestorSet(parsed(provider), Configuration(namespace="own", **configuration), registry(), challenge_keys)
     with pytest.raises(Deferred) as deferred:
         chosen.ready(provider)
     assert expected in deferred.value.defer.message
@@ -108,4 +113,37 @@ def test_what_the_operator_does_not_allow_is_not_even_prepared(
 
 def test_what_the_operator_allows_is_prepared() -> None:
     allowed = Configuration(namespace="own", insecure_enabled=True, insecure_namespaces=frozenset({"ns"}))
-    assert AttestorSet(parsed("asserting"), allowed, registry()).ready("asserting").description.provider == "asserting"
+    chosen = AttestorSet(parsed("asserting"), allowed, registry(), challenge_keys)
+    assert chosen.ready("asserting").description.provider == "asserting"
+
+
+def test_each_gets_its_own_challenge_keys() -> None:
+    chosen = attestors("good", "client-only")
+    for provider in ("good", "client-only"):
+        half = chosen.ready(provider).controller_half
+        assert isinstance(half, Half)
+        assert half.settings.challenge_keys() == (f"new {provider}".encode(), f"old {provider}".encode())
+
+
+def test_challenge_keys_are_asked_for_each_time() -> None:
+    """They are rotated, and there may be none at the moment: that is no reason to make the attestor anew."""
+    now: list[tuple[bytes, ...]] = []
+
+    def keys(provider: str) -> tuple[bytes, ...]:
+        if not now:
+            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, "not yet")
+        return now[-1]
+
+    half = AttestorSet(parsed("good"), Configuration("own"), registry(), keys).ready("good").controller_half
+    assert isinstance(half, Half)
+    with pytest.raises(Deferred, match="not yet"):
+        half.settings.challenge_keys()
+    for current in ((b"1",), (b"2", b"1")):
+        now.append(current)
+        assert half.settings.challenge_keys() == current
+
+
+def test_challenge_keys_are_shown_nowhere() -> None:
+    half = attestors("good").ready("good").controller_half
+    assert isinstance(half, Half)
+    assert "challenge" not in repr(half.settings)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.names import ANNOTATION_PREFIX, ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
@@ -300,3 +301,65 @@ def test_what_a_tenant_makes_too_long_is_not_kept(manifest: dict[str, Any], fiel
 def test_so_many_addresses_and_no_more() -> None:
     addresses = [{"type": "InternalDNS", "address": f"a{number}"} for number in range(300)]
     assert len(machine_view({"status": {"addresses": addresses}}).addresses) == 256
+
+
+class TestAttestorAnnotations:
+    """What the management cluster says to attestors of a Machine."""
+
+    KEY = ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+
+    @staticmethod
+    def found(annotations: Any, machine: dict[str, Any] = V1BETA2_MACHINE) -> tuple[tuple[str, str], ...]:
+        metadata = {**machine["metadata"], "annotations": annotations}
+        return machine_view({**machine, "metadata": metadata}).annotations
+
+    @pytest.mark.parametrize("machine", MACHINES)
+    def test_in_the_order_of_their_keys(self, machine: dict[str, Any]) -> None:
+        first, second = f"{ANNOTATION_PREFIX}/a", f"{ANNOTATION_PREFIX}/b"
+        assert self.found({second: "2", first: "1"}, machine) == ((first, "1"), (second, "2"))
+        assert self.found({first: "1", second: "2"}, machine) == self.found({second: "2", first: "1"}, machine)
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "cluster.x-k8s.io/paused",
+            "a",
+            f"x{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}",
+            f"x.{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}",
+            f"{ANNOTATION_PREFIX}.example/a",
+            ANNOTATION_PREFIX,
+            ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION.upper(),
+        ],
+    )
+    def test_those_of_others_are_not_kept(self, key: str) -> None:
+        assert self.found({key: "value", self.KEY: "ours"}) == ((self.KEY, "ours"),)
+
+    @pytest.mark.parametrize("value", ["", "x" * 2049, 7, None, True, ["x"], {"x": "y"}])
+    def test_a_value_that_is_no_short_text_is_not_kept(self, value: Any) -> None:
+        other = f"{ANNOTATION_PREFIX}/other"
+        assert self.found({self.KEY: value, other: "x"}) == ((other, "x"),)
+
+    def test_a_public_key_of_the_largest_kind_is_kept(self) -> None:
+        pem = "x" * 800  # RSA-4096 in PEM
+        assert self.found({self.KEY: pem}) == ((self.KEY, pem),)
+        assert self.found({self.KEY: "x" * 2048}) == ((self.KEY, "x" * 2048),)
+
+    def test_so_many_and_no_more(self) -> None:
+        given = {f"{ANNOTATION_PREFIX}/{number:02}": "x" for number in range(20)}
+        assert self.found(given) == tuple(sorted(given.items())[:8])
+
+    def test_unusable_ones_take_no_place(self) -> None:
+        given = {f"{ANNOTATION_PREFIX}/a{number:02}": "" for number in range(20)}
+        assert self.found({**given, self.KEY: "x"}) == ((self.KEY, "x"),)
+
+    @pytest.mark.parametrize("annotations", [None, [], "text", 7, {}])
+    def test_without_any(self, annotations: Any) -> None:
+        assert self.found(annotations) == ()
+        assert machine_view(V1BETA2_MACHINE).annotations == ()
+
+    def test_a_changed_one_makes_another_view(self) -> None:
+        views = [
+            machine_view({**V1BETA2_MACHINE, "metadata": {**V1BETA2_MACHINE["metadata"], "annotations": annotations}})
+            for annotations in ({}, {self.KEY: "1"}, {self.KEY: "2"})
+        ]
+        assert len(set(views)) == 3

@@ -12,7 +12,7 @@ import pytest
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey, record_spec
 from signer.model.reservation import Pair
-from signer.model.seal import ControllerKeys, RecordSeals
+from signer.model.seal import ControllerKeys, KeyUse, RecordSeals
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import (
     AuthenticRecords,
@@ -234,3 +234,46 @@ def test_a_record_that_waits_and_goes(world: World) -> None:
     world.mirror.applied(manifest(record(), keys=OTHER))
     world.mirror.removed(manifest(record()))
     assert world.found() == NoRecord()
+
+
+class TestChallengeKeys:
+    def test_of_each_attestor_are_its_own(self, world: World) -> None:
+        keys = {world.authentic.challenge_keys(provider) for provider in ("tpm", "gcp", "tp", "")}
+        assert len(keys) == 4
+        assert all(len(secret) == 32 for found in keys for secret in found)
+
+    def test_are_the_same_after_a_restart_and_on_another_replica(self, world: World) -> None:
+        again = AuthenticRecords()
+        again.use_keys(ControllerKeys(KEYS.current))
+        assert again.challenge_keys("tpm") == world.authentic.challenge_keys("tpm")
+
+    def test_are_others_under_another_controller_key(self, world: World) -> None:
+        before = world.authentic.challenge_keys("tpm")
+        world.authentic.use_keys(OTHER)
+        assert world.authentic.challenge_keys("tpm") != before
+
+    def test_after_a_rotation_the_newest_comes_first_and_the_one_before_stays(self, world: World) -> None:
+        (before,) = world.authentic.challenge_keys("tpm")
+        world.authentic.use_keys(ROTATED)
+        newest, previous = world.authentic.challenge_keys("tpm")
+        assert previous == before
+        assert newest != before
+        world.authentic.use_keys(ControllerKeys(b"m" * 32, ROTATED.current))
+        assert before not in world.authentic.challenge_keys("tpm")
+
+    def test_are_no_keys_of_another_use(self, world: World) -> None:
+        others = {KEYS.current, *(subkey.secret for use in KeyUse for subkey in KEYS.subkeys(use))}
+        assert others.isdisjoint(world.authentic.challenge_keys("tpm"))
+
+    def test_before_the_controller_key_is_read_a_request_waits(self) -> None:
+        with pytest.raises(Deferred) as deferred:
+            AuthenticRecords().challenge_keys("tpm")
+        assert deferred.value.defer.reason == "ControllerKeyUnavailable"
+
+    def test_while_the_controller_key_cannot_be_had_a_request_waits(self, world: World) -> None:
+        before = world.authentic.challenge_keys("tpm")
+        world.authentic.use_no_keys(KeysUnavailable("the Secret is gone"))
+        with pytest.raises(Deferred, match="the Secret is gone"):
+            world.authentic.challenge_keys("tpm")
+        world.authentic.use_keys(KEYS)
+        assert world.authentic.challenge_keys("tpm") == before

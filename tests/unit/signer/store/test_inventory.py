@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ServerError
 from signer.kube.resources import (
@@ -123,6 +124,18 @@ def test_provider_id_arrives(world: World) -> None:
     world.inventory.machines.applied(machine("m1", "p1"))
     assert world.found("p1") == ["m1"]
     assert world.wakes() == [(KEY, frozenset({"p1"}))]
+
+
+def test_an_annotation_for_attestors_wakes_those_who_claim_the_machine(world: World) -> None:
+    """A request waits until somebody says which TPM is in the Machine."""
+    world.inventory.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    for said in ("sha256:1", "sha256:2", None):
+        annotations = {} if said is None else {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said}
+        world.inventory.machines.applied(machine("m1", "p1", annotations=annotations))
+        assert world.wakes() == [(KEY, frozenset({"p1"}))]
+    world.inventory.machines.applied(machine("m1", "p1", annotations={"example.com/note": "changed"}))
+    assert world.wakes() == []
 
 
 def test_provider_id_changes(world: World) -> None:

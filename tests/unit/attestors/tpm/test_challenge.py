@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from attestors.tpm import wire
+from attestors.tpm.attestation_key import AttestationKey
+from attestors.tpm.challenge import LIFETIME, Challenged, ChallengeExpired, InvalidToken, Token, qualifying_data
+from attestors.tpm.node.challenge import MAXIMUM_CHALLENGE_CHARACTERS, parse_challenge
+from attestors.tpm.selection import PCRSelection
+from attestors.wire.binding import Binding
+from tests.unit.attestors.support import NOW
+from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.test_credential import NotActivated
+
+UID: Final = "7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11"
+KEY: Final = bytes(range(32))
+CHIP: Final = PaperChip.new()
+OTHER: Final = PaperChip.new(2)
+SELECTION: Final = PCRSelection.parse("sha256:0,7+sha384:1")
+TOKEN: Final = Token.issue(UID, NOW)
+CHALLENGED: Final = Challenged(TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132))))
+
+
+def text_of(challenged: Challenged = CHALLENGED, key: bytes = KEY, number: int = 7) -> str:
+    return challenged.text(key, SELECTION, random_bytes=lambda count: bytes([number]) * count)
+
+
+class TestToken:
+    def test_says_for_which_request_and_until_when(self) -> None:
+        assert str(TOKEN) == f"{UID}.{int((NOW + timedelta(minutes=5)).timestamp())}"
+        assert Token.parse(str(TOKEN)) == TOKEN
+        assert len(str(TOKEN)) <= wire.MAXIMUM_TOKEN_CHARACTERS
+
+    def test_the_longest_one_that_is_given_is_taken_back(self) -> None:
+        assert len(str(Token.issue("u" * 128, datetime(9000, 1, 1, tzinfo=UTC)))) <= wire.MAXIMUM_TOKEN_CHARACTERS
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            ".",
+            UID,
+            f"{UID}.",
+            f".{TOKEN.expiry}",
+            f"{UID}.0",
+            f"{UID}.0{TOKEN.expiry}",
+            f"{UID}.-1",
+            f"{UID}.+{TOKEN.expiry}",
+            f"{UID}.{TOKEN.expiry}.0",
+            f"{UID}.1e9",
+            f"{UID}.{10**12}",
+            f"{UID}. {TOKEN.expiry}",
+            f"{TOKEN}\n",
+            f" {TOKEN}",
+            f"{UID}/x.{TOKEN.expiry}",
+            f"{UID}.\u0661\u0662\u0663",
+            f"\u00fc.{TOKEN.expiry}",
+            f"{'u' * 129}.{TOKEN.expiry}",
+        ],
+        ids=range(19),
+    )
+    def test_every_other_form_is_refused(self, text: str) -> None:
+        with pytest.raises(InvalidToken, match="not of the form") as refused:
+            Token.parse(text)
+        assert not text or text not in str(refused.value)
+
+    @pytest.mark.parametrize("uid", ["", "a.b", "a b", "a\n", "\u00fc", "u" * 129])
+    def test_a_uid_that_no_api_server_gives_is_refused(self, uid: str) -> None:
+        with pytest.raises(InvalidToken):
+            Token.issue(uid, NOW)
+
+    def test_it_expires_to_the_second(self) -> None:
+        expiry = NOW + LIFETIME
+        TOKEN.require_valid(NOW)
+        TOKEN.require_valid(expiry - timedelta(microseconds=1))
+        for late in (expiry, expiry + timedelta(microseconds=1), expiry + timedelta(days=400)):
+            with pytest.raises(ChallengeExpired, match=f"until {expiry:%Y-%m-%dT%H:%M:%SZ}; the node starts again"):
+                TOKEN.require_valid(late)
+
+    def test_a_part_of_a_second_is_not_given_away(self) -> None:
+        token = Token.issue(UID, NOW + timedelta(milliseconds=900))
+        with pytest.raises(ChallengeExpired):
+            token.require_valid(NOW + LIFETIME)
+
+    @pytest.mark.parametrize("expiry", [253402300800, 999999999999])
+    def test_an_expiry_that_is_no_date_is_no_fault_of_ours(self, expiry: int) -> None:
+        """A node may write it; the secret that belongs to it, nobody was given."""
+        Token.parse(f"{UID}.{expiry}").require_valid(NOW)
+
+
+class TestSecret:
+    def test_is_a_mac_over_all_that_it_is_for(self) -> None:
+        parts = (
+            b"tpm challenge v1",
+            str(TOKEN).encode(),
+            CHIP.key.name,
+            CHALLENGED.attestation_key.name,
+            CHALLENGED.binding.value,
+        )
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        assert CHALLENGED.secret(KEY) == hmac.digest(KEY, message, "sha256")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            pytest.param({"token": replace(TOKEN, expiry=TOKEN.expiry + 1)}, id="later-expiry"),
+            pytest.param({"token": replace(TOKEN, csr_uid=UID[:-1] + "2")}, id="other-request"),
+            pytest.param({"token": Token(f"{UID}1", TOKEN.expiry)}, id="longer-uid"),
+            pytest.param({"endorsement_key": OTHER.key}, id="other-endorsement-key"),
+            pytest.param({"attestation_key": AttestationKey(OTHER.attestation_area)}, id="other-attestation-key"),
+            pytest.param({"binding": Binding(bytes(32))}, id="other-binding"),
+        ],
+    )
+    def test_is_another_for_anything_else(self, changes: dict[str, Any]) -> None:
+        assert replace(CHALLENGED, **changes).secret(KEY) != CHALLENGED.secret(KEY)
+
+    def test_is_another_under_another_key(self) -> None:
+        assert CHALLENGED.secret(bytes(32)) != CHALLENGED.secret(KEY)
+
+    def test_is_the_same_on_another_replica_and_after_a_restart(self) -> None:
+        again = Challenged(
+            Token.parse(str(TOKEN)), PaperChip.new().key, AttestationKey(CHIP.attestation_area), CHALLENGED.binding
+        )
+        assert again.secret(KEY) == CHALLENGED.secret(KEY)
+
+    def test_goes_into_the_quote_with_the_binding(self) -> None:
+        assert qualifying_data(b"secret", b"binding") == hashlib.sha256(b"secretbinding").digest()
+
+
+@pytest.mark.parametrize("title", ["L-1", "L-2", "H-3", "H-7"])
+class TestText:
+    def test_is_opened_by_its_tpm_alone(self, title: str) -> None:
+        chip = PaperChip.new(title=title)
+        challenged = replace(CHALLENGED, endorsement_key=chip.key)
+        text = text_of(challenged)
+        assert chip.open(text) == challenged.secret(KEY)
+        with pytest.raises(NotActivated):
+            chip.but(attestation_area=OTHER.attestation_area).open(text)
+
+    def test_is_read_by_the_nodes_half(self, title: str) -> None:
+        text = text_of(replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key))
+        assert len(text) <= MAXIMUM_CHALLENGE_CHARACTERS
+        challenge = parse_challenge(text)
+        assert challenge.token == str(TOKEN)
+        assert challenge.pcr_selection == SELECTION
+
+    def test_shows_no_secret(self, title: str) -> None:
+        challenged = replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key)
+        secret, text = challenged.secret(KEY), text_of(challenged)
+        raw = b"".join(
+            base64.b64decode(json.loads(text)[key]) for key in (wire.CREDENTIAL_BLOB_KEY, wire.ENCRYPTED_SECRET_KEY)
+        )
+        for hidden in (secret, KEY):
+            assert hidden[:8] not in raw
+            assert hidden.hex() not in text
+
+
+def test_another_chip_cannot_open_it() -> None:
+    with pytest.raises(NotActivated):
+        OTHER.but(attestation_area=CHIP.attestation_area).open(text_of())
+
+
+def test_a_challenge_is_never_the_same_twice() -> None:
+    assert text_of(number=1) != text_of(number=2)
+    assert CHIP.open(text_of(number=1)) == CHIP.open(text_of(number=2))

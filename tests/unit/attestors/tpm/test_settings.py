@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attestors.contract import AttestorSettings, InvalidSettings, NoChallengeKeys
+from attestors.tpm import plugin
+from attestors.tpm import settings as settings_module
+from attestors.tpm.constants import HashAlgorithm
+from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.quote import ANY_PCR_VALUES
+from attestors.tpm.selection import PCR, PCRSelection
+from attestors.tpm.settings import NoAuthorities, TPMSettings
+from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+
+DIGEST = "ab" * 32
+EK = "sha256:" + "cd" * 32
+
+
+def parse(operator: dict[str, Any] | None = None, policy: dict[str, Any] | None = None) -> TPMSettings:
+    return TPMSettings.parse(AttestorSettings(operator or {}, policy or {}))
+
+
+def folder(path: Path, **files: bytes) -> str:
+    path.mkdir()
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+    return str(path)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> str:
+    return folder(tmp_path / "roots", root=root())
+
+
+def test_without_any() -> None:
+    parsed = parse()
+    assert parsed.authorities == NoAuthorities()
+    assert parsed.denied == frozenset()
+    assert parsed.selection == PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
+    assert parsed.pcr_policy == ANY_PCR_VALUES
+
+
+def test_the_plugin_makes_its_controller_half_with_them(roots: str) -> None:
+    half = plugin.controller_half(
+        AttestorSettings({"endorsementRootsFolder": roots}, challenge_keys=lambda: (bytes(32),))
+    )
+    assert isinstance(half.settings.authorities, EndorsementAuthorities)
+    assert half.challenge_keys() == (bytes(32),)
+
+
+def test_without_a_controller_there_are_no_keys() -> None:
+    with pytest.raises(NoChallengeKeys):
+        plugin.controller_half(AttestorSettings()).challenge_keys()
+
+
+@pytest.mark.parametrize("kind", ["operator", "policy"])
+def test_unknown_ones_are_refused(kind: str) -> None:
+    with pytest.raises(InvalidSettings, match="have no 'endorsmentRootsFolder', only"):
+        parse(**{kind: {"endorsmentRootsFolder": "/nowhere"}})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"endorsementRootsFolder": "/"},
+        {"endorsementIntermediatesFolder": "/"},
+        {"acceptExpiredAuthorities": True},
+        {"deniedEndorsementKeys": []},
+    ],
+    ids=lambda setting: min(setting),
+)
+def test_a_tenant_cannot_set_what_is_the_operators(setting: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings, match="a policy's settings"):
+        parse(policy=setting)
+
+
+def test_registers_are_a_clusters_to_choose() -> None:
+    with pytest.raises(InvalidSettings, match="the operator's settings"):
+        parse({"pcrs": {}})
+
+
+class TestAuthorities:
+    def test_are_read_from_folders(self, roots: str, tmp_path: Path) -> None:
+        intermediates = folder(tmp_path / "more", one=intermediate())
+        parsed = parse({"endorsementRootsFolder": roots, "endorsementIntermediatesFolder": intermediates})
+        assert isinstance(parsed.authorities, EndorsementAuthorities)
+
+    def test_hidden_files_and_folders_are_left_out(self, tmp_path: Path) -> None:
+        """A mounted ConfigMap has ``..data`` and more."""
+        found = folder(tmp_path / "roots", root=root(), **{"..data": b"no certificate"})
+        (tmp_path / "roots" / "deeper").mkdir()
+        assert isinstance(parse({"endorsementRootsFolder": found}).authorities, EndorsementAuthorities)
+
+    @pytest.mark.parametrize(
+        "setting",
+        [{"endorsementIntermediatesFolder": "/etc"}, {"acceptExpiredAuthorities": True}],
+        ids=lambda setting: min(setting),
+    )
+    def test_without_roots_nothing_else_makes_sense(self, setting: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettings, match="endorsementRootsFolder is missing"):
+            parse(setting)
+
+    @pytest.mark.parametrize("value", ["relative", "", "./here", 7, None, ["/etc"]])
+    def test_a_folder_is_an_absolute_path(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="must be the absolute path of a folder"):
+            parse({"endorsementRootsFolder": value})
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidSettings, match=r"endorsementRootsFolder: .*No such file"):
+            parse({"endorsementRootsFolder": str(tmp_path / "none")})
+
+    def test_a_file_in_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "roots").write_bytes(root())
+        with pytest.raises(InvalidSettings, match="Not a directory"):
+            parse({"endorsementRootsFolder": str(tmp_path / "roots")})
+
+    def test_an_empty_folder_vouches_for_nobody(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidSettings, match="holds no file"):
+            parse({"endorsementRootsFolder": folder(tmp_path / "roots")})
+
+    def test_a_folder_that_is_too_large(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(settings_module, "_MAXIMUM_FILE_BYTES", len(root()) + 16)  # signatures differ
+        parse({"endorsementRootsFolder": folder(tmp_path / "one", a=root())})
+        with pytest.raises(InvalidSettings, match="holds more than"):
+            parse({"endorsementRootsFolder": folder(tmp_path / "two", a=root(), b=root())})
+
+    def test_a_file_that_is_no_certificate(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidSettings, match="endorsement authorities: "):
+            parse({"endorsementRootsFolder": folder(tmp_path / "roots", a=b"no certificate")})
+
+    @pytest.mark.parametrize("value", ["true", 1, None])
+    def test_expired_ones_are_accepted_on_a_clear_word_only(self, roots: str, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="must be true or false"):
+            parse({"endorsementRootsFolder": roots, "acceptExpiredAuthorities": value})
+
+    def test_expired_ones(self, roots: str) -> None:
+        for accepted in (True, False):
+            parsed = parse({"endorsementRootsFolder": roots, "acceptExpiredAuthorities": accepted})
+            assert isinstance(parsed.authorities, EndorsementAuthorities)
+            assert parsed.authorities.accept_expired is accepted
+
+
+class TestDenied:
+    def test_is_a_list_of_keys(self) -> None:
+        assert parse({"deniedEndorsementKeys": [EK]}).denied == {EK}
+
+    @pytest.mark.parametrize(
+        "value", [EK, [EK.upper()], [EK[:-1]], [EK + "\n"], [EK.removeprefix("sha256:")], [7], {EK: True}, None]
+    )
+    def test_one_that_would_deny_nobody_is_refused(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="deniedEndorsementKeys must be a list"):
+            parse({"deniedEndorsementKeys": value})
+
+
+class TestRegisters:
+    def test_what_is_named_is_quoted_and_must_hold(self) -> None:
+        registers = {"sha384:0": ["ef" * 48], "sha256:7": [DIGEST, DIGEST.upper()], "sha256:23": ["00" * 32, DIGEST]}
+        parsed = parse(policy={"pcrs": registers})
+        assert str(parsed.selection) == "sha256:7,23+sha384:0"
+        assert parsed.pcr_policy.allowed == {
+            PCR(HashAlgorithm.SHA256, 7): {bytes.fromhex(DIGEST)},
+            PCR(HashAlgorithm.SHA256, 23): {bytes(32), bytes.fromhex(DIGEST)},
+            PCR(HashAlgorithm.SHA384, 0): {bytes.fromhex("ef" * 48)},
+        }
+
+    def test_registers_are_quoted_in_the_order_of_their_numbers(self) -> None:
+        registers = {f"sha256:{index}": [DIGEST] for index in (10, 9, 2, 23, 0)}
+        assert str(parse(policy={"pcrs": registers}).selection) == "sha256:0,2,9,10,23"
+
+    def test_none_are_as_if_nothing_was_said(self) -> None:
+        assert parse(policy={"pcrs": {}}) == parse()
+
+    @pytest.mark.parametrize(
+        "name", ["sha1:0", "SHA256:7", "sha256:24", "sha256:07", "sha256:-1", "7", "sha256:", "sha256:7,8", "sha3:1"]
+    )
+    def test_a_register_that_there_is_not(self, name: str) -> None:
+        with pytest.raises(InvalidSettings, match="a register is named as sha256:7"):
+            parse(policy={"pcrs": {name: [DIGEST]}})
+
+    @pytest.mark.parametrize("value", [DIGEST, [], [DIGEST] * 65, {}, None, 7])
+    def test_values_are_a_list(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="sha256:7 must be a list of 1 to 64 digests"):
+            parse(policy={"pcrs": {"sha256:7": value}})
+
+    @pytest.mark.parametrize("value", ["xyz", "a", 7, None, [DIGEST]])
+    def test_a_value_that_is_no_digest(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="sha256:7 holds something that is no digest"):
+            parse(policy={"pcrs": {"sha256:7": [value]}})
+
+    @pytest.mark.parametrize("value", ["", "ab" * 20, "ab" * 48])
+    def test_a_value_of_another_bank(self, value: str) -> None:
+        with pytest.raises(InvalidSettings, match=r"pcrs: .*sha256:7 must name at least one digest, each of 32 bytes"):
+            parse(policy={"pcrs": {"sha256:7": [value]}})
+
+    @pytest.mark.parametrize("value", [[], "sha256:7", 7, None, True])
+    def test_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="pcrs must be an object"):
+            parse(policy={"pcrs": value})
