@@ -176,4 +176,4 @@ def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, me
 
 def _is_routine(decision: Decision, requester: str) -> bool:
     """A node that renews, every few days for each node: nobody reads an Event about it, and it would cost a write."""
-    return isinstance(decision, Approve | ApproveOnly) and requester.startswith(NODE_USER_PREFIX)
+    return isinstance(decision, Approve | ApproveOnly | Challenge) and requester.startswith(NODE_USER_PREFIX)

@@ -17,7 +17,7 @@ from signer.controller.metrics import Metrics
 from signer.controller.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Deny, Ignore
+from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
@@ -168,6 +168,14 @@ def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytes
         announcing.announce("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
     assert [event.reason for event in around.recorded] == ["NodeNameMismatch"]
     assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
+
+
+def test_a_challenge_is_told_when_a_machine_joins_and_not_when_it_renews() -> None:
+    announcing, around = announcer()
+    announcing.announce("csr-1", request("system:node:n1"), Challenge("prove it"))
+    assert around.recorded == []
+    announcing.announce("csr-2", request(), Challenge("prove it"))
+    assert [event.reason for event in around.recorded] == ["ChallengeIssued"]
 
 
 def dns(name: str) -> bytes:
