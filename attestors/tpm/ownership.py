@@ -13,7 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from attestors.contract import ClaimedMachine, NoClaimedMachine
 from attestors.tpm.attestation_key import EndorsementKey
@@ -50,7 +52,11 @@ def fingerprint(endorsement_key: EndorsementKey) -> str:
 
     What ``openssl pkey -pubin -outform DER | sha256sum`` says of the key that ``tpm2_readpublic -f pem`` writes.
     """
-    info = endorsement_key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return _fingerprint_of(endorsement_key.key)
+
+
+def _fingerprint_of(key: PublicKeyTypes) -> str:
+    info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(info).hexdigest()}"
 
 
@@ -69,7 +75,7 @@ def ownership(machine: ClaimedMachine | NoClaimedMachine, endorsement_key: Endor
     except ValueError:
         return NotSaid(
             f"annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION} of Machine {machine.name} is neither sha256: with 64 "
-            "hexadecimal digits nor a public key in PEM"
+            "lower-case hexadecimal digits nor a public key in PEM"
         )
     return Owned() if expected == fingerprint(endorsement_key) else OwnedByOthers(machine.name)
 
@@ -81,7 +87,7 @@ def _fingerprint_said(said: str) -> str:
     if found is None:
         raise ValueError("neither a digest nor a key")
     try:
-        info = base64.b64decode("".join(found["body"].split()), validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
-    return f"sha256:{hashlib.sha256(info).hexdigest()}"
+        key = load_der_public_key(base64.b64decode("".join(found["body"].split()), validate=True))
+    except (binascii.Error, UnsupportedAlgorithm) as error:
+        raise ValueError("no key") from error
+    return _fingerprint_of(key)
