@@ -126,6 +126,9 @@ class NodeCertificates:
         with self.store.lock(Purpose.SERVING, timeout=deadline.left()):
             names, addresses = serving_names(self.configuration.serving or Serving(), self.configuration.node_name)
             pair = self.store.pair(Purpose.SERVING)
+            if pair is not None and not addresses:
+                # A default route that is gone for a moment makes no other node of it.
+                addresses = _addresses_of(pair)
             now = self.clock.now()
             current = pair is not None and now < pair.not_after and _is_for(pair, names, addresses)
             if pair is not None and current and now < renewal_time(pair, share):
@@ -375,6 +378,15 @@ def require_serving(attestation: Attestation) -> None:
 
 def _certificate(pair: Pair) -> ClientCertificate:
     return ClientCertificate(pair.certificate, pair.key)
+
+
+def _addresses_of(pair: Pair) -> tuple[str, ...]:
+    certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(address) for address in names.get_values_for_type(x509.IPAddress))
 
 
 def _is_for(pair: Pair, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...]) -> bool:

@@ -154,6 +154,16 @@ def test_refused_names_keep_the_former_pair_and_say_so(api: EmbeddedAPI, desk: D
     assert len(created(api)) == 1
 
 
+def test_a_route_that_is_gone_for_a_moment_costs_no_address(
+    api: EmbeddedAPI, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "own_addresses", lambda: ())
+    node.changes["serving"] = Serving()
+    kept = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
+    assert node.certificates().serving().pair.encode() == kept.encode()
+    assert len(asked(api)) == 0
+
+
 def test_corrected_names_need_not_wait_for_the_pause_of_the_refused_ones(
     api: EmbeddedAPI, desk: Desk, node: Node
 ) -> None:
