@@ -26,9 +26,9 @@ LIBRARY_MISSING: Final = (
     "tpm2-pytss is not installed: run tests/provision/provision.sh tpm, then pip install 'capi-node-attestation[tpm]'"
 )
 
-_START_ATTEMPTS: Final = 5
+START_ATTEMPTS: Final = 5
 """Free ports can be taken by somebody else before swtpm listens on them."""
-_PORT_TAKEN: Final = "Address already in use"
+PORT_TAKEN: Final = "Address already in use"
 _SETUP_SECONDS: Final = 60.0
 _ROOT_CERTIFICATE: Final = "swtpm-localca-rootca-cert.pem"
 _ISSUER_CERTIFICATE: Final = "issuercert.pem"
@@ -179,12 +179,12 @@ class SoftwareTPM:
             raise ProgramFailed(f"swtpm_setup ended with {done.returncode}\n{done.stdout}")
 
     def _start_anywhere(self) -> tuple[int, Program]:
-        for _ in range(_START_ATTEMPTS):
-            port = _free_port_pair()
+        for _ in range(START_ATTEMPTS):
+            port = free_port_pair()
             program = self._start(port)
             if program is not None:
                 return port, program
-        raise ProgramFailed(f"swtpm found no free ports in {_START_ATTEMPTS} attempts")
+        raise ProgramFailed(f"swtpm found no free ports in {START_ATTEMPTS} attempts")
 
     def _start(self, port: int) -> Program | None:
         """Start it on ``port`` and the next one; nothing when one of them is taken. Raises ``ProgramFailed``."""
@@ -204,7 +204,7 @@ class SoftwareTPM:
             program.check_running()
         except ProgramFailed as failure:
             self._programs.stop(program)
-            if _PORT_TAKEN not in str(failure):
+            if PORT_TAKEN not in str(failure):
                 raise
             return None
         return program
@@ -218,7 +218,7 @@ class SoftwareTPM:
         self.close()
 
 
-def _free_port_pair() -> int:
+def free_port_pair() -> int:
     """A port of 127.0.0.1 that nobody listens on now, nor on the next: tpm2-tss finds swtpm's control port so."""
     while True:
         with socket.socket() as first, socket.socket() as second:

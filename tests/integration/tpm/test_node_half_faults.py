@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from attestors.contract import EvidenceUnavailable
 from attestors.wire.evidence import Evidence
-from tests.support.software_tpm import LIBRARY_MISSING, SoftwareTPM, listens
+from tests.support.software_tpm import LIBRARY_MISSING, PORT_TAKEN, START_ATTEMPTS, SoftwareTPM, free_port_pair, listens
 
 pytest.importorskip("tpm2_pytss", reason=LIBRARY_MISSING, exc_type=ImportError)
 
@@ -22,7 +23,7 @@ from attestors.tpm.node.half import node_half_from
 from tests.integration.tpm import node_tpm
 from tests.integration.tpm.interposer import FLUSH_CONTEXT, QUOTE, Interposer, Rule, extend_command
 from tests.integration.tpm.node_tpm import challenge_for, challenge_text, field, left_behind, node_half, request
-from tests.support.processes import Programs, free_port
+from tests.support.processes import ProgramFailed, Programs, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -232,13 +233,27 @@ def tpm_1_2() -> Iterator[str]:
     if shutil.which("swtpm") is None:
         pytest.skip("swtpm is not installed: run tests/provision/provision.sh tpm")
     with Programs("node-attestation-tpm-") as programs:
-        port = free_port()
-        command = ["swtpm", "socket", "--tpmstate", f"dir={programs.folder}", "--flags", "not-need-init,startup-clear"]
-        for option, number in (("--server", port), ("--ctrl", port + 1)):
-            command += [option, f"type=tcp,port={number},bindaddr=127.0.0.1"]
-        program = programs.start("swtpm", command)
-        program.wait_ready(lambda: listens(port + 1))
-        yield f"swtpm:host=127.0.0.1,port={port}"
+        yield f"swtpm:host=127.0.0.1,port={_start_tpm_1_2(programs)}"
+
+
+def _start_tpm_1_2(programs: Programs) -> int:
+    """Start one on free ports; somebody else may take them first."""
+    command = ["swtpm", "socket", "--tpmstate", f"dir={programs.folder}", "--flags", "not-need-init,startup-clear"]
+    for attempt in range(1, START_ATTEMPTS + 1):
+        port = free_port_pair()
+        addresses = [("--server", port), ("--ctrl", port + 1)]
+        options = [word for option, at in addresses for word in (option, f"type=tcp,port={at},bindaddr=127.0.0.1")]
+        program = programs.start("swtpm", [*command, *options])
+        try:
+            program.wait_ready(partial(listens, port + 1))
+            program.check_running()
+        except ProgramFailed as failure:
+            programs.stop(program)
+            if attempt == START_ATTEMPTS or PORT_TAKEN not in str(failure):
+                raise
+        else:
+            return port
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
