@@ -17,7 +17,6 @@ copy of an answer gets nobody a second one.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 import re
@@ -128,8 +127,3 @@ class Challenged:
             wire.PCR_SELECTION_KEY: str(selection),
         }
         return json.dumps(document, separators=(",", ":"))
-
-
-def qualifying_data(secret: bytes, binding: bytes) -> bytes:
-    """What the quote's ``extraData`` must be: SHA-256 over secret and binding."""
-    return hashlib.sha256(secret + binding).digest()

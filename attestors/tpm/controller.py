@@ -30,7 +30,7 @@ from attestors.contract import (
 )
 from attestors.tpm import wire
 from attestors.tpm.attestation_key import AttestationKey, EndorsementKey, UnsuitableKey
-from attestors.tpm.challenge import Challenged, ChallengeExpired, InvalidToken, Token, qualifying_data
+from attestors.tpm.challenge import Challenged, ChallengeExpired, InvalidToken, Token
 from attestors.tpm.endorsement import (
     AuthorityMissing,
     AuthorityOutsideValidity,
@@ -205,7 +205,7 @@ class TPMControllerHalf:
             secret = challenged.secret(challenge_key)
 
             def through(binding: bytes, secret: bytes = secret) -> bytes:
-                return qualifying_data(secret, binding)
+                return wire.qualifying_data(secret, binding)
 
             try:
                 verified = verify_quote(

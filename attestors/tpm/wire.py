@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 EVIDENCE_VERSION: Final = "v1"
@@ -40,3 +41,8 @@ TOKEN_KEY: Final = "token"  # noqa: S105  the name of a key
 CREDENTIAL_BLOB_KEY: Final = "credentialBlob"
 ENCRYPTED_SECRET_KEY: Final = "encryptedSecret"  # noqa: S105  the name of a key
 PCR_SELECTION_KEY: Final = "pcrSelection"
+
+
+def qualifying_data(secret: bytes, binding: bytes) -> bytes:
+    """What the quote's ``extraData`` must be: that the challenge was opened, and for which request."""
+    return hashlib.sha256(secret + binding).digest()

@@ -15,9 +15,10 @@ from typing import Any, Final
 import yaml
 
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
+from authenticator.model.exec_credential import API_VERSIONS
 
 MAXIMUM_KUBECONFIG_BYTES: Final = 256 * 1024
-EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+EXEC_API_VERSIONS: Final = API_VERSIONS
 PROGRAM: Final = "kubelet-authenticator"
 
 _CLUSTER_NAME: Final = "workload"

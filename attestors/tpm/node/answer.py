@@ -112,11 +112,6 @@ def activate(tpm: TPM, endorsement: LoadedKey, attestation: LoadedKey, challenge
     return bytes(secret)
 
 
-def qualifying_data(secret: bytes, binding: bytes) -> bytes:
-    """What the quote commits to: that the challenge was opened, and for which request."""
-    return hashlib.sha256(secret + binding).digest()
-
-
 def quote(tpm: TPM, attestation: LoadedKey, commitment: bytes, selection: PCRSelection) -> Quote:
     """A quote over the selected PCRs, with the values that it is of.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from attestors.contract import EvidenceUnavailable, GatherRequest
-from attestors.tpm.node.answer import activate, qualifying_data, quote
+from attestors.tpm.node.answer import activate, quote
 from attestors.tpm.node.attestation_key import attestation_key
 from attestors.tpm.node.challenge import Challenge, parse_challenge
 from attestors.tpm.node.connection import TPM, LoadedKey, connected
@@ -24,6 +24,7 @@ from attestors.tpm.wire import (
     PCR_VALUES_FIELD,
     QUOTE_FIELD,
     QUOTE_SIGNATURE_FIELD,
+    qualifying_data,
 )
 from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.evidence import Evidence

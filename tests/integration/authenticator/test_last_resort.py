@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
 import time
 
 import pytest
+import yaml
 from cryptography import x509
 
 from attestors.wire.names import Purpose
@@ -15,7 +17,9 @@ from authenticator.api.server import ApiServer
 from authenticator.flow.bootstrap import take_in
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken
+from authenticator.model.failures import ExitCode, StillPending
 from signer.testing.api import EmbeddedAPI
+from signer.testing.api.authorities import Issuer
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asked, asking, created
 from tests.support.node_program import NodeProgram, exec_info
 
@@ -144,3 +148,49 @@ def test_a_certificate_that_comes_almost_run_out_is_not_renewed_at_every_call(
     use = node.certificates().client()
     assert use.until == node.time.now + 30
     assert len(asked(api)) == 0
+
+
+def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    """What the API server no longer knows is no use, however long it is valid; until then it is left alone."""
+    former = node.put_pair(age=9000, left=1000)
+    api.faults.inject("POST */certificatesigningrequests", status=401)
+    assert node.certificates().client().pair.encode() == former.encode()
+    pause = node.store.attempt(Purpose.CLIENT).pause
+    assert pause is not None
+    assert pause.exit_code is ExitCode.REFUSED
+    node.supply_bootstrap()
+    with node.store.bootstrap_lock():
+        take_in(node.configuration, node.store, now=node.time.now)
+    assert node.store.pair(Purpose.CLIENT) is None
+    with asking(node.certificates().client) as answer, desk.granting():
+        assert answer.result().pair.key != former.key
+
+
+def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(desk: Desk, node: Node) -> None:
+    """A CA that is being rotated stands beside the next one; the token is as used up as before."""
+    node.supply_bootstrap()
+    with asking(node.certificates().client) as answer, desk.granting():
+        kept = answer.result().pair
+    path = node.configuration.bootstrap_kubeconfig
+    document = yaml.safe_load(path.read_text())
+    held = document["clusters"][0]["cluster"]
+    both = Issuer.new().certificate_pem + base64.b64decode(held["certificate-authority-data"])
+    held["certificate-authority-data"] = base64.b64encode(both).decode()
+    path.write_text(yaml.safe_dump(document))
+    with node.store.bootstrap_lock():
+        take_in(node.configuration, node.store, now=node.time.now)
+    assert node.store.bootstrap() is None
+    stored_pair = node.store.pair(Purpose.CLIENT)
+    assert stored_pair is not None
+    assert stored_pair.encode() == kept.encode()
+
+
+def test_a_serving_certificate_of_a_cluster_that_was_left_meanwhile_is_not_stored(desk: Desk, node: Node) -> None:
+    node.put_pair(age=LONG_AGO, left=DAY)
+    node.serve(addresses=["192.0.2.10"])
+    with asking(node.certificates().serving) as answer:
+        found = desk.next()
+        node.store.set_aside(Purpose.CLIENT)
+        desk.grant(found)
+        assert isinstance(answer.exception(), StillPending)
+    assert node.store.pair(Purpose.SERVING) is None

@@ -12,9 +12,10 @@ import pytest
 
 from attestors.tpm import wire
 from attestors.tpm.attestation_key import AttestationKey
-from attestors.tpm.challenge import LIFETIME, Challenged, ChallengeExpired, InvalidToken, Token, qualifying_data
+from attestors.tpm.challenge import LIFETIME, Challenged, ChallengeExpired, InvalidToken, Token
 from attestors.tpm.node.challenge import MAXIMUM_CHALLENGE_CHARACTERS, parse_challenge
 from attestors.tpm.selection import PCRSelection
+from attestors.tpm.wire import qualifying_data
 from attestors.wire.binding import Binding
 from tests.unit.attestors.support import NOW
 from tests.unit.attestors.tpm.paper_chip import PaperChip
