@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
+import struct
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -214,6 +217,21 @@ def test_a_name_that_is_not_found_is_unreachable() -> None:
 
 
 @pytest.mark.usefixtures("soon")
+def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server((ADDRESS, 0)) as listener, serving(answers(200, STORED)) as server:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it resets it
+        accepted.close()
+        assert select.select([client], [], [], 10)[0]
+        monkeypatch.setattr(socket, "create_connection", lambda *_: client)
+        with pytest.raises(Unreachable, match="reset by peer"):
+            ApiServer(server.cluster(), TOKEN).get("n")
+    # That it is closed, and not left to the garbage collector, pytest sees: a ResourceWarning is an error.
+
+
 def test_a_server_that_does_not_finish_the_handshake_is_unreachable() -> None:
     with serving(Connection.stay, tls=False) as server, pytest.raises(Unreachable, match="does not answer within"):
         ApiServer(server.cluster(), TOKEN).get("n")
