@@ -1,0 +1,99 @@
+"""The plugin contract: what an attestor implements, and the outcomes it may return.
+
+An attestor says *which machine* the evidence proves. It does not choose the Machine object, the node name or the
+certificate: the core does that from the outcome, so no attestor can forget it (the Cluster API proposal's
+``MachineName``, moved). The proposal's ``VerifyClientAttestationData`` and ``VerifyServingAttestationData`` are
+:meth:`ControllerHalf.verify_client` and :meth:`ControllerHalf.verify_serving`.
+
+A success is a :class:`VerifiedIdentity`, which needs a :class:`~attestors.wire.binding.ProvenBinding`: no attestor can
+skip the comparison.
+Only an attestor that declares itself :attr:`Security.INSECURE` may return :class:`AssertedIdentity`.
+"""
+
+from __future__ import annotations
+
+from attestors.contract.facts import (
+    ClaimedMachine,
+    Document,
+    DocumentKind,
+    MachineRole,
+    ManagementCluster,
+    NoClaimedMachine,
+    NodeCredential,
+    NoManagementCluster,
+    NoRecordedIdentity,
+    NotThere,
+    OtherToken,
+    RecordedIdentity,
+    RequesterCredential,
+    TokenNotTraceableNow,
+    TokenOfMachine,
+)
+from attestors.contract.halves import (
+    AttestationRequest,
+    Attestor,
+    AttestorDescription,
+    ControllerHalf,
+    EvidenceUnavailable,
+    GatherRequest,
+    NodeHalf,
+    Security,
+)
+from attestors.contract.outcome import (
+    AssertedIdentity,
+    ChallengeIssued,
+    Denied,
+    InvalidOutcome,
+    IPAddress,
+    NotProvableYet,
+    Outcome,
+    Plausible,
+    Screened,
+    VerifiedIdentity,
+)
+from attestors.contract.settings import (
+    AttestorSettings,
+    InvalidSettings,
+    NoChallengeKeys,
+    no_challenge_keys,
+)
+
+__all__ = [
+    "AssertedIdentity",
+    "AttestationRequest",
+    "Attestor",
+    "AttestorDescription",
+    "AttestorSettings",
+    "ChallengeIssued",
+    "ClaimedMachine",
+    "ControllerHalf",
+    "Denied",
+    "Document",
+    "DocumentKind",
+    "EvidenceUnavailable",
+    "GatherRequest",
+    "IPAddress",
+    "InvalidOutcome",
+    "InvalidSettings",
+    "MachineRole",
+    "ManagementCluster",
+    "NoChallengeKeys",
+    "NoClaimedMachine",
+    "NoManagementCluster",
+    "NoRecordedIdentity",
+    "NodeCredential",
+    "NodeHalf",
+    "NotProvableYet",
+    "NotThere",
+    "OtherToken",
+    "Outcome",
+    "Plausible",
+    "RecordedIdentity",
+    "RequesterCredential",
+    "Screened",
+    "Security",
+    "TokenNotTraceableNow",
+    "TokenOfMachine",
+    "VerifiedIdentity",
+    "no_challenge_keys",
+]

@@ -1,0 +1,145 @@
+"""What an attestor may answer: one value of one closed type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, TypeAlias
+
+from attestors.wire.binding import ProvenBinding
+from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION
+
+IPAddress: TypeAlias = IPv4Address | IPv6Address
+
+_REASON: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+
+_MAXIMUM_MESSAGE_CHARACTERS: Final = 512
+
+_MAXIMUM_IDENTITY_CHARACTERS: Final = 1024
+
+_ANNOTATION: Final = re.compile(
+    r"(?:cluster-x-k8s-io|attestation\.cluster\.x-k8s\.io)/[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
+
+_MAXIMUM_ANNOTATIONS: Final = 4
+
+_MAXIMUM_ANNOTATION_CHARACTERS: Final = 1024
+
+
+class InvalidOutcome(ValueError):
+    """An attestor built an outcome that the contract does not allow: a defect of the attestor, never the node's."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedIdentity:
+    """The evidence proves which machine asked, and was made for this very request."""
+
+    provider_id: str
+    """What the evidence proves, in the form of ``Machine.spec.providerID``; the core compares it with the claim."""
+    identity: str
+    """What stays the same for this hardware or instance for as long as it exists, such as a hash of its EK."""
+    binding: ProvenBinding
+    node_names: tuple[str, ...] = ()
+    """Node names that the evidence or the platform gives to this machine; empty when it does not say."""
+    dns_names: tuple[str, ...] = ()
+    """DNS names that belong to this machine, as the platform says; empty when it does not say."""
+    ip_addresses: tuple[IPAddress, ...] = ()
+    """IP addresses that belong to this machine, as the platform says; empty when it does not say."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Written on the CertificateSigningRequest with its approval, over whatever the requester wrote there: what the
+    attestor resolved itself, to be read by people. Keys begin with ``cluster-x-k8s-io/`` or
+    ``attestation.cluster.x-k8s.io/``; a challenge or the supported versions are the core's own to write."""
+
+    def __post_init__(self) -> None:
+        _check_identity(self.identity)
+        _check_annotations(self.annotations)
+        # The type says so already, but not every attestor is type-checked, and the request's own Binding looks alike.
+        if type(self.binding) is not ProvenBinding:
+            raise InvalidOutcome("a verified identity needs the ProvenBinding that Binding.prove() returned")
+
+
+@dataclass(frozen=True, slots=True)
+class AssertedIdentity:
+    """Nothing was proven: the node says who it is. Only from insecure attestors, which need three opt-ins to run."""
+
+    provider_id: str
+    identity: str
+
+    def __post_init__(self) -> None:
+        _check_identity(self.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The evidence is wrong for good. ``reason`` is CamelCase; ``message`` says what to mend and holds no secret."""
+
+    reason: str
+    message: str
+
+    def __post_init__(self) -> None:
+        _check_reason_and_message(self.reason, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeIssued:
+    """Good so far; the node must now prove that the evidence is live.
+
+    ``challenge`` goes into an annotation of the CSR and is readable by every bootstrap token: no secret in clear.
+    """
+
+    challenge: str
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.challenge) <= 16 * 1024:
+            raise InvalidOutcome("a challenge has 1 to 16384 characters")
+
+
+@dataclass(frozen=True, slots=True)
+class NotProvableYet:
+    """Neither right nor wrong yet: a cloud is unreachable, an instance too new to be listed. Never the node's fault."""
+
+    reason: str
+    message: str
+    retry_after: timedelta = timedelta(seconds=10)
+
+    def __post_init__(self) -> None:
+        _check_reason_and_message(self.reason, self.message)
+        if not timedelta(seconds=1) <= self.retry_after <= timedelta(minutes=10):
+            raise InvalidOutcome("retry_after is between 1 second and 10 minutes")
+
+
+@dataclass(frozen=True, slots=True)
+class Plausible:
+    """Nothing that can be told locally speaks against the evidence. It admits nothing."""
+
+
+Screened: TypeAlias = Plausible | Denied
+
+Outcome: TypeAlias = VerifiedIdentity | AssertedIdentity | Denied | ChallengeIssued | NotProvableYet
+
+
+def _check_identity(identity: str) -> None:
+    if not 0 < len(identity) <= _MAXIMUM_IDENTITY_CHARACTERS:
+        raise InvalidOutcome(f"an identity has 1 to {_MAXIMUM_IDENTITY_CHARACTERS} characters")
+
+
+def _check_annotations(annotations: Mapping[str, str]) -> None:
+    if len(annotations) > _MAXIMUM_ANNOTATIONS:
+        raise InvalidOutcome(f"an outcome has at most {_MAXIMUM_ANNOTATIONS} annotations")
+    for key, value in annotations.items():
+        if not _ANNOTATION.fullmatch(key) or key in (CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION):
+            raise InvalidOutcome(
+                "an outcome's annotations begin with cluster-x-k8s-io/ or attestation.cluster.x-k8s.io/"
+            )
+        if not 0 < len(value) <= _MAXIMUM_ANNOTATION_CHARACTERS or not value.isprintable():
+            raise InvalidOutcome(f"an annotation has 1 to {_MAXIMUM_ANNOTATION_CHARACTERS} printable characters")
+
+
+def _check_reason_and_message(reason: str, message: str) -> None:
+    if not _REASON.fullmatch(reason):
+        raise InvalidOutcome("a reason is one CamelCase word of at most 64 characters")
+    if not 0 < len(message) <= _MAXIMUM_MESSAGE_CHARACTERS or not message.isprintable():
+        raise InvalidOutcome(f"a message has 1 to {_MAXIMUM_MESSAGE_CHARACTERS} printable characters")
