@@ -59,7 +59,7 @@ $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
 	@echo "Making $(VENV) with $(PYTHON) (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
-	@$(PIP_INSTALL) --editable '.[testing]' --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
 	@touch $@
 
 # tpm2-pytss comes as source. Only the node half of the TPM attestor needs it: without it, what needs it is skipped and

@@ -22,7 +22,6 @@ from attestors.wire.binding import Binding
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import Purpose
 
-
 _NO_MACHINE: Final = NoClaimedMachine()
 _NOBODY_LOOKED: Final = OtherToken("nobody has looked whose bootstrap token it is")
 
