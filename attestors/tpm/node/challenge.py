@@ -33,7 +33,7 @@ MAXIMUM_SELECTION_CHARACTERS: Final = 256
 MAXIMUM_CREDENTIAL_BLOB_BYTES: Final = 2 + (2 + 64) + (2 + 64)
 """TPM2B_ID_OBJECT (Part 2, 12.4.3): an HMAC and an encrypted TPM2B_DIGEST, each of SHA-512 at most."""
 MAXIMUM_ENCRYPTED_SECRET_BYTES: Final = 2 + 512
-"""TPM2B_ENCRYPTED_SECRET (Part 2, 11.4.33): for RSA-4096; an ephemeral ECC point is smaller."""
+"""TPM2B_ENCRYPTED_SECRET (Part 2, 11.4.3): for RSA-4096; an ephemeral ECC point is smaller."""
 
 _VERSION: Final = re.compile(r"v[1-9][0-9]{0,3}")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
