@@ -216,7 +216,6 @@ def test_a_name_that_is_not_found_is_unreachable() -> None:
         ApiServer(Cluster("https://nobody.invalid", authority), TOKEN).get("n")
 
 
-@pytest.mark.usefixtures("soon")
 def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -232,6 +231,7 @@ def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_clos
     # That it is closed, and not left to the garbage collector, pytest sees: a ResourceWarning is an error.
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_server_that_does_not_finish_the_handshake_is_unreachable() -> None:
     with serving(Connection.stay, tls=False) as server, pytest.raises(Unreachable, match="does not answer within"):
         ApiServer(server.cluster(), TOKEN).get("n")
