@@ -1,0 +1,161 @@
+"""The fake Google as a context manager: a thread of its own, and what tests change and look at."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+from aiohttp import web
+
+from signer.testing.api.thread import LoopThread
+
+from .faults import Fault, Faults, Seen, Service
+from .instances import FakeInstance
+from .metadata import JWKS_PATH, PEM_CERTIFICATES_PATH, CertificatesServer, MetadataServer
+from .signing import SigningKey, encode_token, identity_claims, signing_key
+
+_HOST: Final = "127.0.0.1"
+_CACHE_CONTROL: Final = "public, max-age=19302, must-revalidate, no-transform"
+
+
+class FakeGoogle:
+    """Google Cloud on 127.0.0.1; all methods may be called from any thread but its own.
+
+    Args:
+        clock: what time it is at Google.
+        cache_control: how long the certificates may be kept, as the header says it; empty for no header.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC), cache_control: str = _CACHE_CONTROL
+    ) -> None:
+        self.clock = clock
+        self.cache_control = cache_control
+        self._lock = threading.Lock()
+        self._faults = Faults()
+        self._instances: dict[tuple[str, str, str], FakeInstance] = {}
+        self._keys = (signing_key(0), signing_key(1))
+        self._next_key = 2
+        self._access_tokens: dict[str, str] = {}
+        self._thread = LoopThread("fake Google")
+        self._runners: list[web.AppRunner] = []
+        self._base_url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        application = web.Application()
+        CertificatesServer(lambda: self.keys, lambda: self.cache_control).add_routes(application, self._faults)
+        self._base_url = self._serve(application)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            for runner in self._runners:
+                self._thread.wait(runner.cleanup())
+        finally:
+            self._thread.stop()
+
+    def _serve(self, application: web.Application) -> str:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
+
+        async def listen() -> int:
+            await runner.setup()
+            await web.TCPSite(runner, _HOST, 0).start()
+            return int(runner.addresses[0][1])
+
+        port = self._thread.wait(listen())
+        self._runners.append(runner)
+        return f"http://{_HOST}:{port}"
+
+    # Where things are.
+
+    @property
+    def pem_certificates_url(self) -> str:
+        """``https://www.googleapis.com/oauth2/v1/certs``: certificates by key ID."""
+        return self._base_url + PEM_CERTIFICATES_PATH
+
+    @property
+    def jwks_url(self) -> str:
+        """``https://www.googleapis.com/oauth2/v3/certs``: a JSON Web Key set."""
+        return self._base_url + JWKS_PATH
+
+    def metadata_of(self, instance: FakeInstance) -> str:
+        """Start the metadata server of this instance: its base URL, without a path."""
+        server = MetadataServer(
+            lambda: self.current(instance),
+            key=lambda: self.keys[-1],
+            clock=lambda: self.clock(),
+            access_token=self.issue_access_token,
+            faults=self._faults,
+        )
+        return self._serve(server.application())
+
+    # Instances.
+
+    def add(self, instance: FakeInstance) -> FakeInstance:
+        """Make this instance, or put it into the place of the one with its name."""
+        with self._lock:
+            self._instances[instance.project, instance.zone, instance.name] = instance
+        return instance
+
+    def delete(self, instance: FakeInstance) -> None:
+        """End the instance with this name."""
+        with self._lock:
+            del self._instances[instance.project, instance.zone, instance.name]
+
+    def current(self, instance: FakeInstance) -> FakeInstance:
+        """The instance that has this one's name now; this one where there is none."""
+        with self._lock:
+            return self._instances.get((instance.project, instance.zone, instance.name), instance)
+
+    # Tokens and their keys.
+
+    @property
+    def keys(self) -> tuple[SigningKey, ...]:
+        """The issuer's keys whose certificates it publishes; the last one signs."""
+        with self._lock:
+            return self._keys
+
+    def rotate_keys(self) -> SigningKey:
+        """Sign with a new key from now on, and publish it; the oldest one is published no more."""
+        with self._lock:
+            added = signing_key(self._next_key)
+            self._next_key += 1
+            self._keys = (*self._keys[1:], added)
+        return added
+
+    def identity_token(self, instance: FakeInstance, audience: str) -> str:
+        """The token with ``format=full`` that the instance's metadata server would give."""
+        return encode_token(identity_claims(self.current(instance), audience, self.clock()), self.keys[-1])
+
+    def issue_access_token(self, account: str) -> str:
+        """A bearer token for that service account, which the fake's own services believe."""
+        token = f"ya29.{secrets.token_urlsafe(48)}"
+        with self._lock:
+            self._access_tokens[token] = account
+        return token
+
+    # What goes wrong, and what was asked.
+
+    def fail(self, service: Service, fault: Fault, *, path: str = "", times: int | None = None) -> None:
+        """Let requests to a service, whose path holds ``path``, fail: all of them, or the next ``times``."""
+        self._faults.set(service, fault, path=path, times=times)
+
+    def mend(self, service: Service) -> None:
+        """All is well again."""
+        self._faults.clear(service)
+
+    def seen(self, service: Service) -> list[Seen]:
+        """What a service was asked, in order."""
+        return self._faults.seen(service)
+
+    def counts(self) -> Counter[Service]:
+        """How often each service was asked."""
+        return self._faults.counts()
