@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +15,8 @@ from aiohttp import web
 
 from signer.testing.api.thread import LoopThread
 
+from .accounts import Accounts
+from .compute import COMPUTE_PATH, ComputeServer
 from .faults import Fault, Faults, Seen, Service
 from .instances import FakeInstance
 from .metadata import JWKS_PATH, PEM_CERTIFICATES_PATH, CertificatesServer, MetadataServer
@@ -41,7 +44,7 @@ class FakeGoogle:
         self._instances: dict[tuple[str, str, str], FakeInstance] = {}
         self._keys = (signing_key(0), signing_key(1))
         self._next_key = 2
-        self._access_tokens: dict[str, str] = {}
+        self.accounts = Accounts()
         self._thread = LoopThread("fake Google")
         self._runners: list[web.AppRunner] = []
         self._base_url = ""
@@ -50,6 +53,8 @@ class FakeGoogle:
         self._thread.start()
         application = web.Application()
         CertificatesServer(lambda: self.keys, lambda: self.cache_control).add_routes(application, self._faults)
+        ComputeServer(lambda: self.instances, self.accounts).add_routes(application, self._faults)
+        self.accounts.add_routes(application, self._faults)
         self._base_url = self._serve(application)
         return self
 
@@ -77,6 +82,11 @@ class FakeGoogle:
     # Where things are.
 
     @property
+    def compute_url(self) -> str:
+        """``https://compute.googleapis.com/compute/v1``."""
+        return self._base_url + COMPUTE_PATH
+
+    @property
     def pem_certificates_url(self) -> str:
         """``https://www.googleapis.com/oauth2/v1/certs``: certificates by key ID."""
         return self._base_url + PEM_CERTIFICATES_PATH
@@ -92,7 +102,7 @@ class FakeGoogle:
             lambda: self.current(instance),
             key=lambda: self.keys[-1],
             clock=lambda: self.clock(),
-            access_token=self.issue_access_token,
+            access_token=self.accounts.issue,
             faults=self._faults,
         )
         return self._serve(server.application())
@@ -109,6 +119,12 @@ class FakeGoogle:
         """End the instance with this name."""
         with self._lock:
             del self._instances[instance.project, instance.zone, instance.name]
+
+    @property
+    def instances(self) -> tuple[FakeInstance, ...]:
+        """Those that there are."""
+        with self._lock:
+            return tuple(self._instances.values())
 
     def current(self, instance: FakeInstance) -> FakeInstance:
         """The instance that has this one's name now; this one where there is none."""
@@ -135,12 +151,19 @@ class FakeGoogle:
         """The token with ``format=full`` that the instance's metadata server would give."""
         return encode_token(identity_claims(self.current(instance), audience, self.clock()), self.keys[-1])
 
-    def issue_access_token(self, account: str) -> str:
-        """A bearer token for that service account, which the fake's own services believe."""
-        token = f"ya29.{secrets.token_urlsafe(48)}"
-        with self._lock:
-            self._access_tokens[token] = account
-        return token
+    def write_account_key(self, folder: Path) -> str:
+        """Write the key file of the controller's service account, good for the token endpoint here."""
+        path = folder / "service-account.json"
+        path.write_text(json.dumps(self.accounts.key_document(self._base_url)))
+        return str(path)
+
+    def write_federation(self, folder: Path) -> str:
+        """Write a configuration of workload identity federation, and the token that it names."""
+        token = folder / "subject-token"
+        token.write_text(self.accounts.subject_token)
+        path = folder / "federation.json"
+        path.write_text(json.dumps(self.accounts.federation_document(self._base_url, str(token))))
+        return str(path)
 
     # What goes wrong, and what was asked.
 

@@ -1,0 +1,109 @@
+"""A cache of answers for seconds: one question under way at a time for each key, bounded, on a monotonic clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+MAXIMUM_ENTRIES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[_Value]):
+    value: _Value
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception = field(repr=False)
+    until: float
+
+
+class SingleFlightCache(Generic[_Key, _Value]):
+    """Answers by key.
+
+    Who asks for what is being asked already waits for that answer; who stops waiting does not stop the others. An
+    answer's age counts from the moment its question was asked, so that what it says is never older than ``lifetime``.
+
+    Args:
+        lifetime_seconds: how long an answer is kept.
+        failure_seconds: how long an exception is, so that an outage is not asked about by every request; 0 for not.
+        maximum_entries: the oldest are forgotten first.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        lifetime_seconds: float,
+        failure_seconds: float,
+        maximum_entries: int = MAXIMUM_ENTRIES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lifetime = lifetime_seconds
+        self._failure_lifetime = failure_seconds
+        self._maximum = maximum_entries
+        self._clock = clock
+        self._entries: OrderedDict[_Key, _Kept[_Value] | _Failed] = OrderedDict()
+        self._under_way: dict[_Key, asyncio.Task[_Value]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(self, key: _Key, ask: Callable[[], Awaitable[_Value]]) -> _Value:
+        """The kept answer, or that of ``ask``.
+
+        Raises:
+            Exception: what ``ask`` raised, now or shortly before.
+        """
+        entry = self._entries.get(key)
+        if entry is not None and self._clock() < entry.until:
+            if isinstance(entry, _Failed):
+                # Without the frames of those who saw it before: they would pile up.
+                raise entry.error.with_traceback(None)
+            return entry.value
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(key, ask))
+            self._under_way[key] = task
+            task.add_done_callback(lambda ended: self._landed(key, ended))
+        return await asyncio.shield(task)
+
+    def forget(self, key: _Key) -> None:
+        """Ask anew the next time."""
+        self._entries.pop(key, None)
+
+    async def _ask(self, key: _Key, ask: Callable[[], Awaitable[_Value]]) -> _Value:
+        asked = self._clock()
+        try:
+            value = await ask()
+        except Exception as error:
+            self._keep(key, _Failed(error, asked + self._failure_lifetime))
+            raise
+        self._keep(key, _Kept(value, asked + self._lifetime))
+        return value
+
+    def _landed(self, key: _Key, task: asyncio.Task[_Value]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # retrieved, also where everybody has stopped waiting
+
+    def _keep(self, key: _Key, entry: _Kept[_Value] | _Failed) -> None:
+        now = self._clock()
+        self._entries.pop(key, None)
+        if now < entry.until:
+            self._entries[key] = entry
+        # Oldest first: those that have expired, and as many more as are too many.
+        while self._entries:
+            oldest = next(iter(self._entries))
+            if len(self._entries) <= self._maximum and now < self._entries[oldest].until:
+                break
+            del self._entries[oldest]

@@ -1,0 +1,104 @@
+"""Calls to clouds for asyncio callers: a bounded number of threads, a bounded number that waits, a deadline for each.
+
+The clouds' libraries are synchronous. A cloud that hangs must neither hold up the event loop nor pile up threads: what
+finds no place is refused at once, as an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from attestors.clouds.errors import CloudUnavailable
+
+DEADLINE_SECONDS: Final = 10.0
+MAXIMUM_THREADS: Final = 8
+MAXIMUM_WAITING: Final = 256
+
+_Answer = TypeVar("_Answer")
+
+
+class Deadline:
+    """When a call must have ended, however many exchanges it consists of."""
+
+    def __init__(self, service: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.service = service
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds that are left.
+
+        Raises:
+            CloudUnavailable: none.
+        """
+        left = self._end - self._clock()
+        if left <= 0:
+            raise too_slow(self.service)
+        return left
+
+
+def too_slow(service: str) -> CloudUnavailable:
+    """What a call ends with whose time is over."""
+    return CloudUnavailable(service, "did not answer in time")
+
+
+class CloudCalls:
+    """Runs synchronous calls in threads of its own.
+
+    Args:
+        threads: how many calls run at once.
+        waiting: how many more may wait for a thread.
+        deadline_seconds: for each call, from the moment it is asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = MAXIMUM_THREADS,
+        waiting: int = MAXIMUM_WAITING,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="cloud call")
+        self._places = threading.BoundedSemaphore(threads + waiting)
+        self._deadline_seconds = deadline_seconds
+
+    async def run(self, service: str, call: Callable[[Deadline], _Answer]) -> _Answer:
+        """The answer of ``call``, which must heed its deadline; the caller is told at the deadline in any case.
+
+        Raises:
+            CloudUnavailable: too many calls at once, or too slow.
+            Exception: what ``call`` raises.
+        """
+        if not self._places.acquire(blocking=False):
+            raise CloudUnavailable(service, "not asked: too many calls are under way already")
+        deadline = Deadline(service, self._deadline_seconds)
+        try:
+            future = self._pool.submit(call, deadline)
+        except BaseException:
+            self._places.release()
+            raise
+        # The place is free again when the thread is, not when the caller stops waiting.
+        future.add_done_callback(self._leave)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
+        except TimeoutError:
+            raise too_slow(service) from None
+
+    def _leave(self, future: Future[Any]) -> None:
+        self._places.release()
+
+    def close(self) -> None:
+        """Start no more calls, and wait for those under way."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@functools.cache
+def shared_calls() -> CloudCalls:
+    """The threads of this process; without them each workload cluster's attestor would have its own."""
+    return CloudCalls()

@@ -1,0 +1,66 @@
+"""Why a cloud did not say what was asked: a small closed tree, and what it means for a request.
+
+    CloudError
+    ├── CloudUnavailable     an outage, throttling, a timeout, or an answer that cannot be used
+    ├── CloudRefused         the cloud refuses our credentials, or they lack a permission; or we have none
+    └── CloudObjectMissing   the cloud knows no such object
+
+None of them speaks against a node. A cloud's view may be younger than a machine, so even a missing object is no proof.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from attestors.contract import NotProvableYet
+
+DEFAULT_PAUSE: Final = timedelta(seconds=10)
+REFUSED_PAUSE: Final = timedelta(minutes=1)
+"""Somebody has to grant something first."""
+_MINIMUM_PAUSE: Final = timedelta(seconds=1)
+_MAXIMUM_PAUSE: Final = timedelta(minutes=10)
+_MAXIMUM_CHARACTERS: Final = 400
+
+
+class CloudError(Exception):
+    """A call to a cloud did not give what was asked. The text names the service and holds nothing that it answered."""
+
+    reason = "CloudUnavailable"
+
+    def __init__(self, service: str, cause: str, *, retry_after: timedelta = DEFAULT_PAUSE) -> None:
+        text = f"{service}: {cause}"
+        super().__init__("".join(one if one.isprintable() else " " for one in text)[:_MAXIMUM_CHARACTERS])
+        self.service = service
+        self.retry_after = min(max(retry_after, _MINIMUM_PAUSE), _MAXIMUM_PAUSE)
+        """When to ask again; 1 second to 10 minutes."""
+
+    def outcome(self) -> NotProvableYet:
+        """What a request gets that cannot be judged because of it."""
+        return NotProvableYet(self.reason, str(self), self.retry_after)
+
+
+class CloudUnavailable(CloudError):
+    """Down, unreachable, too slow, throttling, or answering what cannot be used: its fault, or the network's."""
+
+
+class CloudRefused(CloudError):
+    """The cloud does not let us: the operator's credentials or permissions."""
+
+    reason = "CloudAccessRefused"
+
+    def __init__(self, service: str, cause: str, *, retry_after: timedelta = REFUSED_PAUSE) -> None:
+        super().__init__(service, cause, retry_after=retry_after)
+
+
+class CloudObjectMissing(CloudError):
+    """There is no such object, as far as the cloud can see now."""
+
+    reason = "CloudObjectMissing"
+
+
+def pause_from(header: str | None, default: timedelta = DEFAULT_PAUSE) -> timedelta:
+    """What a ``Retry-After`` header (RFC 9110 10.2.3) asks for, in seconds; a date or anything else is ``default``."""
+    if header is None or not (header.isascii() and header.isdigit() and len(header) <= 6):
+        return default
+    return min(max(timedelta(seconds=int(header)), _MINIMUM_PAUSE), _MAXIMUM_PAUSE)

@@ -1,0 +1,118 @@
+"""One HTTP exchange with a cloud, through requests: bounded in time and size, without redirects.
+
+This module needs the requests library; import it inside what needs it.
+"""
+
+from __future__ import annotations
+
+import http.cookiejar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import requests
+import requests.adapters
+import urllib3.exceptions
+
+from attestors.clouds.calls import Deadline, too_slow
+from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.urls import NO_PROXY, PlainHosts, Proxy, check_url
+
+MAXIMUM_BODY_BYTES: Final = 1024 * 1024
+_CHUNK: Final = 64 * 1024
+_CONNECTIONS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    """By name, in any case."""
+    body: bytes = field(repr=False)
+
+
+class Exchange:
+    """Connections that are kept and used again, from any thread.
+
+    Environment variables for proxies and certificates, and ``.netrc``, are not looked at: where secrets are sent is
+    said in one place.
+    """
+
+    def __init__(self, *, proxy: Proxy = NO_PROXY, maximum_body_bytes: int = MAXIMUM_BODY_BYTES) -> None:
+        self._maximum = maximum_body_bytes
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+        self._session.proxies = {"https": proxy.url} if proxy.url else {}
+        adapter = requests.adapters.HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS, max_retries=0)
+        self._session.mount("https://", adapter)
+        self._session.mount("http://", adapter)
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        deadline: Deadline,
+        headers: Mapping[str, str],
+        body: bytes | str | None = None,
+        plain_hosts: PlainHosts = PlainHosts.LOOPBACK,
+    ) -> Answer:
+        """Send and read the whole answer, whatever its status, which is never a redirect.
+
+        Raises:
+            CloudUnavailable: no connection, no answer in time, a redirect, too large, or compressed unasked.
+            InvalidURL: the URL is not one that may be called.
+        """
+        check_url(url, plain_hosts)
+        service = deadline.service
+        left = deadline.remaining()
+        try:
+            response = self._session.request(
+                method,
+                url,
+                data=body,
+                headers={**headers, "Accept-Encoding": "identity"},
+                timeout=(left, left),
+                allow_redirects=False,
+                stream=True,
+            )
+            with response:
+                if 300 <= response.status_code < 400:
+                    raise CloudUnavailable(service, "redirects, which is never followed")
+                return Answer(response.status_code, response.headers, self._read(response, deadline))
+        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError):
+            raise too_slow(service) from None
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # Their texts repeat addresses, and what the server sent.
+            raise CloudUnavailable(service, _cause(error)) from None
+
+    def _read(self, response: Any, deadline: Deadline) -> bytes:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise CloudUnavailable(deadline.service, "answers compressed, which was not asked for")
+        chunks: list[bytes] = []
+        size = 0
+        # One read of the socket at a time: an answer that comes byte by byte ends at the deadline too.
+        while chunk := response.raw.read1(_CHUNK, decode_content=False):
+            size += len(chunk)
+            if size > self._maximum:
+                raise CloudUnavailable(deadline.service, f"answers with more than {self._maximum} bytes")
+            chunks.append(chunk)
+            deadline.remaining()
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its TLS certificate cannot be verified, or TLS failed otherwise"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "the proxy cannot be reached, or does not let us through"
+    if isinstance(error, requests.exceptions.ConnectionError):
+        return "cannot be reached, or closed the connection"
+    return "broke off its answer, or did not answer in HTTP"

@@ -1,0 +1,75 @@
+"""The operator's settings for Google Cloud, which several attestors have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from attestors.clouds.google.provider_id import InvalidGCEName, check_project
+from attestors.clouds.urls import InvalidURL, check_url
+from attestors.contract import InvalidSettings
+
+COMPUTE_URL: Final = "https://compute.googleapis.com/compute/v1"
+CREDENTIALS_FILE_SETTING: Final = "credentialsFile"
+COMPUTE_ENDPOINT_SETTING: Final = "computeEndpoint"
+PROXY_SETTING: Final = "proxy"
+ACCESS_SETTINGS: Final = frozenset({CREDENTIALS_FILE_SETTING, COMPUTE_ENDPOINT_SETTING, PROXY_SETTING})
+_MAXIMUM_PROJECTS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleAccess:
+    """Where Compute Engine is, and as whom we ask it. Of the operator alone: a policy must not say any of it."""
+
+    credentials_file: str = ""
+    """Absolute path; without it the file that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the metadata server."""
+    compute_url: str = COMPUTE_URL
+    """Another one for private endpoints."""
+    proxy_url: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any]) -> GoogleAccess:
+        """Read ``credentialsFile``, ``computeEndpoint`` and ``proxy``, each of which may be left out.
+
+        Raises:
+            InvalidSettings: unknown, or not of its form.
+        """
+        unknown = set(settings) - ACCESS_SETTINGS
+        if unknown:
+            raise InvalidSettings(f"there is no setting {min(unknown)!r}, only {', '.join(sorted(ACCESS_SETTINGS))}")
+        file = settings.get(CREDENTIALS_FILE_SETTING, "")
+        if not isinstance(file, str) or (CREDENTIALS_FILE_SETTING in settings and not file.startswith("/")):
+            raise InvalidSettings(f"{CREDENTIALS_FILE_SETTING} must be the absolute path of a file")
+        return cls(
+            file,
+            _url(settings, COMPUTE_ENDPOINT_SETTING, COMPUTE_URL).rstrip("/"),
+            _url(settings, PROXY_SETTING, ""),
+        )
+
+
+def _url(settings: Mapping[str, Any], name: str, default: str) -> str:
+    if name not in settings:
+        return default
+    url = settings[name]
+    try:
+        # A proxy's user name and password are for its file of secrets, not for the controller's configuration.
+        return check_url(url) if isinstance(url, str) else check_url("")
+    except InvalidURL as error:
+        raise InvalidSettings(f"{name}: {error}") from None
+
+
+def parse_projects(projects: Any, name: str) -> frozenset[str]:
+    """A list of at least one project ID, under the setting ``name``.
+
+    Raises:
+        InvalidSettings: no list, empty, too long, or something in it is no project ID.
+    """
+    if not isinstance(projects, list) or not 0 < len(projects) <= _MAXIMUM_PROJECTS:
+        raise InvalidSettings(f"{name} must be a list of 1 to {_MAXIMUM_PROJECTS} project IDs")
+    try:
+        return frozenset(check_project(one if isinstance(one, str) else "") for one in projects)
+    except InvalidGCEName:
+        raise InvalidSettings(
+            f"{name}: a project ID is lower-case letters, digits and dashes, such as my-project; numbers are not taken"
+        ) from None

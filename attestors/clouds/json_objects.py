@@ -1,0 +1,70 @@
+"""JSON objects from clouds and from operators' files: strict, without repeated keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+
+class InvalidObject(ValueError):
+    """Not one JSON object in UTF-8 in which every key stands once, or a value in it is missing or of another type."""
+
+
+def parse_object(content: bytes) -> Mapping[str, Any]:
+    """Read one JSON object (RFC 8259).
+
+    Raises:
+        InvalidObject: anything else, repeated keys at any depth, and numbers that are none.
+    """
+    try:
+        document = json.loads(content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise InvalidObject("not JSON in UTF-8, or a key is repeated") from None
+    if not isinstance(document, dict):
+        raise InvalidObject("not a JSON object")
+    return document
+
+
+def text_of(document: Mapping[str, Any], name: str, *, maximum_characters: int = 1024) -> str:
+    """A value that must be there and be a text.
+
+    Raises:
+        InvalidObject: missing, no text, empty or too long.
+    """
+    value = document.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= maximum_characters:
+        raise InvalidObject(f"{name} is missing, or no text of at most {maximum_characters} characters")
+    return value
+
+
+def optional_text_of(document: Mapping[str, Any], name: str, *, maximum_characters: int = 1024) -> str:
+    """A text, or the empty one where it is missing.
+
+    Raises:
+        InvalidObject: no text, or too long.
+    """
+    return text_of(document, name, maximum_characters=maximum_characters) if document.get(name, "") != "" else ""
+
+
+def objects_of(document: Mapping[str, Any], name: str, *, maximum: int) -> tuple[Mapping[str, Any], ...]:
+    """A list of objects; empty where it is missing.
+
+    Raises:
+        InvalidObject: no list, too many, or something else in it.
+    """
+    value = document.get(name, [])
+    if not isinstance(value, list) or len(value) > maximum or not all(isinstance(one, dict) for one in value):
+        raise InvalidObject(f"{name} is no list of at most {maximum} objects")
+    return tuple(value)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key is repeated")
+    return document
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
