@@ -24,6 +24,7 @@ from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case, Cases
 from signer.controller.certificates import NotRepeatable, repeat, repeat_approved
+from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
 from signer.controller.screening import lane_found, requester_of
 from signer.controller.stock_serving import StockServing
@@ -93,7 +94,8 @@ class Adjudicator:
         self._inventory = inventory
         self._records = records
         self._cases = Cases(key, configuration, registry, inventory, now, monotonic)
-        self._attestation = Attestation(key, configuration, authority_source, inventory, monotonic)
+        claims = Claims(key, inventory, tokens)
+        self._attestation = Attestation(key, configuration, authority_source, claims, monotonic)
         self._admission = Admission(key, self._cases, inventory, reservations, records, tokens)
         self._stock_serving = StockServing(key, configuration, self._cases, inventory, records)
 

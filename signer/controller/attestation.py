@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import (
@@ -13,31 +12,28 @@ from attestors.contract import (
     AttestationRequest,
     AttestorDescription,
     ChallengeIssued,
-    ClaimedMachine,
     ControllerHalf,
     Denied,
-    NoClaimedMachine,
     NotProvableYet,
     Outcome,
     Screened,
     VerifiedIdentity,
 )
-from attestors.wire import binding as binding_format
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.authority import Authority
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.case import Case
+from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
-from signer.model.cluster import MACHINE_KIND, ClusterKey
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
 from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
 from signer.rules.identity import IdentityFacts
-from signer.rules.request import RequestFacts, claimed_provider_id
-from signer.store.inventory import Inventory
+from signer.rules.request import RequestFacts
 
 _ATTESTATION_SECONDS: Final = 30.0
 
@@ -59,13 +55,13 @@ class Attestation:
         key: ClusterKey,
         configuration: Configuration,
         authority_source: AuthoritySource,
-        inventory: Inventory,
+        claims: Claims,
         monotonic: Callable[[], float],
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
-        self._inventory = inventory
+        self._claims = claims
         self._monotonic = monotonic
 
     async def attest(
@@ -94,11 +90,11 @@ class Attestation:
         """What the attestor can say without asking anybody: it only puts requests in order.
 
         Raises:
-            Refused: the provider ID is not well formed.
-            Deferred: the attestor is not ready.
+            Refused: the provider ID is not well formed, or the requester may not ask.
+            Deferred: the attestor is not ready, or it cannot be told what is recorded for the Machine.
         """
         half: ControllerHalf = case.attestors.ready(description.provider).controller_half
-        return half.screen(self._attestation_request(request, case))
+        return half.screen(self._claims.attestation_request(request, case, description.provider))
 
     async def authority(self, *, not_before: float = float("-inf")) -> Authority:
         """The cluster's CA.
@@ -119,7 +115,7 @@ class Attestation:
             # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
             authority = await self.authority(not_before=self._monotonic())
         self._check(request, case, description, authority)
-        return authority, self._attestation_request(request, case)
+        return authority, self._claims.attestation_request(request, case, description.provider)
 
     def _check(
         self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
@@ -136,33 +132,6 @@ class Attestation:
                 ca_cert_hashes=authority.ca_certificate_hashes,
             ),
         )
-
-    def _attestation_request(self, request: SigningRequest, case: Case) -> AttestationRequest:
-        binding = binding_format.compute(
-            evidence_version=request.evidence.version,
-            cluster=request.evidence.cluster,
-            signer_name=request.envelope.signer,
-            subject_public_key_info=request.certificate_request.subject_public_key_info,
-        )
-        return AttestationRequest(
-            provider_id=claimed_provider_id(request),
-            evidence=request.evidence,
-            binding=binding,
-            cluster_namespace=self._key.namespace,
-            cluster_name=self._key.name,
-            csr_uid=request.envelope.uid,
-            dns_names=request.certificate_request.dns_names,
-            ip_addresses=request.certificate_request.ip_addresses,
-            now=case.now,
-            machine=self._claimed_machine(claimed_provider_id(request)),
-        )
-
-    def _claimed_machine(self, provider_id: str) -> ClaimedMachine | NoClaimedMachine:
-        """The one Machine of that provider ID; where several have it, the claim is nobody's."""
-        found = self._inventory.machines_with(self._key, provider_id)
-        if len(found) != 1 or found[0].kind != MACHINE_KIND:
-            return NoClaimedMachine()
-        return ClaimedMachine(found[0].name, MappingProxyType(dict(found[0].annotations)))
 
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
         signer = request.envelope.signer

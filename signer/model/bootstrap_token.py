@@ -65,6 +65,8 @@ class TokenOwner:
     kind: str
     """``Machine`` or ``MachinePool``."""
     name: str
+    uid: str = ""
+    """As the owner reference says; nothing but a widening of what a token is worth looks at it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
@@ -127,7 +129,9 @@ def _owner(metadata: Mapping[str, Any], namespace: str) -> TokenOwner | Unowned:
             and text_of(reference, "kind") in _OWNER_KINDS
             and text_of(reference, "name")
         ):
-            return TokenOwner(namespace, text_of(reference, "kind"), text_of(reference, "name"))
+            return TokenOwner(
+                namespace, text_of(reference, "kind"), text_of(reference, "name"), text_of(reference, "uid")
+            )
     return Unowned()
 
 

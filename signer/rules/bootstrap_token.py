@@ -76,7 +76,7 @@ def token_is_the_machines(facts: TokenFacts) -> None:
 def _require_owner(owners: frozenset[TokenOwner], machine: MachineView) -> None:
     if any(owner.is_owner_of(machine) for owner in owners):
         return
-    names = sorted(str(owner) for owner in owners)
+    names = sorted({str(owner) for owner in owners})
     made_for = " and ".join(names[:_NAMED_OWNERS]) + (" and others" if len(names) > _NAMED_OWNERS else "")
     raise Refused(
         Reason.BOOTSTRAP_TOKEN_MISMATCH,

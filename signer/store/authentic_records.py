@@ -88,6 +88,7 @@ class AuthenticRecords:
         self._authentic: dict[ObjectKey, AttestedNode] = {}
         self._unverified: dict[ObjectKey, UnverifiedRecord] = {}
         """Without a key to verify them with, or with an unknown one since the Secret was last read."""
+        self._unverified_by_machine: dict[MachineKey, set[ObjectKey]] = {}
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
         self._arrived_while_reading: set[ObjectKey] = set()
@@ -151,11 +152,7 @@ class AuthenticRecords:
         self.require_keys()
         key = namespace, name
         if key in self._unverified:
-            raise Deferred(
-                Reason.CONTROLLER_KEY_UNAVAILABLE,
-                f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
-                _KEY_RETRY,
-            )
+            raise _not_verified(namespace, name)
         return self._authentic.get(key) or NoRecord()
 
     def in_the_way(self, namespace: str, name: str) -> InTheWay | NothingInTheWay:
@@ -197,10 +194,20 @@ class AuthenticRecords:
         self.require_keys()
         return tuple(self._by_machine.get(machine, {}).values())
 
+    def require_all_known(self, machine: MachineKey) -> None:
+        """To be called where it matters that :meth:`of_machine` lacks none.
+
+        Raises:
+            Deferred: one names that Machine and cannot be verified until the controller's key was read (again).
+        """
+        for namespace, name in self._unverified_by_machine.get(machine, ()):
+            raise _not_verified(namespace, name)
+
     def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
         """See :class:`~signer.store.mirror.Changed`."""
         if after is None:
-            for known in (self._stored, self._unverified, self._reported):
+            self._is_verified(key)
+            for known in (self._stored, self._reported):
                 known.pop(key, None)
             self._index(key, NoRecord())
         else:
@@ -209,7 +216,7 @@ class AuthenticRecords:
 
     def _verify(self, key: ObjectKey, stored: StoredRecord, *, keys_are_newest: bool) -> None:
         """Find out whether that is a record of ours; a key that even the newest ones lack is somebody else's."""
-        self._unverified.pop(key, None)
+        self._is_verified(key)
         self._arrived_while_reading.discard(key)
         self._index(key, NoRecord())
         if isinstance(stored, UnreadableRecord):
@@ -222,10 +229,20 @@ class AuthenticRecords:
             self._index(key, unsealed)
         elif unsealed.fault is Fault.UNKNOWN_KEY and not keys_are_newest:
             self._unverified[key] = stored
+            self._unverified_by_machine.setdefault(stored.claimed.machine, set()).add(key)
             self._arrived_while_reading.add(key)
             self.key_wanted.set()
         else:
             self._ignore(key, stored.claimed.resource_version, unsealed.fault.value)
+
+    def _is_verified(self, key: ObjectKey) -> None:
+        """It is, or it is gone: nobody waits for it any more."""
+        before = self._unverified.pop(key, None)
+        if before is not None:
+            named = self._unverified_by_machine[before.claimed.machine]
+            named.discard(key)
+            if not named:
+                del self._unverified_by_machine[before.claimed.machine]
 
     def _ignore(self, key: ObjectKey, resource_version: str, why: str) -> None:
         if self._reported.get(key) == resource_version:
@@ -246,6 +263,14 @@ class AuthenticRecords:
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
             self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record
+
+
+def _not_verified(namespace: str, name: str) -> Deferred:
+    return Deferred(
+        Reason.CONTROLLER_KEY_UNAVAILABLE,
+        f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
+        _KEY_RETRY,
+    )
 
 
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:

@@ -141,11 +141,11 @@ def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
     """Read a KubeadmConfig, unless its view would hold more than names.
 
     Raises:
-        InvalidBootstrapConfig: it has no name or namespace, or its owner's name cannot be one.
+        InvalidBootstrapConfig: it has no name or namespace, or its owner's name or UID cannot be one.
     """
     view = bootstrap_config_view(manifest)
-    owner_name = "" if isinstance(view.owner, Unowned) else view.owner.name
-    if max(len(owner_name), len(view.cluster_name)) > _MAXIMUM_NAME_CHARACTERS:
+    owner = () if isinstance(view.owner, Unowned) else (view.owner.name, view.owner.uid)
+    if max(map(len, (*owner, view.cluster_name))) > _MAXIMUM_NAME_CHARACTERS:
         raise InvalidBootstrapConfig("the name of its owner or Cluster is longer than names are")
     return view
 

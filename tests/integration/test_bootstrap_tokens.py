@@ -132,9 +132,10 @@ def test_a_machine_that_is_re_created_keeps_nothing_of_the_old_one(tracing: Trac
 
 def test_a_pools_token(tracing: Tracing, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
-    cluster.add_kubeadm_config("p1", token, cluster.add_machine_pool("p1", "test:///p1-0"))
+    pool = cluster.add_machine_pool("p1", "test:///p1-0")
+    cluster.add_kubeadm_config("p1", token, pool)
     cluster.add_machine("m1", provider_id="test:///m1")
-    owners = frozenset({TokenOwner("default", "MachinePool", "p1")})
+    owners = frozenset({TokenOwner("default", "MachinePool", "p1", pool["metadata"]["uid"])})
     wait_until(lambda: tracing.trace(token) == TracedTo(owners), "the trace")
     wait_until(lambda: tracing.knows("m1"), "the Machine")
     with pytest.raises(Refused) as caught:

@@ -28,6 +28,7 @@ TARGETS: Final = (
     "signer/rules/node_name.py",
     "signer/rules/serving.py",
     "signer/rules/bootstrap_token.py",
+    "signer/rules/claim.py",
     "signer/rules/side_door.py",
     "signer/rules/stock_serving.py",
     "signer/model/certificate_request.py",

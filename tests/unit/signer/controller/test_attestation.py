@@ -1,21 +1,54 @@
-"""What an attestor is told of the Machine that a request claims."""
+"""What an attestor is told of the Machine that a request claims, and of whoever asks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import pytest
 
-from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine, Plausible, Screened
+from attestors.contract import (
+    AttestationRequest,
+    ClaimedMachine,
+    MachineRole,
+    NoClaimedMachine,
+    NodeCredential,
+    OtherToken,
+    Plausible,
+    RecordedIdentity,
+    Screened,
+    TokenNotTraceableNow,
+    TokenOfMachine,
+)
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet, ReadyAttestor
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case
+from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
+from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.record import AttestedNode
+from signer.model.seal import ControllerKeys
+from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import ClusterAPIVersion, Inventory
-from tests.unit.signer.builders import CLUSTER, NOW, PROVIDER_ID, TPM, cluster_view, policy, signing_request
+from tests.unit.signer.builders import (
+    BOOTSTRAP,
+    CLUSTER,
+    NOW,
+    PROVIDER_ID,
+    TPM,
+    attested_identity,
+    cluster_view,
+    machine_view,
+    policy,
+    record,
+    signing_request,
+)
+from tests.unit.signer.store.test_authentic_records import KEYS, ROTATED, manifest
 
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
@@ -35,12 +68,30 @@ class Asked:
         return ReadyAttestor(TPM, cast("Any", self))
 
 
+class Tokens:
+    """What tracing says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[ClusterKey, str]] = []
+        self.answer: NodeAsks | TokenAsks = TokenAsks(Untraceable())
+
+    def asks(self, cluster: ClusterKey, username: str) -> NodeAsks | TokenAsks:
+        self.asked.append((cluster, username))
+        return self.answer
+
+
 class World:
     def __init__(self) -> None:
         self.inventory = Inventory(VERSION, own_namespace="own")
+        self.inventory.authentic.use_keys(KEYS)
+        self.tokens = Tokens()
+        claims = Claims(CLUSTER, self.inventory, cast("BootstrapTokens", self.tokens))
         self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), self.inventory, lambda: 0.0
+            CLUSTER, Configuration("own"), cast("AuthoritySource", None), claims, lambda: 0.0
         )
+
+    def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
+        self.inventory.records.applied(manifest(made, keys=keys))
 
     def add_machine(self, name: str, provider_id: str = PROVIDER_ID, cluster: str = CLUSTER.name, **more: Any) -> None:
         metadata = {"namespace": CLUSTER.namespace, "name": name, "uid": name, "annotations": SAID, **more}
@@ -121,4 +172,89 @@ def test_the_machine_of_a_pool_is_one(world: World) -> None:
     world.add_pool("pool", PROVIDER_ID)
     owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "pool"}
     world.add_machine("pool-1", ownerReferences=[owner])
-    assert world.told().machine == ClaimedMachine("pool-1", SAID)
+    assert world.told().machine == ClaimedMachine("pool-1", SAID, MachineRole.POOL_MEMBER)
+
+
+def test_a_machine_of_the_control_plane(world: World) -> None:
+    world.add_machine("control-plane-1", labels={"cluster.x-k8s.io/control-plane": ""})
+    assert world.told().machine == ClaimedMachine("control-plane-1", SAID, MachineRole.CONTROL_PLANE)
+
+
+# What is recorded for it
+
+
+def test_what_this_attestor_proved_before(world: World) -> None:
+    world.add_machine("worker-1")
+    world.add_record(record(machine_view(name="worker-1", uid="worker-1")))
+    assert world.told().machine == ClaimedMachine("worker-1", SAID, recorded=RecordedIdentity("ek:1"))
+
+
+def test_what_another_attestor_proved_is_not_this_ones(world: World) -> None:
+    world.add_machine("worker-1")
+    aws = replace(attested_identity(), provider="aws")
+    world.add_record(replace(record(machine_view(name="worker-1", uid="worker-1")), identity=aws))
+    assert world.told().machine == ClaimedMachine("worker-1", SAID)
+
+
+@pytest.mark.parametrize("former", [{"name": "worker-2"}, {"uid": "former"}, {"provider_id": "test:///former"}])
+def test_what_was_recorded_for_another_machine_is_not_this_ones(world: World, former: dict[str, str]) -> None:
+    world.add_machine("worker-1")
+    world.add_record(record(machine_view(**{"name": "worker-1", "uid": "worker-1", **former})))
+    assert world.told().machine == ClaimedMachine("worker-1", SAID)
+
+
+def test_the_machine_of_a_pool_has_the_record_of_its_instance(world: World) -> None:
+    world.add_pool("pool", PROVIDER_ID)
+    owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "pool"}
+    world.add_machine("pool-1", ownerReferences=[owner])
+    world.add_record(record(machine_view(name="pool-1", uid="pool-1", owner_pool="pool")))
+    assert world.told().machine == ClaimedMachine("pool-1", SAID, MachineRole.POOL_MEMBER, RecordedIdentity("ek:1"))
+
+
+def test_a_forged_record_is_not_told(world: World) -> None:
+    world.add_machine("worker-1")
+    world.add_record(record(machine_view(name="worker-1", uid="worker-1")), ControllerKeys(b"o" * 32))
+    world.inventory.authentic.reading_keys()
+    world.inventory.authentic.use_keys(KEYS)
+    assert world.told().machine == ClaimedMachine("worker-1", SAID)
+
+
+def test_a_record_that_cannot_be_verified_yet_makes_it_wait(world: World) -> None:
+    """That there is none is only said when it is sure."""
+    world.add_machine("worker-1")
+    world.add_record(record(machine_view(name="worker-1", uid="worker-1")), ROTATED)
+    with pytest.raises(Deferred, match="not read yet"):
+        world.told()
+
+
+# Who asks
+
+
+def test_whose_token_it_is(world: World) -> None:
+    world.add_machine("worker-1")
+    world.tokens.answer = TokenAsks(
+        TracedTo(frozenset({TokenOwner(CLUSTER.namespace, "Machine", "worker-1", "worker-1")}))
+    )
+    assert world.told().credential == TokenOfMachine()
+    assert world.tokens.asked == [(CLUSTER, BOOTSTRAP[0])]
+
+
+def test_a_token_that_leads_nowhere_or_not_now(world: World) -> None:
+    world.add_machine("worker-1")
+    assert isinstance(world.told().credential, OtherToken)
+    world.tokens.answer = TokenAsks(TracingInterrupted("out of touch"))
+    assert world.told().credential == TokenNotTraceableNow("out of touch")
+
+
+def test_a_node_asks(world: World) -> None:
+    world.tokens.answer = NodeAsks()
+    assert world.told().credential == NodeCredential()
+
+
+def test_of_two_machines_with_one_provider_id_the_token_is_neithers(world: World) -> None:
+    for name in ("worker-1", "worker-2"):
+        world.add_machine(name)
+    world.tokens.answer = TokenAsks(
+        TracedTo(frozenset({TokenOwner(CLUSTER.namespace, "Machine", "worker-1", "worker-1")}))
+    )
+    assert isinstance(world.told().credential, OtherToken)

@@ -53,7 +53,7 @@ def config(token: Any = TOKEN, *owners: Any, **metadata: Any) -> dict[str, Any]:
 def test_a_machines_kubeadm_config() -> None:
     view = bootstrap_config_view(config())
     assert (view.namespace, view.name, view.cluster_name, view.token_id) == ("team-a", "m1", "prod", "abc123")
-    assert view.owner == TokenOwner("team-a", "Machine", "m1")
+    assert view.owner == TokenOwner("team-a", "Machine", "m1", "u")
 
 
 def test_the_secret_half_is_dropped() -> None:
@@ -90,7 +90,7 @@ def test_who_is_no_controlling_machine_or_pool_owns_nothing(owner: Any) -> None:
 
 def test_the_controller_among_several_owners() -> None:
     owners = (reference(name="other", controller=False), reference("MachinePool", "p1"))
-    assert bootstrap_config_view(config(TOKEN, *owners)).owner == TokenOwner("team-a", "MachinePool", "p1")
+    assert bootstrap_config_view(config(TOKEN, *owners)).owner == TokenOwner("team-a", "MachinePool", "p1", "u")
 
 
 def test_config_without_a_name() -> None:

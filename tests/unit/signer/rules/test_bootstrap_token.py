@@ -87,6 +87,11 @@ def test_a_message_about_many_owners_is_short() -> None:
     assert "X" not in message
 
 
+def test_a_message_names_an_owner_once() -> None:
+    owners = [TokenOwner("team-a", "Machine", "m2", uid) for uid in ("u1", "u2")]
+    assert "made for Machine team-a/m2; the evidence" in refused(token_is_the_machines, facts(traced(*owners))).message
+
+
 @pytest.mark.parametrize("trace", [Untraceable(), TracingOff("no grant")])
 def test_an_untraceable_token_is_the_policys_to_allow(trace: Trace) -> None:
     token_is_the_machines(facts(trace))

@@ -277,3 +277,30 @@ class TestChallengeKeys:
             world.authentic.challenge_keys("tpm")
         world.authentic.use_keys(KEYS)
         assert world.authentic.challenge_keys("tpm") == before
+
+
+def test_who_needs_all_records_of_a_machine_waits_for_one_that_cannot_be_verified_yet(world: World) -> None:
+    """Else a replica that has not read the new key would say that nothing was recorded for the Machine."""
+    machine = MachineKey.of(machine_view())
+    world.mirror.applied(manifest(record(), keys=ROTATED))
+    with pytest.raises(Deferred, match="not read yet"):
+        world.authentic.require_all_known(machine)
+    world.authentic.require_all_known(MachineKey.of(machine_view(name="another")))
+    world.authentic.reading_keys()
+    world.authentic.use_keys(ROTATED)
+    world.authentic.require_all_known(machine)
+    assert [found.node_name for found in world.authentic.of_machine(machine)] == [record().node_name]
+
+
+def test_nobody_waits_for_a_record_that_is_gone_or_somebody_elses(world: World) -> None:
+    machine = MachineKey.of(machine_view())
+    for name in ("prod.a", "prod.b"):
+        made = record(node_name=name.partition(".")[2])
+        world.mirror.applied(manifest(made, keys=OTHER))
+    world.mirror.removed(manifest(record(node_name="a")))
+    with pytest.raises(Deferred, match=r"prod\.b"):
+        world.authentic.require_all_known(machine)
+    world.authentic.reading_keys()
+    world.authentic.use_keys(KEYS)
+    world.authentic.require_all_known(machine)
+    assert world.authentic.of_machine(machine) == ()

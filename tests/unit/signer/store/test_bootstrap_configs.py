@@ -226,6 +226,17 @@ def test_a_view_holds_no_more_than_names(length: int) -> None:
         bounded_view(manifest)
 
 
+@pytest.mark.parametrize("length", [253, 254])
+def test_a_view_holds_no_more_of_a_uid(length: int) -> None:
+    manifest = config("m1", "aaa111", TokenOwner("team-a", "Machine", "m1"))
+    manifest["metadata"]["ownerReferences"][0]["uid"] = "u" * length
+    if length == 253:
+        assert bounded_view(manifest).token_id == "aaa111"
+        return
+    with pytest.raises(InvalidBootstrapConfig):
+        bounded_view(manifest)
+
+
 async def test_what_is_left_out_of_the_mirror_is_left_out_of_a_list(world: World) -> None:
     world.api.put(config("m2", "aaa111", TokenOwner("team-a", "Machine", "m" * 254)))
     assert await world.tokens.trace_live(KEY, "aaa111") == Untraceable()

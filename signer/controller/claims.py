@@ -1,0 +1,71 @@
+"""What an attestor is told: the request's claims, and beside them what the management cluster says."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine
+from attestors.wire import binding as binding_format
+from signer.controller.case import Case
+from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.record import MachineKey
+from signer.model.signing_request import SigningRequest
+from signer.rules.claim import recorded_identity, requester_credential, role_of
+from signer.rules.request import claimed_provider_id
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.inventory import Inventory
+
+
+class Claims:
+    """The claims of one cluster's requests. It looks at mirrors only: nothing here waits for anybody."""
+
+    def __init__(self, key: ClusterKey, inventory: Inventory, tokens: BootstrapTokens) -> None:
+        self._key = key
+        self._inventory = inventory
+        self._tokens = tokens
+
+    def attestation_request(self, request: SigningRequest, case: Case, provider: str) -> AttestationRequest:
+        """The request as the attestor ``provider`` sees it.
+
+        Raises:
+            Refused: the provider ID is not well formed, or neither a node nor a bootstrap token asks.
+            Deferred: it cannot be told what is recorded for the Machine.
+        """
+        binding = binding_format.compute(
+            evidence_version=request.evidence.version,
+            cluster=request.evidence.cluster,
+            signer_name=request.envelope.signer,
+            subject_public_key_info=request.certificate_request.subject_public_key_info,
+        )
+        machine = self._machine(claimed_provider_id(request))
+        asks = self._tokens.asks(self._key, request.envelope.username)
+        return AttestationRequest(
+            provider_id=claimed_provider_id(request),
+            evidence=request.evidence,
+            binding=binding,
+            cluster_namespace=self._key.namespace,
+            cluster_name=self._key.name,
+            csr_uid=request.envelope.uid,
+            dns_names=request.certificate_request.dns_names,
+            ip_addresses=request.certificate_request.ip_addresses,
+            now=case.now,
+            machine=self._told_of(machine, provider),
+            credential=requester_credential(asks, machine),
+        )
+
+    def _machine(self, provider_id: str) -> MachineView | NoClaimedMachine:
+        """The one Machine of that provider ID; where several have it, the claim is nobody's."""
+        found = self._inventory.machines_with(self._key, provider_id)
+        return found[0] if len(found) == 1 and found[0].kind == MACHINE_KIND else NoClaimedMachine()
+
+    def _told_of(self, machine: MachineView | NoClaimedMachine, provider: str) -> ClaimedMachine | NoClaimedMachine:
+        if isinstance(machine, NoClaimedMachine):
+            return machine
+        authentic, key = self._inventory.authentic, MachineKey.of(machine)
+        authentic.require_all_known(key)
+        return ClaimedMachine(
+            name=machine.name,
+            annotations=MappingProxyType(dict(machine.annotations)),
+            role=role_of(machine),
+            recorded=recorded_identity(machine, authentic.of_machine(key), provider),
+        )

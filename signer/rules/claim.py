@@ -1,0 +1,107 @@
+"""What the management cluster says beside a request's claim: facts for attestors, which prove nothing by themselves.
+
+An attestor may take more on trust for one kind of Machine than for another, or where the bootstrap token was made for
+exactly that Machine. So whatever is doubtful here is told as the less, or makes the request wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final, assert_never
+
+from attestors.contract import (
+    MachineRole,
+    NoClaimedMachine,
+    NodeCredential,
+    NoRecordedIdentity,
+    OtherToken,
+    RecordedIdentity,
+    RequesterCredential,
+    Security,
+    TokenNotTraceableNow,
+    TokenOfMachine,
+)
+from signer.model.bootstrap_token import (
+    NodeAsks,
+    TokenAsks,
+    TokenOwner,
+    TracedTo,
+    TracingInterrupted,
+    TracingOff,
+    Untraceable,
+)
+from signer.model.cluster import MACHINE_KIND, MachineView
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode
+
+_LOOK_AGAIN: Final = timedelta(minutes=5)
+
+
+def role_of(machine: MachineView) -> MachineRole:
+    """What the Machine is in its Cluster. One that is of the control plane is that, whatever else owns it."""
+    if machine.control_plane:
+        return MachineRole.CONTROL_PLANE
+    return MachineRole.POOL_MEMBER if machine.owner_pool else MachineRole.WORKER
+
+
+def recorded_identity(
+    machine: MachineView, records: Iterable[AttestedNode], provider: str
+) -> RecordedIdentity | NoRecordedIdentity:
+    """What that attestor proved for this very Machine; ``records`` are the authentic ones that name it.
+
+    By UID: a Machine that was made anew under its old name starts without a record, and so does one that
+    ``clusterctl move`` has made anew. What was only asserted was never proven, and is not recorded for an attestor.
+
+    Raises:
+        Deferred: records of two identities name it. None of them may be told, and neither may there be none.
+    """
+    identities = {
+        record.identity.identity
+        for record in records
+        if record.machine_uid == machine.uid
+        and record.identity.provider == provider
+        and record.identity.security is Security.SECURE
+    }
+    if len(identities) > 1:
+        raise Deferred(
+            Reason.IDENTITY_CONFLICT,
+            f"AttestedNodes of {len(identities)} identities name {machine}: delete the wrong one",
+            _LOOK_AGAIN,
+        )
+    return RecordedIdentity(identities.pop()) if identities else NoRecordedIdentity()
+
+
+def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoClaimedMachine) -> RequesterCredential:
+    """Who asks, seen from the claimed Machine.
+
+    Stricter than :func:`signer.rules.bootstrap_token.token_is_the_machines`, which refuses only what is sure: here one
+    owner alone, that Machine by name and UID, makes the token the Machine's.
+    """
+    if isinstance(asks, NodeAsks):
+        return NodeCredential()
+    match asks.trace:
+        case TracedTo(owners):
+            return _of_owners(owners, machine)
+        case Untraceable():
+            return OtherToken("no KubeadmConfig of the Cluster holds the bootstrap token")
+        case TracingOff(cause):
+            return OtherToken(f"bootstrap tokens are not traced: {cause}")
+        case TracingInterrupted(cause):
+            return TokenNotTraceableNow(cause)
+        case never:
+            assert_never(never)
+
+
+def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMachine) -> TokenOfMachine | OtherToken:
+    if isinstance(machine, NoClaimedMachine):
+        return OtherToken("no Machine has the claimed provider ID, so the bootstrap token is not its")
+    if len(owners) > 1:
+        return OtherToken(f"the bootstrap token was made for {len(owners)} owners, and not for {machine} alone")
+    (owner,) = owners
+    if owner.kind != MACHINE_KIND or not owner.is_owner_of(machine):
+        return OtherToken(f"the bootstrap token was made for {owner}, and not for {machine}")
+    if owner.uid != machine.uid:
+        return OtherToken(f"the bootstrap token was made for a former {machine}")
+    return TokenOfMachine()

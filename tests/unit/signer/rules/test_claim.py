@@ -1,0 +1,155 @@
+"""What attestors are told of the claimed Machine and of whoever asks: in doubt the less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attestors.contract import (
+    MachineRole,
+    NoClaimedMachine,
+    NodeCredential,
+    NoRecordedIdentity,
+    OtherToken,
+    RecordedIdentity,
+    Security,
+    TokenNotTraceableNow,
+    TokenOfMachine,
+)
+from signer.model.bootstrap_token import (
+    NodeAsks,
+    TokenAsks,
+    TokenOwner,
+    Trace,
+    TracedTo,
+    TracingInterrupted,
+    TracingOff,
+    Untraceable,
+)
+from signer.model.cluster import MachineView
+from signer.model.reasons import Reason
+from signer.model.record import AttestedIdentity, AttestedNode
+from signer.rules.claim import recorded_identity, requester_credential, role_of
+from tests.unit.signer.builders import machine_view, record
+from tests.unit.signer.outcomes import deferred
+
+MACHINE = machine_view(name="m1", uid="u1")
+OWN = TokenOwner("team-a", "Machine", "m1", "u1")
+
+
+# Role
+
+
+def test_roles() -> None:
+    assert role_of(machine_view()) is MachineRole.WORKER
+    assert role_of(machine_view(owner_pool="p")) is MachineRole.POOL_MEMBER
+    assert role_of(machine_view(control_plane=True)) is MachineRole.CONTROL_PLANE
+
+
+def test_a_control_plane_machine_of_a_pool_is_of_the_control_plane() -> None:
+    assert role_of(machine_view(control_plane=True, owner_pool="p")) is MachineRole.CONTROL_PLANE
+
+
+# Recorded identity
+
+
+def told(*records: AttestedNode, machine: MachineView = MACHINE) -> RecordedIdentity | NoRecordedIdentity:
+    return recorded_identity(machine, records, "tpm")
+
+
+def test_what_was_proven_is_told() -> None:
+    assert told(record(MACHINE, "ek:1")) == RecordedIdentity("ek:1")
+
+
+def test_nothing_was_recorded() -> None:
+    assert told() == NoRecordedIdentity()
+
+
+def test_one_identity_under_two_node_names() -> None:
+    assert told(record(MACHINE), replace(record(MACHINE), node_name="another")) == RecordedIdentity("ek:1")
+
+
+def test_a_machine_made_anew_has_no_record() -> None:
+    assert told(record(MACHINE), machine=replace(MACHINE, uid="u2")) == NoRecordedIdentity()
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [AttestedIdentity("aws", "ek:1", Security.SECURE), AttestedIdentity("tpm", "ek:1", Security.INSECURE)],
+)
+def test_what_another_attestor_proved_or_one_only_asserted_is_not_told(identity: AttestedIdentity) -> None:
+    assert told(replace(record(MACHINE), identity=identity)) == NoRecordedIdentity()
+
+
+def test_records_that_disagree_make_it_wait() -> None:
+    """To tell of none would let a third chip in on trust."""
+    disagreeing = (record(MACHINE, "ek:1"), replace(record(MACHINE, "ek:2"), node_name="another"))
+    defer = deferred(lambda records: told(*records), disagreeing)
+    assert defer.reason == Reason.IDENTITY_CONFLICT
+    assert "AttestedNodes of 2 identities name Machine team-a/m1" in defer.message
+    assert "ek:" not in defer.message
+    assert defer.retry_after is not None
+
+
+# Who asks
+
+
+def credential(trace: Trace, machine: MachineView | NoClaimedMachine = MACHINE) -> Any:
+    return requester_credential(TokenAsks(trace), machine)
+
+
+def of_owners(*owners: TokenOwner, machine: MachineView | NoClaimedMachine = MACHINE) -> Any:
+    return credential(TracedTo(frozenset(owners)), machine)
+
+
+def test_a_node() -> None:
+    assert requester_credential(NodeAsks(), MACHINE) == NodeCredential()
+    assert requester_credential(NodeAsks(), NoClaimedMachine()) == NodeCredential()
+
+
+def test_the_machines_own_token() -> None:
+    assert of_owners(OWN) == TokenOfMachine()
+
+
+@pytest.mark.parametrize(
+    ("owner", "cause"),
+    [
+        (replace(OWN, name="m2"), "made for Machine team-a/m2, and not for Machine team-a/m1"),
+        (replace(OWN, namespace="team-b"), "made for Machine team-b/m1, and not for"),
+        (replace(OWN, uid="u0"), "made for a former Machine team-a/m1"),
+        (replace(OWN, uid=""), "made for a former Machine team-a/m1"),
+        (replace(OWN, kind="MachinePool"), "made for MachinePool team-a/m1, and not for"),
+    ],
+)
+def test_a_token_of_another(owner: TokenOwner, cause: str) -> None:
+    found = of_owners(owner)
+    assert isinstance(found, OtherToken)
+    assert cause in found.cause
+
+
+def test_a_pools_token_is_no_machines_own() -> None:
+    """All of the pool's machines have it."""
+    pool = TokenOwner("team-a", "MachinePool", "p1", "p")
+    found = of_owners(pool, machine=replace(MACHINE, owner_pool="p1"))
+    assert found == OtherToken("the bootstrap token was made for MachinePool team-a/p1, and not for Machine team-a/m1")
+
+
+def test_one_token_for_several_is_nobodys_own() -> None:
+    found = of_owners(OWN, replace(OWN, name="m2"))
+    assert found == OtherToken("the bootstrap token was made for 2 owners, and not for Machine team-a/m1 alone")
+    assert isinstance(of_owners(OWN, replace(OWN, uid="u0")), OtherToken)
+
+
+def test_a_token_beside_no_machine() -> None:
+    assert isinstance(of_owners(OWN, machine=NoClaimedMachine()), OtherToken)
+
+
+def test_a_token_that_leads_nowhere() -> None:
+    assert credential(Untraceable()) == OtherToken("no KubeadmConfig of the Cluster holds the bootstrap token")
+    assert credential(TracingOff("no grant")) == OtherToken("bootstrap tokens are not traced: no grant")
+
+
+def test_a_token_that_cannot_be_traced_now() -> None:
+    assert credential(TracingInterrupted("out of touch")) == TokenNotTraceableNow("out of touch")
