@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final
 
-from attestors.contract import VerifiedIdentity
+from attestors.contract import AssertedIdentity, VerifiedIdentity
 from signer.authority import Authority
 from signer.controller.attestation import Attested
 from signer.controller.case import Case, Cases
@@ -90,7 +93,8 @@ class Admission:
             await self._rebuild.rebuild(pair)
             await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
             try:
-                return await self._journal(request, facts, case, attested.authority)
+                approve = await self._journal(request, facts, case, attested.authority)
+                return replace(approve, annotations=_annotations(outcome))
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
@@ -195,6 +199,10 @@ class Admission:
         self._cases.require_unchanged(case)
         if self._inventory.machine(MachineKey.of(facts.machine)) != facts.machine:
             raise RecordChanged(facts.node_name)
+
+
+def _annotations(outcome: VerifiedIdentity | AssertedIdentity) -> Mapping[str, str]:
+    return MappingProxyType(dict(outcome.annotations) if isinstance(outcome, VerifiedIdentity) else {})
 
 
 async def _issued_before(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from attestors.wire.names import CHALLENGE_ANNOTATION
+from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
@@ -19,6 +19,8 @@ _CHALLENGE_MESSAGE: Final = (
     "the evidence is good so far; answer the challenge in annotation "
     f"{CHALLENGE_ANNOTATION} with a second request for the same key"
 )
+_OUR_ANNOTATIONS: Final = (f"{ANNOTATION_PREFIX}/", f"{ENDORSEMENT_KEY_ANNOTATION.partition('/')[0]}/")
+"""How the keys of annotations begin that nobody but this controller writes on a request that is approved."""
 
 
 class WorkloadCalls(Protocol):
@@ -39,23 +41,35 @@ class Publisher:
     async def approve_and_sign(self, manifest: JsonObject, request: SigningRequest, decision: Approve) -> None:
         """Approve, unless that is done already, and publish the certificate that the journal names.
 
+        Annotations of ours are what the decision says, and no others: what the requester wrote there goes in the same
+        write. What we approved before, and a restart kept from its certificate, has them from then, so they stay; the
+        journal would not know them. What somebody else approved gets them with the certificate; where it is signed from
+        the journal it gets none.
+
         Raises:
             ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
         """
+        approval = self._condition("Approved", decision.reason, decision.message)
+        annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
         if Condition.APPROVED not in request.envelope.conditions:
-            manifest = await self._write(
-                manifest, "approval", conditions=[self._condition("Approved", decision.reason, decision.message)]
-            )
-        await self._write(manifest, "status", certificate=base64.b64encode(decision.certificate).decode("ascii"))
+            manifest = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
+            annotations = None
+        elif _has_condition(manifest, approval):
+            annotations = None
+        certificate = base64.b64encode(decision.certificate).decode("ascii")
+        await self._write(manifest, "status", certificate=certificate, annotations=annotations)
 
     async def approve(self, manifest: JsonObject, decision: ApproveOnly) -> None:
-        """Approve what kube-controller-manager signs.
+        """Approve what kube-controller-manager signs; annotations of ours, which a requester wrote, go with it.
 
         Raises:
             ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
         """
         await self._write(
-            manifest, "approval", conditions=[self._condition("Approved", decision.reason, decision.message)]
+            manifest,
+            "approval",
+            conditions=[self._condition("Approved", decision.reason, decision.message)],
+            annotations=_ours_replaced(manifest, {}),
         )
 
     async def deny(self, manifest: JsonObject, decision: Deny | Challenge) -> None:
@@ -70,7 +84,10 @@ class Publisher:
         else:
             reason, message, annotations = decision.reason, decision.message, decision.annotations
         await self._write(
-            manifest, "approval", conditions=[self._condition("Denied", reason, message)], annotations=annotations
+            manifest,
+            "approval",
+            conditions=[self._condition("Denied", reason, message)],
+            annotations={**_annotations(manifest), **annotations},
         )
 
     async def fail(self, manifest: JsonObject, decision: Fail) -> None:
@@ -90,10 +107,11 @@ class Publisher:
         certificate: str | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> JsonObject:
+        """``annotations`` are all that the object has afterwards; without, they stay as they are."""
         metadata = dict(manifest["metadata"])
         metadata.pop("managedFields", None)
-        if annotations:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+        if annotations is not None and annotations != _annotations(manifest):
+            metadata["annotations"] = dict(annotations)
         status = dict(manifest.get("status") or {})
         if conditions:
             status["conditions"] = [*(status.get("conditions") or []), *conditions]
@@ -121,3 +139,25 @@ class Publisher:
             "lastUpdateTime": moment,
             "lastTransitionTime": moment,
         }
+
+
+def _annotations(manifest: JsonObject) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = manifest["metadata"].get("annotations") or {}
+    return annotations
+
+
+def _ours_replaced(manifest: JsonObject, ours: Mapping[str, str]) -> Mapping[str, str]:
+    """The object's annotations with ``ours`` for all that have such keys, in whatever case they are written."""
+    theirs = {
+        key: value for key, value in _annotations(manifest).items() if not key.lower().startswith(_OUR_ANNOTATIONS)
+    }
+    return {**theirs, **ours}
+
+
+def _has_condition(manifest: JsonObject, wanted: Mapping[str, Any]) -> bool:
+    """Whether it stands there with that reason and message, as only whoever may approve could have written it."""
+    return any(
+        isinstance(condition, Mapping)
+        and all(condition.get(key) == wanted[key] for key in ("type", "reason", "message"))
+        for condition in manifest["status"]["conditions"]
+    )

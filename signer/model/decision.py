@@ -28,6 +28,9 @@ class Approve:
     entry: JournalEntry
     certificate: bytes = field(repr=False)
     """PEM, signed already; published after the approval."""
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What the attestor resolved, written with the approval. The journal does not hold it: what was approved already,
+    and is only signed from the journal, has none here."""
 
 
 @dataclass(frozen=True, slots=True)

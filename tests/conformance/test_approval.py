@@ -54,6 +54,44 @@ def test_annotation_and_condition_survive_in_one_write(admin: RawClient, created
     assert stored["status"]["conditions"][0]["reason"] == "ChallengeIssued"
 
 
+_FORGED = {"cluster-x-k8s-io/tpm-endorsement-key": "forged", "theirs": "kept"}
+
+
+def _annotated(admin: RawClient, name: str) -> dict[str, Any]:
+    """A request whose requester wrote annotations."""
+    request = signing_request(name)
+    request["metadata"]["annotations"] = dict(_FORGED)
+    created: dict[str, Any] = admin.post(COLLECTION, request).expect(201)
+    assert created["metadata"]["annotations"] == _FORGED
+    return created
+
+
+@pytest.mark.parametrize(
+    "written", [{"cluster-x-k8s-io/tpm-endorsement-key": "ours", "theirs": "kept"}, {"theirs": "kept"}, {}]
+)
+def test_annotations_are_overwritten_and_removed_with_the_approval(
+    admin: RawClient, name: str, written: dict[str, str]
+) -> None:
+    """What a requester wrote need not stand on a request that is approved."""
+    request = _annotated(admin, name)
+    approved = with_conditions(request, condition("Approved"))
+    body = {**approved, "metadata": {**request["metadata"], "annotations": written}}
+    answer = admin.put(f"{COLLECTION}/{name}/approval", body).expect(200)
+    stored = admin.get(f"{COLLECTION}/{name}").expect(200)
+    assert stored == answer
+    assert stored["metadata"].get("annotations", {}) == written
+    assert [found["type"] for found in stored["status"]["conditions"]] == ["Approved"]
+
+
+def test_an_approval_that_leaves_annotations_out_removes_them(admin: RawClient, name: str) -> None:
+    """A PUT is the whole object."""
+    request = _annotated(admin, name)
+    metadata = {key: value for key, value in request["metadata"].items() if key != "annotations"}
+    approved = with_conditions({**request, "metadata": metadata}, condition("Approved"))
+    admin.put(f"{COLLECTION}/{name}/approval", approved).expect(200)
+    assert "annotations" not in admin.get(f"{COLLECTION}/{name}").expect(200)["metadata"]
+
+
 def test_patch_of_approval_sets_a_condition_and_an_annotation(
     admin: RawClient, created: dict[str, Any], name: str
 ) -> None:

@@ -50,6 +50,21 @@ def test_certificate_is_set_through_status(
     assert stored["metadata"]["annotations"] == {"a": "b"}
 
 
+@pytest.mark.parametrize("written", [{"a": "ours"}, {}])
+def test_annotations_are_overwritten_and_removed_with_the_certificate(
+    admin: RawClient, certificate: bytes, name: str, written: dict[str, str]
+) -> None:
+    request = signing_request(name)
+    request["metadata"]["annotations"] = {"a": "forged", "b": "forged"}
+    created = admin.post(COLLECTION, request).expect(201)
+    approved = admin.put(f"{COLLECTION}/{name}/approval", with_conditions(created, condition("Approved"))).expect(200)
+    body = with_certificate({**approved, "metadata": {**approved["metadata"], "annotations": written}}, certificate)
+    admin.put(f"{COLLECTION}/{name}/status", body).expect(200)
+    stored = admin.get(f"{COLLECTION}/{name}").expect(200)
+    assert stored["metadata"].get("annotations", {}) == written
+    assert base64.b64decode(stored["status"]["certificate"]) == certificate
+
+
 def test_certificate_is_set_by_a_patch_of_status(
     admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str
 ) -> None:

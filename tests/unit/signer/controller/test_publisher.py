@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from attestors.wire.names import CHALLENGE_ANNOTATION
+from attestors.wire.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
 from signer.controller.publisher import Publisher
 from signer.kube.errors import ApiError, Conflict
-from signer.model.decision import Approve, Challenge, Deny, Fail
+from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
 from signer.model.reasons import Reason
 from tests.unit.signer.builders import (
     NODE,
@@ -27,8 +28,18 @@ PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x1"
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\n"
 
 
-def approval() -> Approve:
-    return Approve(NODE, Reason.ATTESTED, "Attested by tpm", journal_entry(0xABC), CERTIFICATE)
+OURS = {ENDORSEMENT_KEY_ANNOTATION: "sha256:ours"}
+FORGED = {ENDORSEMENT_KEY_ANNOTATION: "sha256:forged", "theirs": "kept"}
+
+
+def approval(annotations: Mapping[str, str] | None = None) -> Approve:
+    return Approve(NODE, Reason.ATTESTED, "Attested by tpm", journal_entry(0xABC), CERTIFICATE, annotations or {})
+
+
+def annotated(annotations: Mapping[str, str], **status: Any) -> dict[str, Any]:
+    csr = manifest(**status)
+    csr["metadata"]["annotations"] = dict(annotations)
+    return csr
 
 
 class Workload:
@@ -81,6 +92,69 @@ async def test_approved_already_is_only_signed() -> None:
     ((subresource, body),) = workload.writes
     assert subresource == "status"
     assert body["status"]["conditions"] == [condition]
+
+
+# Annotations of an approval
+
+
+async def annotations_after(csr: dict[str, Any], decision: Approve) -> list[tuple[str, Any]]:
+    """Of each write: its subresource, and the annotations in it."""
+    workload = Workload()
+    await workload.publisher.approve_and_sign(csr, signing_request(csr), decision)
+    return [(subresource, body["metadata"].get("annotations")) for subresource, body in workload.writes]
+
+
+async def test_annotations_come_with_the_approval_over_what_the_requester_wrote() -> None:
+    expected = {"theirs": "kept", **OURS}
+    assert await annotations_after(annotated(FORGED), approval(OURS)) == [("approval", expected), ("status", expected)]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {ENDORSEMENT_KEY_ANNOTATION: "sha256:forged"},
+        {ENDORSEMENT_KEY_ANNOTATION.upper(): "sha256:forged"},
+        {CHALLENGE_ANNOTATION: "forged"},
+        {"attestation.cluster.x-k8s.io/anything": "forged"},
+    ],
+)
+async def test_what_the_requester_wrote_for_us_goes_with_the_approval(forged: dict[str, str]) -> None:
+    csr = annotated({"theirs": "kept", **forged})
+    assert (await annotations_after(csr, approval()))[0] == ("approval", {"theirs": "kept"})
+    assert (await annotations_after(annotated(forged), approval()))[0] == ("approval", {})
+
+
+async def test_annotations_of_others_are_left_alone() -> None:
+    theirs = {"theirs": "kept", "cluster-x-k8s-io": "no prefix", "example.com/cluster-x-k8s-io/x": "", "x-cluster": ""}
+    assert (await annotations_after(annotated(theirs), approval()))[0] == ("approval", theirs)
+
+
+async def test_a_request_without_annotations_gets_none() -> None:
+    assert await annotations_after(manifest(), approval()) == [("approval", None), ("status", None)]
+
+
+async def test_what_we_approved_before_a_restart_keeps_its_annotations() -> None:
+    """The journal, from which it is signed, does not know them; they came with the approval."""
+    approved = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
+    csr = annotated(OURS, conditions=[approved])
+    assert await annotations_after(csr, approval()) == [("status", OURS)]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"message": "approved by kubectl"}, {"reason": "KubectlApprove"}, {"type": "Other"}]
+)
+async def test_what_somebody_else_approved_keeps_nothing_forged(changes: dict[str, str]) -> None:
+    ours = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
+    csr = annotated(FORGED, conditions=[{**ours, **changes}, {"type": "Approved", "status": "True"}])
+    assert await annotations_after(csr, approval()) == [("status", {"theirs": "kept"})]
+    assert await annotations_after(csr, approval(OURS)) == [("status", {"theirs": "kept", **OURS})]
+
+
+async def test_an_approval_without_a_certificate_leaves_nothing_forged_either() -> None:
+    workload = Workload()
+    await workload.publisher.approve(annotated(FORGED), ApproveOnly(NODE, Reason.ATTESTED, "attested before"))
+    ((subresource, body),) = workload.writes
+    assert (subresource, body["metadata"]["annotations"]) == ("approval", {"theirs": "kept"})
 
 
 async def test_conflict_at_approval_signs_nothing() -> None:

@@ -1,0 +1,102 @@
+"""What an attestor resolved stands on the request that is approved, and nothing that a requester made up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.api import Request
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
+from tests.integration.house import CONTROLLER_USER, House, provider_id
+from tests.integration.reporting import Reporting
+from tests.integration.requests import approve_as_somebody_else
+from tests.support.processes import wait_until
+
+FORGED = {ENDORSEMENT_KEY_ANNOTATION: "sha256:forged", "example.com/note": "kept"}
+KEPT = {"example.com/note": "kept"}
+OURS = {ENDORSEMENT_KEY_ANNOTATION: "sha256:resolved"}
+
+
+@pytest.fixture
+def reporting(house: House) -> Reporting:
+    return Reporting(house)
+
+
+def forging(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The same request by a requester who writes what only the controller should."""
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": dict(FORGED)}}
+
+
+def joining(reporting: Reporting, cluster: WorldCluster, **settings: str) -> dict[str, Any]:
+    cluster.add_machine("m1", provider_id=provider_id("m1"))
+    return forging(reporting.node(cluster, "m1", **settings).client_request("join"))
+
+
+def is_journaled(house: House, cluster: WorldCluster) -> bool:
+    return any(record["spec"]["journal"] for record in house.records(cluster))
+
+
+def test_it_is_written_with_the_approval_over_the_requesters(reporting: Reporting) -> None:
+    cluster = reporting.cluster()
+    reporting.run()
+    cluster.submit_with_token(joining(reporting, cluster, annotation="sha256:resolved"))
+    reporting.of(cluster, "join")
+    assert cluster.verdict("join").annotations == {**KEPT, **OURS}
+
+
+def test_what_the_requester_wrote_is_removed(reporting: Reporting) -> None:
+    cluster = reporting.cluster()
+    reporting.run()
+    cluster.submit_with_token(joining(reporting, cluster))
+    reporting.of(cluster, "join")
+    assert cluster.verdict("join").annotations == KEPT
+
+
+@pytest.mark.parametrize(("settings", "expected"), [({"annotation": "sha256:resolved"}, {**KEPT, **OURS}), ({}, KEPT)])
+def test_what_somebody_else_approved_is_no_other(
+    reporting: Reporting, settings: dict[str, str], expected: dict[str, str]
+) -> None:
+    cluster = reporting.cluster(policy={"approvalByOthers": "Honor"})
+    cluster.submit_with_token(joining(reporting, cluster, **settings))
+    approve_as_somebody_else(cluster, "join")
+    reporting.run()
+    reporting.of(cluster, "join", reason="ByHand")
+    assert cluster.verdict("join").annotations == expected
+
+
+def test_a_restart_between_approval_and_certificate_keeps_it(reporting: Reporting) -> None:
+    cluster = reporting.cluster()
+    embedded_api(cluster).faults.inject("PUT */status", status=503, times=None)
+    first = reporting.run()
+    cluster.submit_with_token(joining(reporting, cluster, annotation="sha256:resolved"))
+    cluster.client().wait_for(
+        CERTIFICATE_SIGNING_REQUESTS.collection(), "join", lambda item: bool((item["status"] or {}).get("conditions"))
+    )
+    first.kill()
+    embedded_api(cluster).faults.clear()
+    reports = len(reporting.reports)
+    reporting.run()
+    verdict = cluster.wait_until_decided("join")
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
+    assert verdict.annotations == {**KEPT, **OURS}
+    assert len(reporting.reports) == reports, "signed from the journal"
+
+
+def test_a_journaled_request_that_somebody_else_approved_keeps_nothing_forged(reporting: Reporting) -> None:
+    """Between the journal and our approval somebody approves: what the requester wrote must not pass for ours."""
+    cluster = reporting.cluster()
+
+    def is_ours(request: Request) -> bool:
+        return request.user.name == CONTROLLER_USER and request.path.endswith("/join/approval")
+
+    embedded_api(cluster).faults.inject(is_ours, status=503, times=None)
+    reporting.run()
+    cluster.submit_with_token(joining(reporting, cluster, annotation="sha256:resolved"))
+    wait_until(lambda: is_journaled(reporting.house, cluster), "the journal")
+    approve_as_somebody_else(cluster, "join")
+    reporting.of(cluster, "join", reason="ByHand")
+    assert cluster.verdict("join").annotations == KEPT

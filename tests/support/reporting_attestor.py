@@ -1,0 +1,124 @@
+"""An attestor that reports what the core told it, and what it was answered. It proves nothing.
+
+The node half asks for what the evidence then makes the controller half do: look something up, or annotate.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from attestors.contract import (
+    AttestationRequest,
+    AttestorDescription,
+    AttestorSettings,
+    Document,
+    DocumentKind,
+    GatherRequest,
+    NotThere,
+    Plausible,
+    Security,
+    VerifiedIdentity,
+)
+from attestors.registry import Registry
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import Evidence
+from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENTRY_POINT_GROUP
+
+PROVIDER: Final = "reporting"
+PROVIDER_ID_SETTING: Final = "provider-id"
+IDENTITY_SETTING: Final = "identity"
+ANNOTATION_SETTING: Final = "annotation"
+"""What becomes of the request's endorsement-key annotation; none without."""
+LOOK_UP_SETTING: Final = "look-up"
+"""``infrastructure``, or a kind and a name with a slash between; nothing without."""
+REPORT_SETTING: Final = "report"
+"""In the operator's settings: whom to tell. Such a setting cannot stand in a file."""
+
+Answer: TypeAlias = Mapping[str, str] | Document | NotThere
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One request, and what its look-up gave."""
+
+    request: AttestationRequest
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingControllerHalf:
+    """Implements :class:`attestors.contract.ControllerHalf`."""
+
+    report: Callable[[Report], None] = field(repr=False)
+
+    def screen(self, request: AttestationRequest) -> Plausible:
+        """It can tell nothing."""
+        return Plausible()
+
+    async def verify_client(self, request: AttestationRequest) -> VerifiedIdentity:
+        """Report, and believe everything."""
+        fields = request.evidence.fields
+        answers = [await _looked_up(request, wanted) for wanted in fields.get(LOOK_UP_SETTING, "").split()]
+        self.report(Report(request, tuple(answers)))
+        annotation = fields.get(ANNOTATION_SETTING)
+        return VerifiedIdentity(
+            provider_id=request.provider_id,
+            identity=fields[IDENTITY_SETTING],
+            binding=request.binding.prove(bytes.fromhex(fields["binding"])),
+            annotations={} if annotation is None else {ENDORSEMENT_KEY_ANNOTATION: annotation},
+        )
+
+    async def verify_serving(self, request: AttestationRequest) -> VerifiedIdentity:
+        """The same."""
+        return await self.verify_client(request)
+
+
+async def _looked_up(request: AttestationRequest, wanted: str) -> Answer:
+    if wanted == "infrastructure":
+        return await request.management.infrastructure_annotations()
+    kind, _, name = wanted.partition("/")
+    return await request.management.document(DocumentKind(kind), name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingNodeHalf:
+    """Implements :class:`attestors.contract.NodeHalf`."""
+
+    settings: Mapping[str, str]
+
+    def provider_id(self) -> str:
+        """The configured one."""
+        return self.settings[PROVIDER_ID_SETTING]
+
+    def gather(self, request: GatherRequest) -> Evidence:
+        """The binding, and the settings."""
+        fields = {"binding": request.binding.value.hex(), **self.settings}
+        fields.setdefault(IDENTITY_SETTING, f"of {self.provider_id()}")
+        return Evidence(request.evidence_version, CACertHash(request.cluster), MappingProxyType(fields))
+
+
+class ReportingAttestor:
+    """Implements :class:`attestors.contract.Attestor`."""
+
+    description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), renews=True, serves=True)
+
+    def controller_half(self, settings: AttestorSettings) -> ReportingControllerHalf:
+        """Reports to the operator's setting."""
+        return ReportingControllerHalf(settings.operator[REPORT_SETTING])
+
+    def node_half(self, settings: Mapping[str, str]) -> ReportingNodeHalf:
+        """Asks for what the settings say."""
+        return ReportingNodeHalf(settings)
+
+
+plugin: Final = ReportingAttestor()
+
+
+def registry() -> Registry:
+    """Installed attestors, and this one, which no distribution installs."""
+    own = importlib.metadata.EntryPoint(PROVIDER, f"{__name__}:plugin", ENTRY_POINT_GROUP)
+    return Registry([own, *importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)])
