@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from signer.controller.configuration import Configuration
+from signer.controller.infrastructure_definition import LOOK_AGAIN_SECONDS
 from signer.controller.infrastructure_status import (
-    LOOK_AGAIN_SECONDS,
     InfrastructureStatus,
     NotPublished,
     Publication,

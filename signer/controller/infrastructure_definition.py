@@ -1,0 +1,112 @@
+"""Where an object that a Cluster or Machine refers to is: its resource, from its CustomResourceDefinition.
+
+References name a kind and, in v1beta2, no version; a path needs the resource's plural and a version that is served.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from signer.kube.client import JsonObject
+from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from signer.model.cluster import InfrastructureReference, items_of, mapping_of, text_of
+
+INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
+"""The one API group that is looked at or written to: a tenant writes the references, and may name any kind."""
+LOOK_AGAIN_SECONDS: Final = 600.0
+"""What a definition said is asked for again after this long."""
+REMEMBERED: Final = 16384
+_CONTRACT_LABELS: Final = ("cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1")
+_CLUSTER_API_GROUP_PREFIX: Final = "cluster.x-k8s.io/"
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVersion:
+    """One version that the API server serves."""
+
+    resource: Resource
+    definition: Mapping[str, Any]
+    """Its entry in ``spec.versions``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDefinition:
+    """The definition is not of that kind, or its objects are in no namespace."""
+
+    cause: str
+
+
+ServedVersions: TypeAlias = tuple[ServedVersion, ...] | OtherDefinition
+
+
+def definition_path(reference: InfrastructureReference) -> str:
+    """Path of the CustomResourceDefinition of what is referred to."""
+    return CUSTOM_RESOURCE_DEFINITIONS.object(f"{_plural(reference.kind)}.{reference.api_group}")
+
+
+def served_versions(definition: JsonObject, reference: InfrastructureReference) -> ServedVersions:
+    """The reference's own version, then those that the contract labels name, newest first, then the others."""
+    spec = mapping_of(definition, "spec")
+    names = mapping_of(spec, "names")
+    if names.get("kind") != reference.kind or spec.get("scope") != "Namespaced":
+        return OtherDefinition(f"the definition of {reference.kind} is of another kind, or not namespaced")
+    versions = {str(version.get("name")): version for version in objects_of(spec, "versions")}
+    plural = str(names.get("plural"))
+    return tuple(
+        ServedVersion(Resource(reference.api_group, name, plural, namespaced=True), versions[name])
+        for name in _preferred_versions(definition, reference, versions)
+        if versions[name].get("served") is True
+    )
+
+
+def owners_of(manifest: JsonObject, kind: str, name: str) -> list[Mapping[str, Any]]:
+    """The owner references to Cluster API's object of that kind and name, whatever UID they say."""
+    return [
+        owner
+        for owner in objects_of(mapping_of(manifest, "metadata"), "ownerReferences")
+        if (owner.get("kind"), owner.get("name")) == (kind, name)
+        and text_of(owner, "apiVersion").startswith(_CLUSTER_API_GROUP_PREFIX)
+    ]
+
+
+def remember(memory: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """Keep it as the newest; the oldest goes where there are too many."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _plural(kind: str) -> str:
+    """The resource of a kind, by the rule that Cluster API's contract has for the names of definitions.
+
+    Cluster API pluralizes the kind in lower case (``util/contract/crd_naming.go``); these are the regular forms.
+    """
+    name = kind.lower()
+    if name.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{name}es"
+    if name.endswith("y") and name[-2:-1] not in tuple("aeiou"):
+        return f"{name[:-1]}ies"
+    return f"{name}s"
+
+
+def _preferred_versions(
+    definition: JsonObject, reference: InfrastructureReference, versions: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    labels = mapping_of(mapping_of(definition, "metadata"), "labels")
+    preferred = [reference.version]
+    for label in _CONTRACT_LABELS:
+        preferred += reversed(str(labels.get(label, "")).split("_"))
+    preferred += sorted(versions, key=lambda name: versions[name].get("storage") is not True)
+    return [name for name in dict.fromkeys(preferred) if name in versions]
+
+
+def objects_of(parent: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects in the list at ``key``; empty where there is none."""
+    return [item for item in items_of(parent, key) if isinstance(item, Mapping)]
