@@ -72,7 +72,7 @@ class SingleFlightCache(Generic[_Key, _Value]):
             return entry.value
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(key, ask))
+            task = asyncio.get_running_loop().create_task(self._ask(key, ask, self._clock()))
             self._under_way[key] = task
             task.add_done_callback(lambda ended: self._landed(key, ended))
         return await asyncio.shield(task)
@@ -81,8 +81,7 @@ class SingleFlightCache(Generic[_Key, _Value]):
         """Ask anew the next time."""
         self._entries.pop(key, None)
 
-    async def _ask(self, key: _Key, ask: Callable[[], Awaitable[_Value]]) -> _Value:
-        asked = self._clock()
+    async def _ask(self, key: _Key, ask: Callable[[], Awaitable[_Value]], asked: float) -> _Value:
         try:
             value = await ask()
         except Exception as error:

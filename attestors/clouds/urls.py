@@ -22,6 +22,8 @@ class PlainHosts(enum.Enum):
 
     LOOPBACK = "loopback"
     LOOPBACK_AND_METADATA = "loopback, and the metadata server"
+    ANYWHERE = "anywhere"
+    """For a proxy's own address: what goes through it has TLS of its own."""
 
 
 def check_url(url: str, plain_hosts: PlainHosts = PlainHosts.LOOPBACK) -> str:
@@ -45,6 +47,8 @@ def check_url(url: str, plain_hosts: PlainHosts = PlainHosts.LOOPBACK) -> str:
 
 
 def _is_plain_allowed(host: str, plain_hosts: PlainHosts) -> bool:
+    if plain_hosts is PlainHosts.ANYWHERE:
+        return True
     if plain_hosts is PlainHosts.LOOPBACK_AND_METADATA and host in _METADATA_HOSTS:
         return True
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from attestors.clouds.google.provider_id import InvalidGCEName, check_project
-from attestors.clouds.urls import InvalidURL, check_url
+from attestors.clouds.urls import InvalidURL, PlainHosts, check_url
 from attestors.contract import InvalidSettings
 
 COMPUTE_URL: Final = "https://compute.googleapis.com/compute/v1"
@@ -44,17 +44,17 @@ class GoogleAccess:
         return cls(
             file,
             _url(settings, COMPUTE_ENDPOINT_SETTING, COMPUTE_URL).rstrip("/"),
-            _url(settings, PROXY_SETTING, ""),
+            _url(settings, PROXY_SETTING, "", PlainHosts.ANYWHERE),
         )
 
 
-def _url(settings: Mapping[str, Any], name: str, default: str) -> str:
+def _url(settings: Mapping[str, Any], name: str, default: str, plain_hosts: PlainHosts = PlainHosts.LOOPBACK) -> str:
     if name not in settings:
         return default
     url = settings[name]
     try:
-        # A proxy's user name and password are for its file of secrets, not for the controller's configuration.
-        return check_url(url) if isinstance(url, str) else check_url("")
+        # Never with a password, also for a proxy: the controller's configuration is no Secret.
+        return check_url(url if isinstance(url, str) else "", plain_hosts)
     except InvalidURL as error:
         raise InvalidSettings(f"{name}: {error}") from None
 

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from attestors.clouds.calls import CloudCalls, Deadline
+from attestors.clouds.errors import CloudUnavailable
+
+
+@contextmanager
+def calls(threads: int = 2, waiting: int = 2, deadline_seconds: float = 10.0) -> Iterator[CloudCalls]:
+    running = CloudCalls(threads=threads, waiting=waiting, deadline_seconds=deadline_seconds)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+async def test_the_answer_and_the_error_come_back() -> None:
+    def fail(deadline: Deadline) -> None:
+        raise KeyError(deadline.service)
+
+    with calls() as running:
+        assert await running.run("cloud", lambda deadline: deadline.service) == "cloud"
+        with pytest.raises(KeyError, match="cloud"):
+            await running.run("cloud", fail)
+
+
+async def test_calls_run_beside_the_event_loop() -> None:
+    with calls() as running:
+        assert await running.run("cloud", lambda deadline: threading.current_thread()) is not threading.current_thread()
+
+
+async def test_what_finds_no_place_is_refused_at_once_and_places_are_given_back() -> None:
+    gate = threading.Event()
+    with calls() as running:
+        held = [asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10))) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(CloudUnavailable, match=r"^cloud: not asked: too many calls"):
+            await running.run("cloud", lambda deadline: True)
+        gate.set()
+        assert await asyncio.gather(*held) == [True] * 4
+        assert await running.run("cloud", lambda deadline: True)
+
+
+async def test_no_more_threads_than_allowed() -> None:
+    gate, lock = threading.Event(), threading.Lock()
+    seen: set[int] = set()
+
+    def note(deadline: Deadline) -> None:
+        with lock:
+            seen.add(threading.get_ident())
+        gate.wait(10)
+
+    with calls(threads=2, waiting=8) as running:
+        held = [asyncio.create_task(running.run("cloud", note)) for _ in range(8)]
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*held)
+    assert len(seen) <= 2
+
+
+async def test_the_caller_is_told_at_the_deadline_and_the_place_stays_taken_until_the_thread_is_free() -> None:
+    gate = threading.Event()
+    with calls(threads=1, waiting=0, deadline_seconds=0.02) as running:
+        with pytest.raises(CloudUnavailable, match=r"^slow cloud: did not answer in time$"):
+            await running.run("slow cloud", lambda deadline: gate.wait(10))
+        with pytest.raises(CloudUnavailable, match="too many calls"):
+            await running.run("slow cloud", lambda deadline: True)
+        gate.set()
+
+
+async def test_a_call_that_waits_too_long_is_never_made() -> None:
+    gate, made = threading.Event(), []
+    with calls(threads=1, waiting=1, deadline_seconds=0.02) as running:
+        held = asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10)))
+        await asyncio.sleep(0)
+        with pytest.raises(CloudUnavailable, match="in time"):
+            await running.run("cloud", made.append)
+        with pytest.raises(CloudUnavailable, match="in time"):
+            await held
+        gate.set()
+    assert made == []
+
+
+def test_a_deadline_passes() -> None:
+    now = [5.0]
+    deadline = Deadline("cloud", 2.0, lambda: now[0])
+    now[0] = 6.5
+    assert deadline.remaining() == 0.5
+    now[0] = 7.0
+    with pytest.raises(CloudUnavailable, match=r"^cloud: did not answer in time$"):
+        deadline.remaining()
+
+
+async def test_a_call_whose_caller_is_gone_gives_its_place_back() -> None:
+    gate = threading.Event()
+    with calls(threads=1, waiting=0) as running:
+        held = asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10)))
+        await asyncio.sleep(0)
+        held.cancel()
+        await asyncio.wait([held])
+        gate.set()
+        for _ in range(200):
+            try:
+                assert await running.run("cloud", lambda deadline: True)
+            except CloudUnavailable:
+                await asyncio.sleep(0.01)
+            else:
+                break
+        else:
+            pytest.fail("the place was never given back")
