@@ -85,3 +85,25 @@ def test_a_service_fails_alone_and_as_often_as_told(google: FakeGoogle) -> None:
     assert refused(google.jwks_url) == 429
     google.mend(Service.CERTIFICATES)
     assert fetch(google.jwks_url)
+
+
+def test_compute_wants_a_token_of_its_own(google: FakeGoogle) -> None:
+    node = google.add(FakeInstance())
+    url = f"{google.compute_url}/projects/{node.project}/zones/{node.zone}/instances/{node.name}"
+    assert refused(url) == 401
+    assert refused(url, {"Authorization": "Bearer ya29.forged"}) == 401
+    good = {"Authorization": f"Bearer {google.accounts.issue('me')}"}
+    assert json.loads(fetch(url, good))["id"] == node.instance_id
+    assert "metadata" not in json.loads(fetch(f"{url}?fields=id,networkInterfaces(a(b)),name", good))
+    assert refused(f"{url}0", good) == 404
+    google.delete(node)
+    assert refused(url, good) == 404
+
+
+def test_the_token_endpoint_checks_the_assertion(google: FakeGoogle) -> None:
+    for body in (b"grant_type=urn:ietf:params:oauth:grant-type:jwt-bearer&assertion=a.b.c", b"grant_type=password"):
+        request = urllib.request.Request(google.accounts.key_document(google.base_url)["token_uri"], body)  # noqa: S310
+        with pytest.raises(HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=10)  # noqa: S310 - the fake's own
+        caught.value.close()
+        assert caught.value.code == 400

@@ -46,6 +46,8 @@ def test_contracts_hold() -> None:
         ("    aiohttp\n    kubernetes\n", "    aiohttp\n    yaml\n"),
         ("    tempfile\n    threading\n\n", "    tempfile\n    yaml\n\n"),
         ("    attestors.insecure\n    attestors.tpm\n\n", "    attestors.wire\n\n"),
+        ("    attestors.insecure\n    attestors.registry\n\n", "    attestors.contract\n\n"),
+        ("    attestors.clouds.google.compute\n", "    attestors.clouds.google.credentials\n"),
     ],
     ids=[
         "ground floor",
@@ -55,6 +57,8 @@ def test_contracts_hold() -> None:
         "a node's library",
         "the node's model",
         "a used module",
+        "what clouds use",
+        "who uses google-auth",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:

@@ -82,6 +82,11 @@ class FakeGoogle:
     # Where things are.
 
     @property
+    def base_url(self) -> str:
+        """All but the metadata servers."""
+        return self._base_url
+
+    @property
     def compute_url(self) -> str:
         """``https://compute.googleapis.com/compute/v1``."""
         return self._base_url + COMPUTE_PATH

@@ -75,7 +75,8 @@ async def test_the_caller_is_told_at_the_deadline_and_the_place_stays_taken_unti
 
 
 async def test_a_call_that_waits_too_long_is_never_made() -> None:
-    gate, made = threading.Event(), []
+    gate = threading.Event()
+    made: list[Deadline] = []
     with calls(threads=1, waiting=1, deadline_seconds=0.02) as running:
         held = asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10)))
         await asyncio.sleep(0)

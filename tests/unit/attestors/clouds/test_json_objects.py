@@ -62,7 +62,8 @@ def test_an_optional_text_may_be_missing_and_is_nothing_else() -> None:
     assert optional_text_of({}, "name") == ""
     assert optional_text_of({"name": ""}, "name") == ""
     assert optional_text_of({"name": "x"}, "name") == "x"
-    for value in (None, 0, False, [], "x" * 11):
+    others: list[object] = [None, 0, False, [], "x" * 11]
+    for value in others:
         with pytest.raises(InvalidObject):
             optional_text_of({"name": value}, "name", maximum_characters=10)
 
