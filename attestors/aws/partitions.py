@@ -7,7 +7,7 @@ the partition and never taken from anybody. Source: ``partitions.json`` of the A
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MAXIMUM_REGION_CHARACTERS: Final = 32
@@ -24,7 +24,7 @@ class Partition:
     name: str
     """As in ARNs: ``arn:<name>:…``."""
     dns_suffix: str
-    regions: re.Pattern[str]
+    regions: re.Pattern[str] = field(repr=False)
     ec2_principals: tuple[str, ...]
     """EC2 in the trust policy of a role (``Principal.Service``)."""
 
