@@ -40,7 +40,7 @@ MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS: Final = 16 * 1024
 
 BINDING_HEADER: Final = "x-capi-node-attestation-binding"
 """Signed header of the presigned request: the binding in lower-case hexadecimal digits."""
-PRESIGNED_SECONDS: Final = 60
+PRESIGNED_SECONDS: Final = 300
 """``X-Amz-Expires`` of the presigned request. STS itself takes a request for 15 minutes, whatever is written here."""
 
 STS_ACTION: Final = "GetCallerIdentity"

@@ -1,0 +1,99 @@
+"""Asks STS for a token that shows who this instance is, to nobody but node attestation.
+
+Source: STS API Reference, GetWebIdentityToken; the account must have enabled outbound identity federation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from attestors.aws.node.credentials import RoleCredentials
+from attestors.aws.partitions import Region
+from attestors.aws.wire import MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS, audience
+from attestors.contract import EvidenceUnavailable
+from attestors.wire.binding import Binding
+
+SIGNING_ALGORITHM: Final = "RS256"
+"""Cheaper to verify than ES384, the other one that STS has."""
+TOKEN_SECONDS: Final = 300
+CONNECT_SECONDS: Final = 5
+READ_SECONDS: Final = 10
+ATTEMPTS: Final = 3
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
+"""JSON Web Signature, compact serialization (RFC 7515 7.1)."""
+_CODE: Final = re.compile(r"[A-Za-z0-9.]{1,80}")
+_CURES: Final = {
+    "OutboundWebIdentityFederationDisabled": (
+        "enable outbound identity federation in the account (aws iam enable-outbound-web-identity-federation), or set "
+        "proof to presigned"
+    ),
+    "AccessDenied": "allow this instance's role sts:GetWebIdentityToken, or set proof to presigned",
+}
+
+
+def web_identity_token(
+    credentials: RoleCredentials, region: Region, binding: Binding, *, endpoint: str | None = None
+) -> str:
+    """A JSON Web Token whose only audience is the binding.
+
+    ``endpoint`` is for tests: an URL in place of the Region's own STS.
+
+    Raises:
+        EvidenceUnavailable: STS cannot be reached or refuses; with what a person can do about it.
+    """
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+    from botocore.session import Session
+
+    # Whose credentials and which endpoint is settled; profiles and variables of whoever runs this have no say in it.
+    session = Session(
+        session_vars={
+            "profile": (None, None, None, None),
+            "config_file": (None, None, os.devnull, None),
+            "credentials_file": (None, None, os.devnull, None),
+            "ca_bundle": (None, None, None, None),
+        }
+    )
+    client = session.create_client(
+        "sts",
+        region_name=region.name,
+        endpoint_url=endpoint or f"https://{region.sts_host}",
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        aws_session_token=credentials.session_token,
+        config=Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            proxies={},
+        ),
+    )
+    try:
+        answer = client.get_web_identity_token(
+            Audience=[audience(binding.value)], SigningAlgorithm=SIGNING_ALGORITHM, DurationSeconds=TOKEN_SECONDS
+        )
+    except ClientError as error:
+        raise _refused(str(error.response.get("Error", {}).get("Code", ""))) from error
+    except BotoCoreError as error:
+        raise EvidenceUnavailable(f"STS cannot be asked at {region.sts_host} ({type(error).__name__})") from error
+    except (ResponseParserError, KeyError) as error:
+        raise EvidenceUnavailable("STS gives an answer that cannot be read: is something between it and us?") from error
+    finally:
+        client.close()
+    token = answer.get("WebIdentityToken")
+    if (
+        not isinstance(token, str)
+        or len(token) > MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS
+        or not _COMPACT.fullmatch(token)
+    ):
+        raise EvidenceUnavailable("STS answers with a web identity token that cannot be used")
+    return token
+
+
+def _refused(code: str) -> EvidenceUnavailable:
+    shown = code if _CODE.fullmatch(code) else "for a reason that it does not name"
+    cure = _CURES.get(code.removesuffix("Exception"))
+    return EvidenceUnavailable(f"STS refuses a web identity token ({shown})" + (f": {cure}" if cure else ""))
