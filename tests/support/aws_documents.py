@@ -76,6 +76,10 @@ class Authority:
         """The certificate."""
         return self.certificate.public_bytes(Encoding.DER)
 
+    def signature(self, signed: bytes, algorithm: hashes.HashAlgorithm | None = None) -> bytes:
+        """Over anything; default: SHA-256."""
+        return self.key.sign(signed, padding.PKCS1v15(), algorithm or hashes.SHA256())
+
     @property
     def issuer_and_serial_number(self) -> bytes:
         """How it names itself."""
@@ -192,7 +196,7 @@ def signer_info(
         attributes = attributes_for(content)
     signed = content if attributes is None else tlv(0x31, *attributes)
     if signature is None:
-        signature = signer.key.sign(signed, padding.PKCS1v15(), hash_algorithm or hashes.SHA256())
+        signature = signer.signature(signed, hash_algorithm)
     return tlv(
         0x30,
         version,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.aws.document import (
     IdentityDocumentMalformed,
@@ -90,7 +91,7 @@ class TestCommand:
 
     def test_further_regions(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         new = aws.authority("eu-west-7")
-        (tmp_path / "eu-west-7.pem").write_bytes(new.certificate.public_bytes(aws.Encoding.PEM))
+        (tmp_path / "eu-west-7.pem").write_bytes(new.certificate.public_bytes(Encoding.PEM))
         recorded = tmp_path.parent / "recorded"
         recorded.write_bytes(aws.recorded(aws.sign(aws.document(region="eu-west-7"), new)))
         assert main(["--certificates", str(tmp_path), str(recorded)]) == 0

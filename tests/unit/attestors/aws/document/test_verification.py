@@ -8,7 +8,6 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 import pytest
-from cryptography.hazmat.primitives import hashes
 
 from attestors.aws.document import (
     IdentityDocumentMalformed,
@@ -167,16 +166,15 @@ class TestWhatWasSigned:
     def test_content_and_digest_exchanged_under_the_signature(self) -> None:
         genuine, forged = document(), document(instanceId="i-0fedcba9876543210")
         attributes = aws.attributes_for(genuine)
-        signature = _AWS.key.sign(tlv(0x31, *attributes), aws.padding.PKCS1v15(), hashes.SHA256())
-        assert verify_identity_document(
-            signed(genuine, signer_info(_AWS, genuine, signature=signature)), certificates()
-        )
+        signature = _AWS.signature(tlv(0x31, *attributes))
+        pkcs7 = signed(genuine, signer_info(_AWS, genuine, signature=signature))
+        assert verify_identity_document(pkcs7, certificates()).instance_id == aws.INSTANCE
         refused(signed(forged, signer_info(_AWS, forged, signature=signature)), SignatureRefused, "does not verify")
 
     def test_signed_attributes_shown_as_the_content(self) -> None:
         """Without its attributes, the signature of a genuine document is one over their encoding."""
         attributes = aws.attributes_for(document())
-        signature = _AWS.key.sign(tlv(0x31, *attributes), aws.padding.PKCS1v15(), hashes.SHA256())
+        signature = _AWS.signature(tlv(0x31, *attributes))
         content = tlv(0x31, *attributes)
         pkcs7 = signed(content, signer_info(_AWS, content, attributes=None, signature=signature))
         refused(pkcs7, IdentityDocumentMalformed, "is not UTF-8 JSON")
@@ -307,50 +305,3 @@ class TestWhatWasSigned:
     def test_unsigned_attributes(self, unsigned: bytes) -> None:
         info = signer_info(_AWS, document(), unsigned=unsigned)
         refused(signed(document(), info), IdentityDocumentMalformed, "has unsigned attributes")
-
-
-class TestAlgorithms:
-    @pytest.mark.parametrize(("digest", "hashed"), [(aws.SHA1, hashes.SHA1()), (aws.MD5, hashes.MD5())])  # noqa: S303
-    def test_weak_hash_of_the_signer(self, digest: bytes, hashed: hashes.HashAlgorithm) -> None:
-        info = signer_info(
-            _AWS, _CONTENT, digest_algorithm=digest, signature_algorithm=aws.RSA_ENCRYPTION, hash_algorithm=hashed
-        )
-        for algorithms in ([digest], [aws.SHA256]):
-            pkcs7 = signed(_CONTENT, info, digest_algorithms=algorithms)
-            refused(pkcs7, IdentityDocumentMalformed, "made with another hash than SHA-256")
-
-    def test_weak_signature(self) -> None:
-        info = signer_info(
-            _AWS,
-            _CONTENT,
-            signature_algorithm=aws.SHA1_WITH_RSA,
-            hash_algorithm=hashes.SHA1(),  # noqa: S303
-        )
-        refused(
-            signed(_CONTENT, info), IdentityDocumentMalformed, "another algorithm than RSA PKCS#1 v1.5 with SHA-256"
-        )
-
-    def test_weak_signature_that_says_it_is_strong(self) -> None:
-        info = signer_info(_AWS, _CONTENT, hash_algorithm=hashes.SHA1())  # noqa: S303
-        refused(signed(_CONTENT, info), SignatureRefused, "does not verify")
-
-    @pytest.mark.parametrize("algorithms", [[], [aws.SHA256, aws.SHA1], [aws.SHA1], [aws.SHA256, aws.SHA256]])
-    def test_hashes_of_the_whole(self, algorithms: list[bytes]) -> None:
-        with pytest.raises(IdentityDocumentMalformed):
-            verify_identity_document(
-                signed(_CONTENT, signer_info(_AWS, _CONTENT), digest_algorithms=algorithms), certificates()
-            )
-
-    @pytest.mark.parametrize(
-        "algorithm",
-        [
-            "300e06096086480165030402010501aa",
-            "300e0609608648016503040201020100",
-            "300f06096086480165030402010500" + "0500",
-        ],
-        ids=["NULL with a content", "a number", "NULL twice"],
-    )
-    def test_parameters_of_the_hash(self, algorithm: str) -> None:
-        info = signer_info(_AWS, _CONTENT, digest_algorithm=bytes.fromhex(algorithm))
-        with pytest.raises(IdentityDocumentMalformed):
-            verify_identity_document(signed(_CONTENT, info), certificates())
