@@ -22,7 +22,8 @@ _ALGORITHM_PROTECTION: Final = bytes.fromhex("2a864886f70d010934")
 """1.2.840.113549.1.9.52 (RFC 6211)."""
 _DIGEST_BYTES: Final = 32
 _MAXIMUM_ATTRIBUTES: Final = 16
-_STRUCTURE: Final = "the PKCS#7 of the instance identity document"
+STRUCTURE: Final = "the PKCS#7 of the instance identity document"
+"""What messages call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ def read_signed_attributes(encoded: Element) -> SignedAttributes:
             has several values, or the attribute that protects the algorithms (RFC 6211) names others.
     """
     values = _single_values(encoded)
-    reader = Reader(values.get(_CONTENT_TYPE, b""), _STRUCTURE)
+    reader = Reader(values.get(_CONTENT_TYPE, b""), STRUCTURE)
     if not values.get(_CONTENT_TYPE) or reader.identifier("the contentType attribute") != DATA:
         raise reader.malformed("has no signed attribute that says that its content is plain data")
     reader.finish()
     if _MESSAGE_DIGEST not in values:
         raise reader.malformed("has no signed attribute with the digest of its content")
-    digest = ber.only(values[_MESSAGE_DIGEST], ber.OCTET_STRING, _STRUCTURE).content
+    digest = ber.only(values[_MESSAGE_DIGEST], ber.OCTET_STRING, STRUCTURE).content
     if len(digest) != _DIGEST_BYTES:
         raise reader.malformed("has a digest that is not SHA-256's")
     if _ALGORITHM_PROTECTION in values:
@@ -65,8 +66,8 @@ def read_signed_attributes(encoded: Element) -> SignedAttributes:
 def _single_values(encoded: Element) -> dict[bytes, bytes]:
     """Each attribute's type and its one value."""
     values: dict[bytes, bytes] = {}
-    for attribute in ber.read_all(encoded.content, ber.SEQUENCE, _STRUCTURE):
-        reader = Reader(attribute.content, _STRUCTURE)
+    for attribute in ber.read_all(encoded.content, ber.SEQUENCE, STRUCTURE):
+        reader = Reader(attribute.content, STRUCTURE)
         kind = reader.identifier("the type of a signed attribute")
         value = reader.element(ber.SET, "the value of a signed attribute").content
         reader.finish()
@@ -78,7 +79,7 @@ def _single_values(encoded: Element) -> dict[bytes, bytes]:
 
 def _check_algorithm_protection(value: bytes) -> None:
     """CMSAlgorithmProtection: SEQUENCE { digestAlgorithm, [1] IMPLICIT signatureAlgorithm }."""
-    reader = Reader(ber.only(value, ber.SEQUENCE, _STRUCTURE).content, _STRUCTURE)
+    reader = Reader(ber.only(value, ber.SEQUENCE, STRUCTURE).content, STRUCTURE)
     read_digest_algorithm(reader)
     read_signature_algorithm(reader, ber.CONTEXT_1)
     reader.finish()

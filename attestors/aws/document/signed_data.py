@@ -14,6 +14,7 @@ from attestors.aws.document.algorithms import read_digest_algorithm, read_signat
 from attestors.aws.document.ber import Reader
 from attestors.aws.document.signed_attributes import (
     DATA,
+    STRUCTURE,
     NoSignedAttributes,
     SignedAttributes,
     read_signed_attributes,
@@ -25,7 +26,6 @@ SIGNED_DATA: Final = bytes.fromhex("2a864886f70d010702")
 _VERSION_1: Final = b"\x01"
 """Of SignedData with plain data, and of a signer named by issuer and serial number (RFC 5652 5.1, 5.3)."""
 _MAXIMUM_SEGMENTS: Final = 64
-_STRUCTURE: Final = "the PKCS#7 of the instance identity document"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def parse_signed_data(data: bytes) -> SignedData:
         IdentityDocumentMalformed: anything else; no signer or several; no content; SHA-1 or any other algorithm than
             SHA-256 with RSA.
     """
-    reader = Reader(data, _STRUCTURE)
+    reader = Reader(data, STRUCTURE)
     if len(data) > MAXIMUM_IDENTITY_DOCUMENT_BYTES:
         raise reader.malformed(f"is larger than {MAXIMUM_IDENTITY_DOCUMENT_BYTES} bytes")
     content_info = reader.enter(ber.SEQUENCE, "ContentInfo")
@@ -67,7 +67,7 @@ def parse_signed_data(data: bytes) -> SignedData:
     for skipped, what in ((ber.CONTEXT_0, "certificates"), (ber.CONTEXT_1, "crls")):
         if reader.at(skipped):
             reader.element(skipped, what)
-    signers = ber.read_all(reader.element(ber.SET, "signerInfos").content, ber.SEQUENCE, _STRUCTURE)
+    signers = ber.read_all(reader.element(ber.SET, "signerInfos").content, ber.SEQUENCE, STRUCTURE)
     if len(signers) != 1:
         raise reader.malformed(f"has {len(signers)} signers, and must have one")
     reader.leave(signed_data, "SignedData")
@@ -83,7 +83,7 @@ def _expect_version_1(reader: Reader) -> None:
 
 
 def _expect_sha256_only(reader: Reader) -> None:
-    algorithms = Reader(reader.element(ber.SET, "digestAlgorithms").content, _STRUCTURE)
+    algorithms = Reader(reader.element(ber.SET, "digestAlgorithms").content, STRUCTURE)
     read_digest_algorithm(algorithms)
     algorithms.finish()
 
@@ -121,7 +121,7 @@ def _read_segments(reader: Reader) -> bytes:
 
 def _read_signer(signer: bytes) -> SignerInfo:
     """SignerInfo (RFC 5652 5.3)."""
-    reader = Reader(signer, _STRUCTURE)
+    reader = Reader(signer, STRUCTURE)
     _expect_version_1(reader)
     issuer_and_serial_number = reader.element(ber.SEQUENCE, "issuerAndSerialNumber").content
     read_digest_algorithm(reader)

@@ -85,6 +85,20 @@ _CONTENT = document()
             id="with the two attributes that must be",
         ),
         pytest.param(
+            signed(
+                _CONTENT,
+                signer_info(
+                    _AWS,
+                    _CONTENT,
+                    attributes=[
+                        *aws.attributes_for(_CONTENT),
+                        *(aws.attribute(tlv(0x06, bytes([0x2A, number])), tlv(0x05)) for number in range(12)),
+                    ],
+                ),
+            ),
+            id="with as many attributes as there may be",
+        ),
+        pytest.param(
             signed(_CONTENT, signer_info(_AWS, _CONTENT), between=tlv(0xA0, _AWS.der)), id="its own certificate inside"
         ),
         pytest.param(
