@@ -4,58 +4,88 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from attestors.contract import AttestorSettings, InvalidSettings
 from attestors.tpm.constants import HashAlgorithm
-from attestors.tpm.endorsement import AuthoritiesUnreadable, EndorsementAuthorities, load_endorsement_authorities
+from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.operator_files import (
+    OperatorFile,
+    OperatorFileUnusable,
+    OperatorFolder,
+    WatchedFiles,
+    absolute_path,
+)
+from attestors.tpm.ownership import SourcesInOrder
+from attestors.tpm.ownership.fingerprint import FINGERPRINT
 from attestors.tpm.quote import ANY_PCR_VALUES, PCRPolicy
 from attestors.tpm.selection import PCR, InvalidPCRSelection, PCRSelection
+from attestors.tpm.source_settings import (
+    INVENTORY_SETTING,
+    SOURCES_SETTING,
+    FirstUse,
+    parse_sources,
+)
+from attestors.tpm.trust import (
+    NoAuthorities,
+    NotConfigured,
+    OperatorTrust,
+    TrustFromFiles,
+    watched_authorities,
+    watched_denied_keys,
+)
 
 ROOTS_SETTING: Final = "endorsementRootsFolder"
 INTERMEDIATES_SETTING: Final = "endorsementIntermediatesFolder"
 ACCEPT_EXPIRED_SETTING: Final = "acceptExpiredAuthorities"
 DENIED_SETTING: Final = "deniedEndorsementKeys"
+DENIED_FILE_SETTING: Final = "deniedEndorsementKeysFile"
+FIRST_USE_SETTING: Final = "allowTrustOnFirstUse"
 PCRS_SETTING: Final = "pcrs"
 
-_OPERATORS: Final = frozenset({ROOTS_SETTING, INTERMEDIATES_SETTING, ACCEPT_EXPIRED_SETTING, DENIED_SETTING})
-_POLICYS: Final = frozenset({PCRS_SETTING})
+_OPERATORS: Final = frozenset(
+    {
+        ROOTS_SETTING,
+        INTERMEDIATES_SETTING,
+        ACCEPT_EXPIRED_SETTING,
+        DENIED_SETTING,
+        DENIED_FILE_SETTING,
+        FIRST_USE_SETTING,
+    }
+)
+_POLICYS: Final = frozenset({PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING})
 _DEFAULT_SELECTION: Final = "sha256:0,1,2,3,4,5,6,7"
 """Firmware, its configuration, boot loader and Secure Boot state (TCG PC Client Platform Firmware Profile)."""
-_ENDORSEMENT_KEY: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _REGISTER: Final = re.compile(r"(?P<bank>sha256|sha384|sha512):(?P<index>[0-9]|1[0-9]|2[0-3])")
 _MAXIMUM_DIGESTS: Final = 64
-_MAXIMUM_FILE_BYTES: Final = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class NoAuthorities:
-    """The operator configured none: an EK certificate is not asked for, whose EK it is says the Machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class TPMSettings:
     """What the controller half judges by."""
 
-    authorities: EndorsementAuthorities | NoAuthorities
-    denied: frozenset[str]
-    """Endorsement keys that are not let in any more, ``sha256:`` and hexadecimal digits of the SubjectPublicKeyInfo."""
+    trust: OperatorTrust = field(compare=False)
+    sources: SourcesInOrder
+    """Who says whose endorsement key it is, in the cluster's order of preference."""
     selection: PCRSelection
     pcr_policy: PCRPolicy
 
     @classmethod
     def parse(cls, settings: AttestorSettings) -> TPMSettings:
-        """Read the settings. A policy may only add what registers must hold; it can open nothing.
+        """Read the settings.
+
+        A policy chooses who says whose endorsement key it is, and what registers must hold. It can open nothing that
+        the operator has not opened.
 
         Raises:
-            InvalidSettings: a setting is wrong or unknown, or a file of an authority cannot be read.
+            InvalidSettings: a setting is wrong or unknown, or a file of the operator cannot be used.
         """
         _only(settings.operator, _OPERATORS, "the operator's settings")
         _only(settings.policy, _POLICYS, "a policy's settings")
-        selection, policy = _registers(settings.policy.get(PCRS_SETTING, {}))
-        return cls(_authorities(settings.operator), _denied(settings.operator), selection, policy)
+        trust = _trust(settings.operator)
+        sources = parse_sources(settings.policy, _first_use(settings.operator))
+        return cls(trust, sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
 
 
 def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
@@ -64,47 +94,59 @@ def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
         raise InvalidSettings(f"{what} of the TPM attestor have no {min(unknown)!r}, only {', '.join(sorted(known))}")
 
 
-def _authorities(operator: Mapping[str, Any]) -> EndorsementAuthorities | NoAuthorities:
+def _trust(operator: Mapping[str, Any]) -> TrustFromFiles:
+    """Reads the files once, so that a mistake is found before a node asks."""
+    trust = TrustFromFiles(_authorities(operator), _denied_file(operator), _denied(operator))
+    try:
+        trust.current()
+    except OperatorFileUnusable as error:
+        raise InvalidSettings(str(error)) from error
+    return trust
+
+
+def _authorities(operator: Mapping[str, Any]) -> WatchedFiles[EndorsementAuthorities] | NoAuthorities:
     if ROOTS_SETTING not in operator:
         if INTERMEDIATES_SETTING in operator or ACCEPT_EXPIRED_SETTING in operator:
             raise InvalidSettings(f"{ROOTS_SETTING} is missing: intermediates alone vouch for nothing")
         return NoAuthorities()
-    accept_expired = operator.get(ACCEPT_EXPIRED_SETTING, False)
-    if not isinstance(accept_expired, bool):
-        raise InvalidSettings(f"{ACCEPT_EXPIRED_SETTING} must be true or false")
-    try:
-        return load_endorsement_authorities(
-            roots=_files(ROOTS_SETTING, operator[ROOTS_SETTING]),
-            intermediates=_files(INTERMEDIATES_SETTING, operator[INTERMEDIATES_SETTING])
-            if INTERMEDIATES_SETTING in operator
-            else (),
-            accept_expired=accept_expired,
-        )
-    except AuthoritiesUnreadable as error:
-        raise InvalidSettings(f"endorsement authorities: {error}") from error
+    intermediates = _folder(operator, INTERMEDIATES_SETTING) if INTERMEDIATES_SETTING in operator else NotConfigured()
+    accept_expired = _truth(operator, ACCEPT_EXPIRED_SETTING)
+    return watched_authorities(_folder(operator, ROOTS_SETTING), intermediates, accept_expired)
 
 
-def _files(name: str, folder: Any) -> list[bytes]:
-    """Every file of the folder, in the order of names; hidden ones are left out (``..data`` of mounted ConfigMaps)."""
-    if not isinstance(folder, str) or not folder.startswith("/"):
-        raise InvalidSettings(f"{name} must be the absolute path of a folder")
+def _denied_file(operator: Mapping[str, Any]) -> WatchedFiles[frozenset[str]] | NotConfigured:
+    if DENIED_FILE_SETTING not in operator:
+        return NotConfigured()
     try:
-        found = sorted(path for path in Path(folder).iterdir() if path.is_file() and not path.name.startswith("."))
-        contents = [path.read_bytes()[: _MAXIMUM_FILE_BYTES + 1] for path in found]
-    except OSError as error:
-        raise InvalidSettings(f"{name}: {error.filename or folder}: {error.strerror}") from error
-    if not contents:
-        raise InvalidSettings(f"{name}: {folder} holds no file")
-    if sum(map(len, contents)) > _MAXIMUM_FILE_BYTES:
-        raise InvalidSettings(f"{name}: {folder} holds more than {_MAXIMUM_FILE_BYTES} bytes")
-    return contents
+        path = absolute_path(operator[DENIED_FILE_SETTING])
+    except ValueError as error:
+        raise InvalidSettings(f"{DENIED_FILE_SETTING} must be the absolute path of a file") from error
+    return watched_denied_keys(OperatorFile(DENIED_FILE_SETTING, path))
+
+
+def _folder(operator: Mapping[str, Any], setting: str) -> OperatorFolder:
+    try:
+        return OperatorFolder(setting, absolute_path(operator[setting]))
+    except ValueError as error:
+        raise InvalidSettings(f"{setting} must be the absolute path of a folder") from error
+
+
+def _first_use(operator: Mapping[str, Any]) -> FirstUse:
+    if not _truth(operator, FIRST_USE_SETTING):
+        return FirstUse.NOT_ALLOWED
+    return FirstUse.ALLOWED if ROOTS_SETTING in operator else FirstUse.WITHOUT_AUTHORITIES
+
+
+def _truth(operator: Mapping[str, Any], setting: str) -> bool:
+    said = operator.get(setting, False)
+    if not isinstance(said, bool):
+        raise InvalidSettings(f"{setting} must be true or false")
+    return said
 
 
 def _denied(operator: Mapping[str, Any]) -> frozenset[str]:
     denied = operator.get(DENIED_SETTING, [])
-    if not isinstance(denied, list) or not all(
-        isinstance(one, str) and _ENDORSEMENT_KEY.fullmatch(one) for one in denied
-    ):
+    if not isinstance(denied, list) or not all(isinstance(one, str) and FINGERPRINT.fullmatch(one) for one in denied):
         raise InvalidSettings(f"{DENIED_SETTING} must be a list of sha256: and 64 lower-case hexadecimal digits")
     return frozenset(denied)
 

@@ -39,6 +39,8 @@ CHALLENGE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/challenge"
 SUPPORTED_VERSIONS_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/supported-evidence-versions"
 ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
 """Written by the controller alone, after it resolved the key itself; worthless when a requester set it."""
+ENDORSEMENT_KEY_SOURCE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorsement-key-source"
+"""Written beside it: which source said that the key is that machine's."""
 
 EVIDENCE_VERSION: Final = "v1"
 """The newest evidence version, which nodes write first."""

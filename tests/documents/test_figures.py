@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from attestors.tpm import challenge, constants, settings, wire
+from attestors.tpm import challenge, constants, operator_files, settings, source_settings, wire
 from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
 from attestors.tpm.node.device import DEFAULT_DEVICES
 from attestors.tpm.node.settings import SETTINGS as NODE_SETTINGS
 from attestors.tpm.node.templates import ENDORSEMENT_CHOICES
+from attestors.tpm.ownership import SourceName, listing
 from attestors.wire import evidence, names
 from authenticator import configuration as node_configuration
 from authenticator import stored_credential
@@ -141,10 +142,16 @@ TPM = (
     f"within the last {_CHALLENGE_MINUTES} minutes, and",
     f"It is good for {_CHALLENGE_MINUTES} minutes",
     *(f"| `{setting}` |" for setting in sorted(settings._OPERATORS) + list(NODE_SETTINGS)),
-    *(f"`{setting}` in the policy" for setting in settings._POLICYS),
+    *(f"| `{setting}` |" for setting in sorted(settings._POLICYS)),
+    *(f"`{source.value}`" for source in SourceName),
+    f"`[{', '.join(name.value for name in source_settings._DEFAULT)}]`",
+    f"At most {listing.MAXIMUM_CHARACTERS} characters\nand {listing.MAXIMUM_LINES} lines",
+    f"`{names.ENDORSEMENT_KEY_ANNOTATION}`",
+    f"`{names.ENDORSEMENT_KEY_SOURCE_ANNOTATION}`",
     f"`{settings._DEFAULT_SELECTION}` are quoted",
     f"and number (0 to {constants.PCR_COUNT - 1}), and has 1 to {settings._MAXIMUM_DIGESTS} allowed values",
-    f"A folder holds at most {settings._MAXIMUM_FILE_BYTES // _MIB} MiB",
+    f"A folder or file holds at most {operator_files.MAXIMUM_BYTES // _MIB} MiB, a folder at most "
+    f"{operator_files.MAXIMUM_FILES} files",
     f"at most {cluster._MAXIMUM_ANNOTATION_CHARACTERS} characters in all",
     f"Default: `{DEFAULT_DEVICES[0]}`, else `{DEFAULT_DEVICES[1]}`",
     *(f"| `{choice.name}` | {choice.title} | `{choice.certificate_index:#010x}` |" for choice in ENDORSEMENT_CHOICES),

@@ -19,16 +19,21 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.contract import AttestorSettings
-from attestors.tpm import controller, wire
+from attestors.tpm import controller, presented, wire
 from attestors.tpm.node.settings import NodeSettings
+from attestors.tpm.ownership import INVENTORY_KEY, Inventory
+from attestors.tpm.ownership.listing import ListingLine, parse_listing
 from attestors.tpm.settings import (
+    DENIED_FILE_SETTING,
     DENIED_SETTING,
+    FIRST_USE_SETTING,
     INTERMEDIATES_SETTING,
     PCRS_SETTING,
     ROOTS_SETTING,
-    NoAuthorities,
     TPMSettings,
 )
+from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING
+from attestors.tpm.trust import NoAuthorities, parse_denied_keys
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.fixtures import MakeMachine, embedded_api
@@ -49,12 +54,13 @@ COMMANDS = [
 
 
 def test_every_reason_of_the_controller_half_is_in_the_table() -> None:
-    reasons = set(re.findall(r'_(?:denied|not_yet)\(\s*"(\w+)"', inspect.getsource(controller)))
-    assert len(reasons) > 8
+    source = inspect.getsource(controller) + inspect.getsource(presented)
+    reasons = set(re.findall(r'\b(?:denied|not_yet)\(\s*"(\w+)"', source))
+    assert len(reasons) > 11
     rows = [line for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
     for reason in {*reasons, "MalformedEvidence", "BindingMismatch", "ChallengeIssued"}:
         assert any(f"`{reason}`" in row for row in rows), reason
-    for reason in re.findall(r'_not_yet\(\s*"(\w+)"', inspect.getsource(controller)):
+    for reason in re.findall(r'\bnot_yet\(\s*"(\w+)"', source):
         assert any(f"`{reason}` (waits)" in row for row in rows), reason
 
 
@@ -71,25 +77,54 @@ def in_yaml() -> Iterator[dict[str, Any]]:
 
 
 def test_the_controllers_settings_are_accepted(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes(CertificateAuthority.like_cluster_api().certificate_pem)
+    roots, denied = tmp_path / "roots", tmp_path / "denied"
+    roots.mkdir()
+    (roots / "ca.pem").write_bytes(CertificateAuthority.like_cluster_api().certificate_pem)
+    (listed,) = (block.text for block in blocks(DOCUMENT) if block.language == "text" and "sha256:" in block.text)
+    denied.write_text(listed, encoding="utf-8")
     (operator,) = (content["attestors"]["tpm"]["settings"] for content in in_yaml() if "attestors" in content)
-    assert {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING} == set(operator)
-    folders = {ROOTS_SETTING: str(tmp_path), INTERMEDIATES_SETTING: str(tmp_path)}
-    settings = TPMSettings.parse(AttestorSettings(operator={**operator, **folders}))
-    assert not isinstance(settings.authorities, NoAuthorities)
-    assert settings.denied
+    named = {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING, DENIED_FILE_SETTING, FIRST_USE_SETTING}
+    assert named == set(operator)
+    places = {ROOTS_SETTING: str(roots), INTERMEDIATES_SETTING: str(roots), DENIED_FILE_SETTING: str(denied)}
+    trust = TPMSettings.parse(AttestorSettings(operator={**operator, **places})).trust.current()
+    assert not isinstance(trust.authorities, NoAuthorities)
+    assert trust.denied == parse_denied_keys({"/denied": listed.encode()}, "denied")
+    assert trust.denied == set(operator[DENIED_SETTING])
+
+
+def test_the_inventory_is_one() -> None:
+    (document,) = (content for content in in_yaml() if content.get("kind") == "ConfigMap")
+    assert list(document["data"]) == [INVENTORY_KEY]
+    text = document["data"][INVENTORY_KEY]
+    listing = parse_listing(text)
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == 2
+    assert [listing.line_of(provider_id) for provider_id, _ in lines] == [ListingLine(key) for _, key in lines]
+    (policy,) = (content for content in in_yaml() if content.get("kind") == "NodeAttestationPolicy")
+    (attestor,) = policy["spec"]["authorizedAttestors"]
+    named = {"kind": document["kind"], "name": document["metadata"]["name"]}
+    assert attestor["settings"][INVENTORY_SETTING] == named
+    assert policy["metadata"]["namespace"] == document["metadata"]["namespace"]
 
 
 def test_the_policys_settings_are_accepted() -> None:
     policies = [content for content in in_yaml() if content.get("kind") == "NodeAttestationPolicy"]
     example = (ROOT / "deploy/policies/tpm.yaml").read_text(encoding="utf-8")
     # The example has its settings in comments: as it stands, and with them.
-    commented = re.sub(r'^( {6})# (settings:| +pcrs:| +"sha256| +- )', r"\1\2", example, flags=re.MULTILINE)
+    commented = re.sub(
+        r'^( {6})# (settings:| +pcrs:| +"sha256| +- |  endorsementKeySources:|  inventory:|    kind:|    name:)',
+        r"\1\2",
+        example,
+        flags=re.MULTILINE,
+    )
     policies += [yaml.safe_load(example), yaml.safe_load(commented)]
     given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
-    assert [set(settings) for settings in given] == [{PCRS_SETTING}, set(), {PCRS_SETTING}]
+    every = {PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING}
+    assert [set(settings) for settings in given] == [every, set(), every]
     for settings in given:
-        assert bool(TPMSettings.parse(AttestorSettings(policy=settings)).pcr_policy.allowed) == bool(settings)
+        parsed = TPMSettings.parse(AttestorSettings(policy=settings))
+        assert bool(parsed.pcr_policy.allowed) == bool(settings)
+        assert any(isinstance(source, Inventory) for source in parsed.sources.sources) == bool(settings)
 
 
 def test_the_nodes_settings_are_accepted() -> None:

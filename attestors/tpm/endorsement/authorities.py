@@ -46,9 +46,14 @@ class EndorsementAuthorities:
 
 
 def load_endorsement_authorities(
-    *, roots: Sequence[bytes], intermediates: Sequence[bytes] = (), accept_expired: bool = False
+    *,
+    roots: Mapping[str, bytes] | Sequence[bytes],
+    intermediates: Mapping[str, bytes] | Sequence[bytes] = (),
+    accept_expired: bool = False,
 ) -> EndorsementAuthorities:
     """Read the operator's files: each holds certificates in PEM (text between them is skipped), or in DER.
+
+    With names, or without: then messages number them.
 
     ``accept_expired`` exists because manufacturers' intermediates run out while the chips that they certified are in
     use (Infineon's CA 01 in October 2025). It is off unless the operator turns it on: an expired authority's key is not
@@ -57,10 +62,11 @@ def load_endorsement_authorities(
     Raises:
         AuthoritiesUnreadable: no root, a certificate that cannot be read or is no authority, or absurdly many.
     """
-    if sum(len(data) for data in (*roots, *intermediates)) > _MAXIMUM_BYTES:
+    named_roots, named_intermediates = _named(roots), _named(intermediates)
+    if sum(len(data) for data in (*named_roots.values(), *named_intermediates.values())) > _MAXIMUM_BYTES:
         raise AuthoritiesUnreadable(f"The endorsement authorities are larger than {_MAXIMUM_BYTES} bytes in all")
-    read_roots = _read_files(roots, "roots")
-    read_intermediates = _read_files(intermediates, "intermediates")
+    read_roots = _read_files(named_roots, "roots")
+    read_intermediates = _read_files(named_intermediates, "intermediates")
     if not read_roots:
         raise AuthoritiesUnreadable(
             "No endorsement root authority is configured: no certificate could ever be accepted"
@@ -80,14 +86,18 @@ def _require_authority(certificate: Certificate) -> None:
         )
 
 
-def _read_files(files: Sequence[bytes], group: str) -> list[Certificate]:
+def _named(files: Mapping[str, bytes] | Sequence[bytes]) -> Mapping[str, bytes]:
+    return files if isinstance(files, Mapping) else {str(number): data for number, data in enumerate(files, start=1)}
+
+
+def _read_files(files: Mapping[str, bytes], group: str) -> list[Certificate]:
     found: list[Certificate] = []
-    for number, data in enumerate(files, start=1):
-        for encoded in _certificates_in(data, f"{group}, file {number}"):
+    for name, data in files.items():
+        for encoded in _certificates_in(data, f"{group}, file {name}"):
             try:
                 found.extend(read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES))
             except CertificateUnreadable as error:
-                raise AuthoritiesUnreadable(f"Endorsement {group}, file {number}: {error}") from None
+                raise AuthoritiesUnreadable(f"Endorsement {group}, file {name}: {error}") from None
             if len(found) > _MAXIMUM_AUTHORITIES:
                 raise AuthoritiesUnreadable(f"There are more than {_MAXIMUM_AUTHORITIES} endorsement {group}")
     return found

@@ -4,48 +4,57 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.contract import (
-    AttestationRequest,
     AttestorSettings,
     ChallengeIssued,
     ClaimedMachine,
     Denied,
     NoClaimedMachine,
     NotProvableYet,
-    Outcome,
     Plausible,
-    Screened,
     VerifiedIdentity,
 )
 from attestors.tpm import plugin, wire
 from attestors.tpm.challenge import LIFETIME, Token
 from attestors.tpm.constants import HashAlgorithm, ObjectAttribute
-from attestors.tpm.controller import TPMControllerHalf
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.quote import PCRPolicy
-from attestors.tpm.selection import PCR, PCRSelection
+from attestors.tpm.selection import PCRSelection
 from attestors.tpm.settings import TPMSettings
+from attestors.tpm.trust import FixedTrust, Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
+from attestors.wire.names import Purpose
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
     NOW,
     PATIENT,
     PROVIDER_ID,
-    attestation_request,
     binding_for,
-    evidence_of,
+)
+from tests.unit.attestors.tpm.desk import (
+    AUTHORITIES,
+    BINDING,
+    CERTIFIED,
+    CHIP,
+    DESK,
+    KEYS,
+    MAKER,
+    NO_SETTINGS,
+    OTHER,
+    PCR_7,
+    Desk,
+    machine_of,
+    no_keys,
 )
 from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
 from tests.unit.attestors.tpm.paper_chip import (
@@ -58,89 +67,6 @@ from tests.unit.attestors.tpm.paper_chip import (
     text,
 )
 from tests.unit.attestors.tpm.support import RSASSA, attestation_area, ecc_key, endorsement_area, rsa_key, value_of
-
-KEYS: Final = (b"n" * 32, b"p" * 32)
-"""The newest challenge key, and the one before it."""
-CHIP: Final = PaperChip.new().certified()
-OTHER: Final = PaperChip.new(2).certified()
-BINDING: Final = binding_for(provider="tpm")
-PCR_7: Final = PCR(HashAlgorithm.SHA256, 7)
-NO_SETTINGS: Final = TPMSettings.parse(AttestorSettings())
-AUTHORITIES: Final = replace(
-    NO_SETTINGS, authorities=load_endorsement_authorities(roots=[root()], intermediates=[intermediate()])
-)
-BRIEF: Final = settings(PATIENT, max_examples=40)
-
-
-class NobodyMayAsk(AssertionError):
-    """The challenge keys were asked for too early."""
-
-
-def no_keys() -> tuple[bytes, ...]:
-    raise NobodyMayAsk
-
-
-def machine_of(said: str, name: str = "worker-1") -> ClaimedMachine:
-    return ClaimedMachine(name, MappingProxyType({ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said}))
-
-
-WORKER: Final = machine_of(CHIP.fingerprint)
-
-
-@dataclass(frozen=True)
-class Desk:
-    """A controller half, and one Machine."""
-
-    settings: TPMSettings = NO_SETTINGS
-    machine: ClaimedMachine | NoClaimedMachine = WORKER
-    keys: Callable[[], tuple[bytes, ...]] = lambda: KEYS
-    now: datetime = NOW
-    purpose: Purpose = Purpose.CLIENT
-
-    @property
-    def half(self) -> TPMControllerHalf:
-        return TPMControllerHalf(self.settings, self.keys)
-
-    def but(self, **changes: Any) -> Desk:
-        return replace(self, **changes)
-
-    def request(
-        self, fields: Mapping[str, str], binding: Binding = BINDING, csr_uid: str = "first"
-    ) -> AttestationRequest:
-        made = attestation_request(evidence_of(fields), binding=binding)
-        return replace(made, machine=self.machine, now=self.now, csr_uid=csr_uid)
-
-    def ask(self, fields: Mapping[str, str], binding: Binding = BINDING, csr_uid: str = "first") -> Outcome:
-        request = self.request(fields, binding, csr_uid)
-        asked = self.half.verify_client if self.purpose is Purpose.CLIENT else self.half.verify_serving
-        return at_once(asked(request))
-
-    def screen(self, fields: Mapping[str, str], binding: Binding = BINDING) -> Screened:
-        return self.but(keys=no_keys).half.screen(self.request(fields, binding))
-
-    def challenge(self, chip: PaperChip = CHIP, binding: Binding = BINDING, csr_uid: str = "first") -> str:
-        outcome = self.ask(chip.first(), binding, csr_uid)
-        assert isinstance(outcome, ChallengeIssued), outcome
-        return outcome.challenge
-
-    def denial(self, fields: Mapping[str, str], binding: Binding = BINDING) -> tuple[str, str]:
-        outcome = self.ask(fields, binding, "second")
-        assert isinstance(outcome, Denied), outcome
-        return outcome.reason, outcome.message
-
-
-def at_once(judging: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Nothing here waits for anybody."""
-    try:
-        judging.send(None)
-    except StopIteration as done:
-        outcome: Outcome = done.value
-        return outcome
-    raise AssertionError("it waits")
-
-
-DESK: Final = Desk()
-CERTIFIED: Final = DESK.but(settings=AUTHORITIES)
 
 
 def without(fields: Mapping[str, str], *names: str) -> dict[str, str]:
@@ -168,7 +94,7 @@ class TestHonest:
 
     def test_the_chain_may_come_from_the_chip(self) -> None:
         authorities = load_endorsement_authorities(roots=[root()], intermediates=[])
-        desk = DESK.but(settings=replace(NO_SETTINGS, authorities=authorities))
+        desk = DESK.but(settings=replace(NO_SETTINGS, trust=FixedTrust(Trust(authorities))))
         assert isinstance(desk.ask(CHIP.but(chain=intermediate()).first()), ChallengeIssued)
         assert isinstance(desk.ask(CHIP.first()), NotProvableYet)
 
@@ -281,7 +207,7 @@ class TestFields:
 class TestDenied:
     """Step 2."""
 
-    DESK = CERTIFIED.but(settings=replace(AUTHORITIES, denied=frozenset({CHIP.fingerprint})))
+    DESK = CERTIFIED.but(settings=replace(NO_SETTINGS, trust=FixedTrust(Trust(MAKER, frozenset({CHIP.fingerprint})))))
 
     def test_one_that_is_not_on_the_list(self) -> None:
         assert isinstance(self.DESK.but(machine=machine_of(OTHER.fingerprint)).ask(OTHER.first()), ChallengeIssued)
@@ -358,7 +284,7 @@ class TestCertificate:
             authorities = load_endorsement_authorities(
                 roots=[expired], intermediates=[intermediate()], accept_expired=accepted
             )
-            desk = DESK.but(settings=replace(NO_SETTINGS, authorities=authorities))
+            desk = DESK.but(settings=replace(NO_SETTINGS, trust=FixedTrust(Trust(authorities))))
             assert isinstance(desk.ask(CHIP.first()), expected)
 
 
@@ -392,7 +318,7 @@ class TestOwnership:
 
 
 class TestKeys:
-    """Step 5 needs keys; the controller may not have them yet."""
+    """Step 7 needs keys; the controller may not have them yet."""
 
     def test_without_them_the_core_has_the_word(self) -> None:
         class NotNow(Exception):
@@ -416,9 +342,11 @@ class TestKeys:
             DESK.ask(answer)
 
     def test_no_keys_at_all_prove_nothing(self) -> None:
-        answer = CHIP.answer(DESK.challenge(), BINDING)
-        with pytest.raises(BindingMismatch):
-            DESK.but(keys=tuple).ask(answer)
+        """Nor do they deny: the node is not to blame."""
+        for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING)):
+            outcome = DESK.but(keys=tuple).ask(fields)
+            assert isinstance(outcome, NotProvableYet)
+            assert outcome.reason == "ChallengeKeysMissing"
 
     @pytest.mark.parametrize("uid", ["a b", "a.b", "\u00fc", "x" * 129])
     def test_a_uid_that_no_api_server_gives_is_refused(self, uid: str) -> None:
@@ -428,7 +356,7 @@ class TestKeys:
 
 
 class TestAnswer:
-    """Step 6."""
+    """Step 5."""
 
     @pytest.mark.parametrize("token", ["", "x", "x.1.2", "x" * 300, "first.99999999999999", "first.1 "])
     def test_a_token_of_another_form_is_malformed(self, token: str) -> None:
@@ -543,7 +471,7 @@ class TestAnswer:
         assert changed.denial(answer)[0] == "QuoteRefused"
 
     def test_an_answer_is_judged_like_a_first_request(self) -> None:
-        """Steps 1 to 4 do not rest on what the challenge was made for."""
+        """Steps 1 to 4, and 6, do not rest on what the challenge was made for."""
         answer = CHIP.answer(CERTIFIED.challenge(), BINDING)
         assert isinstance(CERTIFIED.ask(answer), VerifiedIdentity)
         bare = without(answer, wire.ENDORSEMENT_CERTIFICATE_FIELD)
@@ -631,6 +559,9 @@ values = (
     | st.sampled_from(sorted(ANSWER.values()))
     | st.builds(lambda uid, expiry: f"{uid}.{expiry}", st.from_regex(r"[a-z-]{1,8}", fullmatch=True), st.integers(0))
 )
+
+
+BRIEF: Final = settings(PATIENT, max_examples=40)
 
 
 def judged(fields: Mapping[str, str]) -> None:

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from attestors.contract import AttestorSettings, InvalidSettings, NoChallengeKeys
-from attestors.tpm import plugin
-from attestors.tpm import settings as settings_module
+from attestors.contract import AttestorSettings, DocumentKind, InvalidSettings, NoChallengeKeys
+from attestors.tpm import operator_files, plugin
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.ownership import InfrastructureMachineAnnotation, Inventory, MachineAnnotation, SourcesInOrder
 from attestors.tpm.quote import ANY_PCR_VALUES
 from attestors.tpm.selection import PCR, PCRSelection
-from attestors.tpm.settings import NoAuthorities, TPMSettings
+from attestors.tpm.settings import TPMSettings
+from attestors.tpm.trust import NoAuthorities, Trust
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 
 DIGEST = "ab" * 32
@@ -37,8 +38,8 @@ def roots(tmp_path: Path) -> str:
 
 def test_without_any() -> None:
     parsed = parse()
-    assert parsed.authorities == NoAuthorities()
-    assert parsed.denied == frozenset()
+    assert parsed.trust.current() == Trust(NoAuthorities(), frozenset())
+    assert parsed.sources == SourcesInOrder((MachineAnnotation(), InfrastructureMachineAnnotation()))
     assert parsed.selection == PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
     assert parsed.pcr_policy == ANY_PCR_VALUES
 
@@ -47,7 +48,7 @@ def test_the_plugin_makes_its_controller_half_with_them(roots: str) -> None:
     half = plugin.controller_half(
         AttestorSettings({"endorsementRootsFolder": roots}, challenge_keys=lambda: (bytes(32),))
     )
-    assert isinstance(half.settings.authorities, EndorsementAuthorities)
+    assert isinstance(half.settings.trust.current().authorities, EndorsementAuthorities)
     assert half.challenge_keys() == (bytes(32),)
 
 
@@ -69,6 +70,8 @@ def test_unknown_ones_are_refused(kind: str) -> None:
         {"endorsementIntermediatesFolder": "/"},
         {"acceptExpiredAuthorities": True},
         {"deniedEndorsementKeys": []},
+        {"deniedEndorsementKeysFile": "/dev/null"},
+        {"allowTrustOnFirstUse": True},
     ],
     ids=lambda setting: min(setting),
 )
@@ -77,22 +80,23 @@ def test_a_tenant_cannot_set_what_is_the_operators(setting: dict[str, Any]) -> N
         parse(policy=setting)
 
 
-def test_registers_are_a_clusters_to_choose() -> None:
+@pytest.mark.parametrize("setting", [{"pcrs": {}}, {"endorsementKeySources": []}, {"inventory": {}}], ids=min)
+def test_what_is_a_clusters_to_choose(setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="the operator's settings"):
-        parse({"pcrs": {}})
+        parse(setting)
 
 
 class TestAuthorities:
     def test_are_read_from_folders(self, roots: str, tmp_path: Path) -> None:
         intermediates = folder(tmp_path / "more", one=intermediate())
         parsed = parse({"endorsementRootsFolder": roots, "endorsementIntermediatesFolder": intermediates})
-        assert isinstance(parsed.authorities, EndorsementAuthorities)
+        assert isinstance(parsed.trust.current().authorities, EndorsementAuthorities)
 
     def test_hidden_files_and_folders_are_left_out(self, tmp_path: Path) -> None:
         """A mounted ConfigMap has ``..data`` and more."""
         found = folder(tmp_path / "roots", root=root(), **{"..data": b"no certificate"})
         (tmp_path / "roots" / "deeper").mkdir()
-        assert isinstance(parse({"endorsementRootsFolder": found}).authorities, EndorsementAuthorities)
+        assert isinstance(parse({"endorsementRootsFolder": found}).trust.current().authorities, EndorsementAuthorities)
 
     @pytest.mark.parametrize(
         "setting",
@@ -122,7 +126,7 @@ class TestAuthorities:
             parse({"endorsementRootsFolder": folder(tmp_path / "roots")})
 
     def test_a_folder_that_is_too_large(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(settings_module, "_MAXIMUM_FILE_BYTES", len(root()) + 16)  # signatures differ
+        monkeypatch.setattr(operator_files, "MAXIMUM_BYTES", len(root()) + 16)  # signatures differ
         parse({"endorsementRootsFolder": folder(tmp_path / "one", a=root())})
         with pytest.raises(InvalidSettings, match="holds more than"):
             parse({"endorsementRootsFolder": folder(tmp_path / "two", a=root(), b=root())})
@@ -139,13 +143,14 @@ class TestAuthorities:
     def test_expired_ones(self, roots: str) -> None:
         for accepted in (True, False):
             parsed = parse({"endorsementRootsFolder": roots, "acceptExpiredAuthorities": accepted})
-            assert isinstance(parsed.authorities, EndorsementAuthorities)
-            assert parsed.authorities.accept_expired is accepted
+            authorities = parsed.trust.current().authorities
+            assert isinstance(authorities, EndorsementAuthorities)
+            assert authorities.accept_expired is accepted
 
 
 class TestDenied:
     def test_is_a_list_of_keys(self) -> None:
-        assert parse({"deniedEndorsementKeys": [EK]}).denied == {EK}
+        assert parse({"deniedEndorsementKeys": [EK]}).trust.current().denied == {EK}
 
     @pytest.mark.parametrize(
         "value", [EK, [EK.upper()], [EK[:-1]], [EK + "\n"], [EK.removeprefix("sha256:")], [7], {EK: True}, None]
@@ -199,3 +204,115 @@ class TestRegisters:
     def test_anything_else_is_refused(self, value: Any) -> None:
         with pytest.raises(InvalidSettings, match="pcrs must be an object"):
             parse(policy={"pcrs": value})
+
+
+class TestDeniedFile:
+    @pytest.mark.parametrize("value", ["relative", "", 7, None])
+    def test_is_an_absolute_path(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="deniedEndorsementKeysFile must be the absolute path of a file"):
+            parse({"deniedEndorsementKeysFile": value})
+
+
+ALL = ["MachineAnnotation", "InfrastructureMachineAnnotation", "Inventory", "TrustOnFirstUse"]
+INVENTORY = {"kind": "ConfigMap", "name": "tpm-inventory"}
+
+
+class TestSources:
+    def test_in_the_order_that_the_policy_prefers(self, roots: str) -> None:
+        operator = {"endorsementRootsFolder": roots, "allowTrustOnFirstUse": True}
+        parsed = parse(operator, {"endorsementKeySources": ALL, "inventory": INVENTORY})
+        assert [source.name.value for source in parsed.sources.sources] == ALL
+        parsed = parse(policy={"endorsementKeySources": ["Inventory", "MachineAnnotation"], "inventory": INVENTORY})
+        assert parsed.sources.sources == (Inventory(DocumentKind.CONFIG_MAP, "tpm-inventory"), MachineAnnotation())
+
+    @pytest.mark.parametrize(
+        "value",
+        [[], "MachineAnnotation", {}, None, ["Machine"], ["machineAnnotation"], [7], [["MachineAnnotation"]], [{}]],
+        ids=range(9),
+    )
+    def test_are_a_list_of_known_ones(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="endorsementKeySources must be a list of some of MachineAnnotation"):
+            parse(policy={"endorsementKeySources": value})
+
+    def test_each_once(self) -> None:
+        with pytest.raises(InvalidSettings, match="names a source twice"):
+            parse(policy={"endorsementKeySources": ["MachineAnnotation", "MachineAnnotation"]})
+
+    def test_one_that_is_not_there_yet(self) -> None:
+        with pytest.raises(InvalidSettings, match="GCPShieldedVM"):
+            parse(policy={"endorsementKeySources": ["GCPShieldedVM"]})
+
+
+class TestInventory:
+    SOURCES: Final = ["Inventory"]
+
+    @pytest.mark.parametrize("kind", list(DocumentKind), ids=lambda kind: kind.value)
+    @pytest.mark.parametrize("name", ["a", "tpm-inventory", "rack.7", "a" * 253])
+    def test_is_a_document(self, kind: DocumentKind, name: str) -> None:
+        inventory = {"kind": kind.value, "name": name}
+        parsed = parse(policy={"endorsementKeySources": self.SOURCES, "inventory": inventory})
+        assert parsed.sources.sources == (Inventory(kind, name),)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            None,
+            "tpm-inventory",
+            {},
+            {"kind": "ConfigMap"},
+            {**INVENTORY, "key": "x"},
+            {**INVENTORY, "namespace": "kube-system"},
+            {**INVENTORY, "kind": "Pod"},
+            {**INVENTORY, "kind": "configmap"},
+            {**INVENTORY, "kind": ["ConfigMap"]},
+        ],
+        ids=range(9),
+    )
+    def test_is_named_by_kind_and_name_alone(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="inventory must be an object such as"):
+            parse(policy={"endorsementKeySources": self.SOURCES, "inventory": value})
+
+    @pytest.mark.parametrize(
+        "name", ["", "A", "a/b", "../a", "a..b", ".a", "a.", "-a", "a-", "a" * 254, "a\n", 7, None]
+    )
+    def test_has_the_name_of_an_object(self, name: Any) -> None:
+        inventory = {"kind": "Secret", "name": name}
+        with pytest.raises(InvalidSettings, match="inventory: name must be the name of a Secret"):
+            parse(policy={"endorsementKeySources": self.SOURCES, "inventory": inventory})
+
+    def test_without_the_one_the_other_makes_no_sense(self) -> None:
+        with pytest.raises(InvalidSettings, match="inventory must be an object"):
+            parse(policy={"endorsementKeySources": self.SOURCES})
+        with pytest.raises(InvalidSettings, match="does not have Inventory"):
+            parse(policy={"inventory": INVENTORY})
+
+
+class TestTrustOnFirstUse:
+    POLICY: Final = {"endorsementKeySources": ["MachineAnnotation", "TrustOnFirstUse"]}
+
+    @pytest.mark.parametrize("operator", [{}, {"allowTrustOnFirstUse": False}], ids=["unset", "false"])
+    def test_is_the_operators_to_allow(self, roots: str, operator: dict[str, Any]) -> None:
+        with pytest.raises(InvalidSettings, match="this controller does not allow TrustOnFirstUse"):
+            parse({"endorsementRootsFolder": roots, **operator}, self.POLICY)
+
+    def test_a_tenant_cannot_allow_it(self, roots: str) -> None:
+        with pytest.raises(InvalidSettings, match="a policy's settings"):
+            parse({"endorsementRootsFolder": roots}, {**self.POLICY, "allowTrustOnFirstUse": True})
+
+    def test_needs_authorities(self) -> None:
+        with pytest.raises(InvalidSettings, match="needs endorsement authorities"):
+            parse({"allowTrustOnFirstUse": True}, self.POLICY)
+
+    @pytest.mark.parametrize("value", ["true", 1, None, []], ids=repr)
+    def test_is_allowed_on_a_clear_word_only(self, roots: str, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="allowTrustOnFirstUse must be true or false"):
+            parse({"endorsementRootsFolder": roots, "allowTrustOnFirstUse": value}, self.POLICY)
+
+    def test_speaks_last(self, roots: str) -> None:
+        operator = {"endorsementRootsFolder": roots, "allowTrustOnFirstUse": True}
+        with pytest.raises(InvalidSettings, match="must have TrustOnFirstUse last"):
+            parse(operator, {"endorsementKeySources": ["TrustOnFirstUse", "MachineAnnotation"]})
+
+    def test_nobody_has_it_unasked(self, roots: str) -> None:
+        parsed = parse({"endorsementRootsFolder": roots, "allowTrustOnFirstUse": True})
+        assert parsed.sources == parse().sources

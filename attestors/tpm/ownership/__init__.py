@@ -1,0 +1,47 @@
+"""Whose endorsement key it is.
+
+A certificate says "some genuine TPM", a quote "the TPM that has this endorsement key". Which machine that TPM is in,
+only others can say. Each module named after a source of :class:`SourceName` is one of them, behind the protocol
+:class:`Source`; :class:`SourcesInOrder` asks them in the order that a cluster's policy prefers.
+"""
+
+from attestors.tpm.ownership.answer import (
+    CannotBeAskedNow,
+    CertificateNotVerified,
+    CertificateStanding,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    Ownership,
+    Source,
+    SourceName,
+    Unclear,
+)
+from attestors.tpm.ownership.fingerprint import fingerprint, identity
+from attestors.tpm.ownership.infrastructure_annotation import InfrastructureMachineAnnotation
+from attestors.tpm.ownership.inventory import INVENTORY_KEY, Inventory
+from attestors.tpm.ownership.machine_annotation import MachineAnnotation
+from attestors.tpm.ownership.order import NobodySays, SourcesInOrder
+from attestors.tpm.ownership.trust_on_first_use import TrustOnFirstUse
+
+__all__ = [
+    "Source",
+    "SourceName",
+    "SourcesInOrder",
+    "MachineAnnotation",
+    "InfrastructureMachineAnnotation",
+    "Inventory",
+    "INVENTORY_KEY",
+    "TrustOnFirstUse",
+    "Ownership",
+    "Owned",
+    "OwnedByOthers",
+    "NotSaid",
+    "Unclear",
+    "NobodySays",
+    "CannotBeAskedNow",
+    "CertificateStanding",
+    "CertificateNotVerified",
+    "fingerprint",
+    "identity",
+]

@@ -1,0 +1,58 @@
+"""How an endorsement key is named: in annotations, inventories, deny lists and records."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+
+from attestors.tpm.attestation_key import EndorsementKey
+
+FINGERPRINT: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----\s(?P<body>[A-Za-z0-9+/=\s]+)-----END PUBLIC KEY-----\s*")
+
+
+class NoFingerprint(ValueError):
+    """A text that names no endorsement key."""
+
+
+def fingerprint(endorsement_key: EndorsementKey) -> str:
+    """``sha256:`` and the SHA-256 of the key's SubjectPublicKeyInfo (DER), in hexadecimal.
+
+    What ``openssl pkey -pubin -outform DER | sha256sum`` says of the key that ``tpm2_readpublic -f pem`` writes.
+    """
+    return _fingerprint_of(endorsement_key.key)
+
+
+def identity(endorsement_key: EndorsementKey) -> str:
+    """The identity of the chip in records and reservations."""
+    return f"tpm:{fingerprint(endorsement_key)}"
+
+
+def read_fingerprint(said: str) -> str:
+    """The fingerprint that a person wrote, as such or as the public key itself in PEM.
+
+    Raises:
+        NoFingerprint: it is neither.
+    """
+    if FINGERPRINT.fullmatch(said):
+        return said
+    found = _PEM.fullmatch(said)
+    if found is None:
+        raise NoFingerprint("neither a digest nor a key")
+    try:
+        key = load_der_public_key(base64.b64decode("".join(found["body"].split()), validate=True))
+    except (binascii.Error, UnsupportedAlgorithm, ValueError) as error:
+        raise NoFingerprint("no key") from error
+    return _fingerprint_of(key)
+
+
+def _fingerprint_of(key: PublicKeyTypes) -> str:
+    info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return f"sha256:{hashlib.sha256(info).hexdigest()}"

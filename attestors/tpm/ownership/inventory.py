@@ -1,0 +1,107 @@
+"""Source ``Inventory``: a ConfigMap or Secret in the Cluster's namespace, which lists machines and their TPMs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from attestors.contract import AttestationRequest, ClaimedMachine, DocumentKind, NotThere
+from attestors.tpm.attestation_key import EndorsementKey
+from attestors.tpm.ownership.answer import (
+    CertificateStanding,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    Ownership,
+    SourceName,
+    Unclear,
+)
+from attestors.tpm.ownership.fingerprint import fingerprint
+from attestors.tpm.ownership.listing import Contradiction, InvalidListing, Listing, ListingLine, NoLine, parse_listing
+
+INVENTORY_KEY: Final = "endorsement-keys"
+"""The key in the document's data."""
+
+_KEPT_CHARACTERS: Final = 8 * 1024 * 1024
+"""Of all listings that are kept parsed. What is kept takes about five times as much."""
+_SHOWN_LINES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Asks the management cluster for one document. Nothing of its content goes into messages."""
+
+    kind: DocumentKind
+    document: str
+
+    name = SourceName.INVENTORY
+
+    async def ask(
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
+    ) -> Ownership:
+        """What the line of the claimed provider ID says. It needs no Machine: an instance of a pool can be listed."""
+        document = await request.management.document(self.kind, self.document)
+        if isinstance(document, NotThere):
+            return Unclear(document.cause)
+        text = document.texts.get(INVENTORY_KEY)
+        if text is None:
+            return Unclear(f"{self} has no text under {INVENTORY_KEY}")
+        try:
+            listing = _PARSED.listing(text)
+        except InvalidListing as error:
+            return Unclear(f"{self}: {error}")
+        return self._judge(listing, request, fingerprint(endorsement_key))
+
+    def _judge(self, listing: Listing, request: AttestationRequest, shown: str) -> Ownership:
+        match listing.line_of(request.provider_id):
+            case Contradiction(lines):
+                numbers = ", ".join(map(str, lines[:_SHOWN_LINES])) + (", ..." if len(lines) > _SHOWN_LINES else "")
+                return Unclear(f"{self} is unreadable or contradicts itself about this provider ID: see line {numbers}")
+            case ListingLine(key):
+                return Owned(self.name) if key == shown else OwnedByOthers(f"{_whom(request)} has another TPM")
+            case NoLine():
+                if listing.lists(shown):
+                    return OwnedByOthers(f"{self} has it under another provider ID: {_whom(request)} has another TPM")
+                return NotSaid(f"{self} has no line for this provider ID")
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.document}"
+
+
+def _whom(request: AttestationRequest) -> str:
+    machine = request.machine
+    return f"Machine {machine.name}" if isinstance(machine, ClaimedMachine) else "the claimed machine"
+
+
+class _Parsed:
+    """Listings that were parsed already, the least used thrown away first.
+
+    By their text: a resource version can come back with another content after the API server's data was restored.
+    """
+
+    def __init__(self, maximum_characters: int = _KEPT_CHARACTERS) -> None:
+        self._maximum = maximum_characters
+        self._characters = 0
+        self._kept: OrderedDict[str, Listing] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def listing(self, text: str) -> Listing:
+        """Raises:
+        InvalidListing: it is too large.
+        """
+        with self._lock:
+            if text in self._kept:
+                self._kept.move_to_end(text)
+                return self._kept[text]
+            listing = parse_listing(text)
+            self._kept[text] = listing
+            self._characters += len(text)
+            while self._characters > self._maximum:
+                oldest, _ = self._kept.popitem(last=False)
+                self._characters -= len(oldest)
+            return listing
+
+
+_PARSED: Final = _Parsed()

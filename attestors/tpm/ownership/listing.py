@@ -1,0 +1,97 @@
+"""The text of an inventory: lines ``<provider ID> sha256:<hexadecimal digits>``, comments and blank lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+MAXIMUM_CHARACTERS: Final = 1024 * 1024
+"""As much as a ConfigMap holds."""
+MAXIMUM_LINES: Final = 20_000
+
+_LINE: Final = re.compile(r"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>sha256:[0-9a-f]{64})[ \t]*\r?")
+_PROVIDER_ID: Final = re.compile(r"\s*(?P<provider_id>[^\s#]\S*)")
+
+
+class InvalidListing(ValueError):
+    """A text that is not read at all; the message says why, without anything of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListingLine:
+    """The key of one provider ID."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoLine:
+    """Nothing is said about the provider ID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """What is said about the provider ID cannot be read, or cannot all be true; ``lines`` are numbered from 1."""
+
+    lines: tuple[int, ...]
+
+
+Entry: TypeAlias = ListingLine | NoLine | Contradiction
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What :func:`parse_listing` read."""
+
+    _keys: Mapping[str, str] = field(repr=False)
+    _owners: Mapping[str, tuple[str, int]] = field(repr=False)
+    _faults: Mapping[str, tuple[int, ...]] = field(repr=False)
+
+    def line_of(self, provider_id: str) -> Entry:
+        """What it says about a provider ID."""
+        if provider_id in self._faults:
+            return Contradiction(self._faults[provider_id])
+        if provider_id in self._keys:
+            return ListingLine(self._keys[provider_id])
+        return NoLine()
+
+    def lists(self, key: str) -> bool:
+        """Whether the key is there, under whichever provider ID."""
+        return key in self._owners
+
+
+def parse_listing(text: str) -> Listing:
+    """Read an inventory.
+
+    Whatever is wrong with a line is a fault of the provider IDs that it is about, and of no other: one provider ID with
+    two keys, one key under two provider IDs, a line that has no key. A repeated line is none.
+
+    Raises:
+        InvalidListing: too many characters or lines.
+    """
+    if len(text) > MAXIMUM_CHARACTERS:
+        raise InvalidListing(f"it has more than {MAXIMUM_CHARACTERS} characters")
+    if text.count("\n") > MAXIMUM_LINES:
+        raise InvalidListing(f"it has more than {MAXIMUM_LINES} lines")
+    keys: dict[str, str] = {}
+    owners: dict[str, tuple[str, int]] = {}
+    first_lines: dict[str, int] = {}
+    faults: dict[str, set[int]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            unreadable = _PROVIDER_ID.match(line)
+            if unreadable is not None:
+                faults.setdefault(unreadable["provider_id"], set()).add(number)
+            continue
+        provider_id, key = found.groups()
+        first_line = first_lines.setdefault(provider_id, number)
+        if keys.setdefault(provider_id, key) != key:
+            faults.setdefault(provider_id, set()).update((first_line, number))
+        owner, owners_line = owners.setdefault(key, (provider_id, number))
+        if owner != provider_id:
+            for one in (owner, provider_id):
+                faults.setdefault(one, set()).update((owners_line, number))
+    return Listing(keys, owners, {one: tuple(sorted(numbers)) for one, numbers in faults.items()})

@@ -1,0 +1,99 @@
+"""The settings that say which sources are asked whose endorsement key it is, and in which order."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any, Final, assert_never
+
+from attestors.contract import DocumentKind, InvalidSettings
+from attestors.tpm.ownership import (
+    InfrastructureMachineAnnotation,
+    Inventory,
+    MachineAnnotation,
+    Source,
+    SourceName,
+    SourcesInOrder,
+    TrustOnFirstUse,
+)
+
+SOURCES_SETTING: Final = "endorsementKeySources"
+INVENTORY_SETTING: Final = "inventory"
+
+_DEFAULT: Final = (SourceName.MACHINE_ANNOTATION, SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION)
+_OBJECT_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+"""A DNS-1123 subdomain."""
+
+
+class FirstUse(enum.Enum):
+    """Whether the operator lets the first genuine TPM be a Machine's."""
+
+    ALLOWED = "allowed"
+    NOT_ALLOWED = "not allowed"
+    WITHOUT_AUTHORITIES = "allowed, but nobody vouches for TPMs"
+
+
+def parse_sources(policy: Mapping[str, Any], first_use: FirstUse) -> SourcesInOrder:
+    """The sources of a cluster.
+
+    Raises:
+        InvalidSettings: a source is unknown, named twice, not allowed, or lacks what it needs.
+    """
+    names = _names(policy.get(SOURCES_SETTING, [name.value for name in _DEFAULT]))
+    if INVENTORY_SETTING in policy and SourceName.INVENTORY not in names:
+        raise InvalidSettings(f"{INVENTORY_SETTING} is set, and {SOURCES_SETTING} does not have Inventory")
+    return SourcesInOrder(tuple(_source(name, policy, first_use) for name in names))
+
+
+def _names(given: Any) -> list[SourceName]:
+    known = {name.value: name for name in SourceName}
+    if not isinstance(given, list) or not given or not all(isinstance(one, str) and one in known for one in given):
+        raise InvalidSettings(f"{SOURCES_SETTING} must be a list of some of {', '.join(known)}")
+    names = [known[one] for one in given]
+    if len(set(names)) != len(names):
+        raise InvalidSettings(f"{SOURCES_SETTING} names a source twice")
+    if SourceName.TRUST_ON_FIRST_USE in names[:-1]:
+        raise InvalidSettings(f"{SOURCES_SETTING} must have TrustOnFirstUse last: it would speak before who knows")
+    return names
+
+
+def _source(name: SourceName, policy: Mapping[str, Any], first_use: FirstUse) -> Source:
+    match name:
+        case SourceName.MACHINE_ANNOTATION:
+            return MachineAnnotation()
+        case SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION:
+            return InfrastructureMachineAnnotation()
+        case SourceName.INVENTORY:
+            return _inventory(policy.get(INVENTORY_SETTING))
+        case SourceName.GCP_SHIELDED_VM:
+            raise InvalidSettings(f"{SOURCES_SETTING}: GCPShieldedVM is not there yet")
+        case SourceName.TRUST_ON_FIRST_USE:
+            return _trust_on_first_use(first_use)
+        case never:
+            assert_never(never)
+
+
+def _inventory(given: Any) -> Inventory:
+    kinds = {kind.value: kind for kind in DocumentKind}
+    if not isinstance(given, dict) or set(given) != {"kind", "name"} or given["kind"] not in list(kinds):
+        raise InvalidSettings(
+            f"{INVENTORY_SETTING} must be an object such as {{'kind': 'ConfigMap', 'name': 'tpm-inventory'}}, of kind "
+            "ConfigMap or Secret"
+        )
+    name = given["name"]
+    if not isinstance(name, str) or not _OBJECT_NAME.fullmatch(name):
+        raise InvalidSettings(f"{INVENTORY_SETTING}: name must be the name of a {given['kind']}")
+    return Inventory(kinds[given["kind"]], name)
+
+
+def _trust_on_first_use(first_use: FirstUse) -> TrustOnFirstUse:
+    match first_use:
+        case FirstUse.ALLOWED:
+            return TrustOnFirstUse()
+        case FirstUse.NOT_ALLOWED:
+            raise InvalidSettings(f"{SOURCES_SETTING}: this controller does not allow TrustOnFirstUse")
+        case FirstUse.WITHOUT_AUTHORITIES:
+            raise InvalidSettings(f"{SOURCES_SETTING}: TrustOnFirstUse needs endorsement authorities in the controller")
+        case never:
+            assert_never(never)

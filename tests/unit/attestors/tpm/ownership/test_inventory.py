@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from attestors.contract import Document, DocumentKind, NoClaimedMachine
+from attestors.tpm.ownership import INVENTORY_KEY, Inventory, NotSaid, Owned, OwnedByOthers, SourceName, Unclear
+from attestors.tpm.ownership import inventory as inventory_module
+from attestors.tpm.ownership.listing import Listing, parse_listing
+from tests.unit.attestors.support import PROVIDER_ID
+from tests.unit.attestors.tpm.ownership.support import (
+    CHIP,
+    NOT_VERIFIED,
+    OTHER,
+    Cluster,
+    at_once,
+    listed,
+    request,
+)
+
+INVENTORY: Final = Inventory(DocumentKind.CONFIG_MAP, "inventory")
+MINE: Final = f"{PROVIDER_ID} {CHIP.fingerprint}\n"
+THEIRS: Final = f"other://machine {OTHER.fingerprint}\n"
+
+
+def ask(cluster: Cluster, inventory: Inventory = INVENTORY, **changes: Any) -> Any:
+    return at_once(inventory.ask(request(cluster=cluster, **changes), CHIP.key, NOT_VERIFIED))
+
+
+@pytest.mark.parametrize("kind", list(DocumentKind), ids=lambda kind: kind.value)
+def test_the_machines_own(kind: DocumentKind) -> None:
+    cluster = Cluster(documents={(kind, "chips"): Document({INVENTORY_KEY: THEIRS + MINE}, "1")})
+    assert ask(cluster, Inventory(kind, "chips")) == Owned(SourceName.INVENTORY)
+    assert cluster.asked == [f"{kind.value} chips"]
+
+
+def test_an_instance_of_a_pool_needs_no_machine() -> None:
+    found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), CHIP.key, NOT_VERIFIED))
+    assert found == Owned(SourceName.INVENTORY)
+    found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), OTHER.key, NOT_VERIFIED))
+    assert found == OwnedByOthers("the claimed machine has another TPM")
+
+
+def test_another_machines() -> None:
+    assert ask(listed(f"{PROVIDER_ID} {OTHER.fingerprint}")) == OwnedByOthers("Machine worker-1 has another TPM")
+
+
+def test_a_chip_that_is_listed_for_another_machine() -> None:
+    """Whatever the next source would say."""
+    found = ask(listed(f"other://machine {CHIP.fingerprint}"))
+    assert isinstance(found, OwnedByOthers)
+    assert found.message.endswith("under another provider ID: Machine worker-1 has another TPM")
+
+
+def test_nothing_is_said() -> None:
+    found = ask(listed(THEIRS))
+    assert found == NotSaid("ConfigMap inventory has no line for this provider ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (MINE + f"{PROVIDER_ID} {OTHER.fingerprint}", "see line 1, 2"),
+        (MINE + f"other://machine {CHIP.fingerprint}", "see line 1, 2"),
+        (f"#\n{PROVIDER_ID}", "see line 2"),
+        (f"{PROVIDER_ID}\n" * 7, "see line 1, 2, 3, 4, 5, ..."),
+    ],
+    ids=["two-keys", "two-machines", "no-key", "many"],
+)
+def test_what_contradicts_itself_is_unclear(text: str, lines: str) -> None:
+    found = ask(listed(text))
+    assert isinstance(found, Unclear)
+    assert found.message.endswith(lines)
+    for content in (PROVIDER_ID, CHIP.fingerprint, OTHER.fingerprint, "other"):
+        assert content not in found.message
+
+
+def test_a_malformed_line_does_not_stop_the_others() -> None:
+    assert ask(listed(f"this is no line\n{MINE}")) == Owned(SourceName.INVENTORY)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "part"),
+    [
+        (Cluster(), "ConfigMap inventory is not there"),
+        (listed(MINE, key="endorsement_keys"), "has no text under endorsement-keys"),
+        (listed("\n" * 20_001), "has more than 20000 lines"),
+    ],
+    ids=["no-document", "no-key", "too-large"],
+)
+def test_a_document_that_cannot_be_used_is_unclear(cluster: Cluster, part: str) -> None:
+    """Deleting the inventory must not open the door that is behind it."""
+    found = ask(cluster)
+    assert isinstance(found, Unclear)
+    assert part in found.message
+
+
+def test_an_outage_is_no_answer() -> None:
+    cluster = Cluster(documents={(DocumentKind.CONFIG_MAP, "inventory"): ConnectionError()})
+    with pytest.raises(ConnectionError):
+        ask(cluster)
+
+
+def test_the_claim_is_compared_as_a_whole() -> None:
+    for claimed in (PROVIDER_ID[:-1], PROVIDER_ID + "0", PROVIDER_ID.upper(), f"{PROVIDER_ID} ", ""):
+        assert not isinstance(ask(listed(MINE), provider_id=claimed), Owned)
+
+
+class TestParsed:
+    @pytest.fixture(autouse=True)
+    def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The texts that were parsed."""
+        texts: list[str] = []
+
+        def parse(text: str) -> Listing:
+            texts.append(text)
+            return parse_listing(text)
+
+        monkeypatch.setattr(inventory_module, "parse_listing", parse)
+        monkeypatch.setattr(inventory_module, "_PARSED", inventory_module._Parsed(300))
+        return texts
+
+    def test_once_for_each_content(self, parsed: list[str]) -> None:
+        for _ in range(3):
+            ask(listed(MINE))
+        assert parsed == [MINE]
+
+    def test_a_resource_version_that_comes_back_with_another_content(self) -> None:
+        """After the API server's data was restored."""
+        assert ask(listed(MINE, "7")) == Owned(SourceName.INVENTORY)
+        assert isinstance(ask(listed(THEIRS, "7")), NotSaid)
+
+    def test_is_bounded(self, parsed: list[str]) -> None:
+        large = "#" * 299
+        for text in (MINE, large, MINE, large, "#" * 400, "#" * 400):
+            ask(listed(text))
+        assert parsed == [MINE, large, MINE, large, "#" * 400, "#" * 400]
+
+    def test_the_least_used_goes_first(self, parsed: list[str]) -> None:
+        first, second, third = (character * 120 for character in "123")
+        for text in (first, second, first, third, first, second):
+            ask(listed(text))
+        assert parsed == [first, second, third, second]

@@ -1,0 +1,219 @@
+"""The controller half asks others whose chip it is, and looks at the operator's files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from attestors.contract import (
+    ChallengeIssued,
+    ClaimedMachine,
+    Denied,
+    DocumentKind,
+    NotProvableYet,
+    OtherToken,
+    Plausible,
+    RecordedIdentity,
+    TokenNotTraceableNow,
+    TokenOfMachine,
+    VerifiedIdentity,
+)
+from attestors.tpm.challenge import LIFETIME
+from attestors.tpm.operator_files import OperatorFileUnusable
+from attestors.tpm.settings import TPMSettings
+from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING, FirstUse, parse_sources
+from attestors.tpm.trust import FixedTrust, OperatorTrust, Trust
+from attestors.wire.binding import BindingMismatch
+from attestors.wire.names import Purpose
+from tests.unit.attestors.support import (
+    NOW,
+    PROVIDER_ID,
+    binding_for,
+)
+from tests.unit.attestors.tpm.desk import (
+    BINDING,
+    CHIP,
+    DESK,
+    MAKER,
+    NO_SETTINGS,
+    OTHER,
+    Desk,
+    NobodyMayAsk,
+    machine_of,
+    no_keys,
+)
+from tests.unit.attestors.tpm.ownership.support import Cluster, annotated, listed
+from tests.unit.attestors.tpm.support import ecc_key
+
+
+class Forbidden:
+    """Trust that must not be asked for as of now."""
+
+    def current(self) -> Trust:
+        raise NobodyMayAsk
+
+    def last(self) -> Trust:
+        return Trust()
+
+
+class Unusable:
+    """Files of the operator that cannot be used."""
+
+    def current(self) -> Trust:
+        raise OperatorFileUnusable("deniedEndorsementKeysFile: /list: No such file or directory")
+
+    def last(self) -> Trust:
+        return self.current()
+
+
+def sources_of(*names: str, trust: OperatorTrust | None = None) -> TPMSettings:
+    """The settings of a policy with these sources, as the operator allows all of them."""
+    policy: dict[str, Any] = {SOURCES_SETTING: list(names)}
+    if "Inventory" in names:
+        policy[INVENTORY_SETTING] = {"kind": "ConfigMap", "name": "inventory"}
+    sources = parse_sources(policy, FirstUse.ALLOWED)
+    return replace(NO_SETTINGS, sources=sources, trust=trust or FixedTrust(Trust(MAKER)))
+
+
+NAMELESS: Final = ClaimedMachine("worker-1", {})
+LISTED: Final = listed(f"{PROVIDER_ID} {CHIP.fingerprint}")
+MISLISTED: Final = listed(f"{PROVIDER_ID} {OTHER.fingerprint}")
+INVENTORY: Final = Desk(sources_of("Inventory"), NAMELESS, cluster=LISTED)
+FIRST_USE: Final = Desk(sources_of("MachineAnnotation", "TrustOnFirstUse"), NAMELESS, credential=TokenOfMachine())
+
+
+class TestSources:
+    """Step 6, where others are asked."""
+
+    @pytest.mark.parametrize(
+        ("desk", "source"),
+        [
+            pytest.param(DESK, "MachineAnnotation", id="machine"),
+            pytest.param(
+                DESK.but(machine=NAMELESS, cluster=Cluster(annotated(CHIP.fingerprint))),
+                "InfrastructureMachineAnnotation",
+                id="infrastructure-machine",
+            ),
+            pytest.param(INVENTORY, "Inventory", id="inventory"),
+            pytest.param(FIRST_USE, "TrustOnFirstUse", id="first-use"),
+        ],
+    )
+    @pytest.mark.parametrize("purpose", list(Purpose), ids=lambda purpose: purpose.name)
+    def test_what_was_resolved_is_told(self, desk: Desk, source: str, purpose: Purpose) -> None:
+        desk = desk.but(purpose=purpose)
+        outcome = desk.ask(CHIP.answer(desk.challenge(), BINDING))
+        assert isinstance(outcome, VerifiedIdentity)
+        assert outcome.annotations == {
+            "cluster-x-k8s-io/tpm-endorsement-key": CHIP.fingerprint,
+            "attestation.cluster.x-k8s.io/tpm-endorsement-key-source": source,
+        }
+
+    @pytest.mark.parametrize(
+        "desk",
+        [
+            pytest.param(DESK.but(machine=NAMELESS, cluster=Cluster(annotated(OTHER.fingerprint))), id="infra"),
+            pytest.param(INVENTORY.but(cluster=MISLISTED), id="inventory"),
+            pytest.param(
+                FIRST_USE.but(machine=ClaimedMachine("worker-1", {}, recorded=RecordedIdentity("tpm:another"))),
+                id="first-use",
+            ),
+        ],
+    )
+    def test_another_machines_chip_is_refused(self, desk: Desk) -> None:
+        """Also with an answer that was under way."""
+        answer = CHIP.answer(INVENTORY.challenge(), BINDING)
+        for fields in (CHIP.first(), answer):
+            reason, message = desk.denial(fields)
+            assert reason == "EndorsementKeyMismatch"
+            assert message.endswith(f"TPM than {CHIP.fingerprint}")
+            assert OTHER.fingerprint not in message
+
+    def test_the_first_that_says_anything_decides(self) -> None:
+        cluster = replace(MISLISTED, infrastructure=annotated(CHIP.fingerprint))
+        preferring = Desk(sources_of("InfrastructureMachineAnnotation", "Inventory"), NAMELESS, cluster=cluster)
+        assert isinstance(preferring.ask(CHIP.first()), ChallengeIssued)
+        other = preferring.but(settings=sources_of("Inventory", "InfrastructureMachineAnnotation"))
+        assert other.denial(CHIP.first())[0] == "EndorsementKeyMismatch"
+
+    @pytest.mark.parametrize("name", ["Inventory", "InfrastructureMachineAnnotation"])
+    def test_an_outage_is_no_reason_to_ask_the_next(self, name: str) -> None:
+        document = (DocumentKind.CONFIG_MAP, "inventory")
+        cluster = Cluster(ConnectionError(), {document: ConnectionError()})
+        desk = FIRST_USE.but(settings=sources_of(name, "TrustOnFirstUse"), cluster=cluster)
+        for fields in (CHIP.first(), CHIP.answer(FIRST_USE.challenge(), BINDING)):
+            with pytest.raises(ConnectionError):
+                desk.ask(fields)
+
+    def test_a_token_that_cannot_be_traced_now_is_waited_for(self) -> None:
+        outcome = FIRST_USE.but(credential=TokenNotTraceableNow("the watch is down")).ask(CHIP.first())
+        assert isinstance(outcome, NotProvableYet)
+        assert outcome.reason == "EndorsementKeySourceUnavailable"
+        assert "the watch is down" in outcome.message
+
+    def test_a_first_use_without_a_verified_certificate_is_none(self) -> None:
+        desk = FIRST_USE.but(settings=sources_of("TrustOnFirstUse", trust=FixedTrust()))
+        outcome = desk.ask(CHIP.first())
+        assert isinstance(outcome, NotProvableYet)
+        assert outcome.reason == "EndorsementKeyUnknown"
+
+    def test_what_each_source_lacks_is_said(self) -> None:
+        names = ("MachineAnnotation", "InfrastructureMachineAnnotation", "Inventory", "TrustOnFirstUse")
+        machine = ClaimedMachine("m" * 253, {})
+        desk = Desk(sources_of(*names), machine, cluster=listed(""), credential=OtherToken("it is a pool's"))
+        outcome = desk.ask(CHIP.first())
+        assert isinstance(outcome, NotProvableYet)
+        assert outcome.reason == "EndorsementKeyUnknown"
+        for part in ("Machine mmm", "the InfraMachine of", "ConfigMap inventory has no line", "a first use needs"):
+            assert part in outcome.message
+        assert outcome.message.endswith(f"; the request shows {CHIP.fingerprint}")
+        assert len(outcome.message) <= 500
+
+    def test_nobody_is_asked_about_what_can_be_seen_to_be_wrong(self) -> None:
+        answer = CHIP.answer(INVENTORY.challenge(), BINDING)
+        cluster = replace(LISTED, asked=[])
+        desk = INVENTORY.but(cluster=cluster)
+        assert desk.denial(CHIP.but(certificate=OTHER.certificate).first())[0] == "EndorsementCertificateRefused"
+        assert desk.denial(CHIP.answer(INVENTORY.challenge(), BINDING, values=b"x"))[0] == "QuoteRefused"
+        assert desk.but(now=NOW + LIFETIME).denial(answer)[0] == "ChallengeExpired"
+        with pytest.raises(BindingMismatch):
+            desk.ask(answer, binding_for(provider="tpm", key=ecc_key(number=99)))
+        assert isinstance(desk.ask(CHIP.first(), csr_uid="a b"), Denied)
+        machines = desk.but(
+            settings=sources_of("MachineAnnotation", "Inventory"), machine=machine_of(OTHER.fingerprint)
+        )
+        assert machines.denial(CHIP.first())[0] == "EndorsementKeyMismatch"
+        assert cluster.asked == []
+        assert isinstance(desk.ask(answer), VerifiedIdentity)
+        assert cluster.asked == ["ConfigMap inventory"]
+
+
+class TestOperatorFiles:
+    def test_while_they_cannot_be_used_everybody_waits(self) -> None:
+        desk = DESK.but(settings=replace(NO_SETTINGS, trust=Unusable()), keys=no_keys)
+        for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING), OTHER.first()):
+            outcome = desk.ask(fields)
+            assert isinstance(outcome, NotProvableYet)
+            assert outcome.reason == "OperatorFileUnusable"
+            assert outcome.message == "deniedEndorsementKeysFile: /list: No such file or directory"
+
+    def test_screening_touches_none(self) -> None:
+        assert DESK.but(settings=replace(NO_SETTINGS, trust=Forbidden())).screen(CHIP.first()) == Plausible()
+
+    def test_screening_guesses_without_them(self) -> None:
+        assert DESK.but(settings=replace(NO_SETTINGS, trust=Unusable())).screen(CHIP.first()) == Plausible()
+
+
+class TestScreen:
+    def test_nobody_is_asked(self) -> None:
+        cluster = Cluster(annotated(OTHER.fingerprint))
+        assert DESK.but(machine=NAMELESS, cluster=cluster).screen(CHIP.first()) == Plausible()
+        assert INVENTORY.but(cluster=replace(MISLISTED, asked=cluster.asked)).screen(CHIP.first()) == Plausible()
+        assert cluster.asked == []
+
+    def test_the_machine_counts_where_it_is_the_first(self) -> None:
+        mismatched = DESK.but(machine=machine_of(OTHER.fingerprint))
+        assert isinstance(mismatched.screen(CHIP.first()), Denied)
+        later = mismatched.but(settings=sources_of("Inventory", "MachineAnnotation"))
+        assert later.screen(CHIP.first()) == Plausible()

@@ -1,0 +1,163 @@
+"""Whom the operator trusts, as of now."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attestors.contract import AttestorSettings, InvalidSettings
+from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.operator_files import OperatorFile, OperatorFileUnusable, OperatorFolder
+from attestors.tpm.settings import TPMSettings
+from attestors.tpm.trust import NotConfigured, parse_denied_keys, watched_authorities, watched_denied_keys
+from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+
+ONE: Final = "sha256:" + "1a" * 32
+TWO: Final = "sha256:" + "2b" * 32
+
+
+def denied(text: str | bytes) -> frozenset[str]:
+    data = text if isinstance(text, bytes) else text.encode()
+    return parse_denied_keys({"/list": data}, "deniedEndorsementKeysFile: /list")
+
+
+class TestDenyList:
+    @pytest.mark.parametrize(
+        ("text", "keys"),
+        [
+            (ONE, {ONE}),
+            (f"# stolen in M\u00fcnchen\n\n  {ONE} \r\n\t{TWO}\n", {ONE, TWO}),
+            (f"{ONE}\n{ONE}\n", {ONE}),
+            ("# nobody", set()),
+            ("\n", set()),
+        ],
+        ids=["one", "more", "repeated", "comment", "blank"],
+    )
+    def test_lines(self, text: str, keys: set[str]) -> None:
+        assert denied(text) == keys
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            ONE[:-1],
+            ONE + "0",
+            ONE.upper(),
+            ONE[7:],
+            f"{ONE} # stolen",
+            f"{ONE},{TWO}",
+            f"{ONE} {TWO}",
+            "zzz",
+            "\ufeff#",
+        ],
+        ids=range(9),
+    )
+    def test_a_line_that_would_deny_nobody_is_no_line(self, line: str) -> None:
+        with pytest.raises(OperatorFileUnusable, match="deniedEndorsementKeysFile: /list: line 2 is not") as unusable:
+            denied(f"{TWO}\n{line}\n")
+        assert line not in str(unusable.value)
+
+    def test_an_empty_file_is_just_being_written(self) -> None:
+        with pytest.raises(OperatorFileUnusable, match="/list: is empty"):
+            denied("")
+
+    def test_what_is_no_text(self) -> None:
+        with pytest.raises(OperatorFileUnusable, match="/list: is not UTF-8"):
+            denied(b"\xff")
+
+    @given(st.binary(max_size=200) | st.lists(st.sampled_from([ONE, "#", " ", "\n", "x"])).map("".join))
+    def test_every_key_that_is_denied_has_a_line(self, data: bytes | str) -> None:
+        try:
+            keys = denied(data)
+        except OperatorFileUnusable:
+            return
+        text = data if isinstance(data, str) else data.decode()
+        lines = [line.strip(" \t\r") for line in text.split("\n")]
+        assert keys == {line for line in lines if line and not line.startswith("#")}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    made = tmp_path / "roots", tmp_path / "intermediates"
+    for folder, content in zip(made, (root(), intermediate()), strict=True):
+        folder.mkdir()
+        (folder / "maker.der").write_bytes(content)
+    return made
+
+
+def operators(roots: Path, **more: object) -> dict[str, object]:
+    return {"endorsementRootsFolder": str(roots), **more}
+
+
+class TestFollowed:
+    """Through the settings."""
+
+    def test_authorities(self, folders: tuple[Path, Path]) -> None:
+        trust = TPMSettings.parse(AttestorSettings(operators(folders[0]))).trust
+        before = trust.current().authorities
+        assert isinstance(before, EndorsementAuthorities)
+        assert trust.current().authorities is before
+        (folders[0] / "more.der").write_bytes(intermediate())
+        after = trust.current().authorities
+        assert isinstance(after, EndorsementAuthorities)
+        assert (len(before.roots), len(after.roots)) == (1, 2)
+        assert trust.last().authorities is after
+
+    @pytest.mark.parametrize("which", [0, 1], ids=["roots", "intermediates"])
+    def test_a_certificate_that_is_none_is_named(self, folders: tuple[Path, Path], which: int) -> None:
+        settings = operators(folders[0], endorsementIntermediatesFolder=str(folders[1]))
+        trust = TPMSettings.parse(AttestorSettings(settings)).trust
+        (folders[which] / "b.pem").write_bytes(b"none")
+        for ask in (trust.current, trust.last):
+            with pytest.raises(
+                OperatorFileUnusable, match=f"endorsement authorities: .*{folders[which].name}, file b.pem"
+            ):
+                ask()
+
+    def test_denied_keys_of_settings_and_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "denied"
+        file.write_text(f"{ONE}\n")
+        settings = {"deniedEndorsementKeys": [TWO], "deniedEndorsementKeysFile": str(file)}
+        trust = TPMSettings.parse(AttestorSettings(settings)).trust
+        assert trust.current().denied == {ONE, TWO}
+        file.write_text("# nobody\n")
+        assert trust.last().denied == {ONE, TWO}
+        assert trust.current().denied == trust.last().denied == {TWO}
+        file.unlink()
+        with pytest.raises(OperatorFileUnusable, match=f"deniedEndorsementKeysFile: {file}: No such file"):
+            trust.current()
+
+    def test_a_mistake_is_found_before_a_node_asks(self, tmp_path: Path) -> None:
+        file = tmp_path / "denied"
+        settings = AttestorSettings({"deniedEndorsementKeysFile": str(file)})
+        with pytest.raises(InvalidSettings, match=r"deniedEndorsementKeysFile: .*No such file"):
+            TPMSettings.parse(settings)
+        file.write_text("x")
+        with pytest.raises(InvalidSettings, match="line 1 is not"):
+            TPMSettings.parse(settings)
+
+
+def test_all_clusters_share_what_they_read(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    roots = OperatorFolder("roots", str(folders[0]))
+    more = OperatorFolder("intermediates", str(folders[1]))
+    kept = watched_authorities(roots, more, False)
+    assert watched_authorities(roots, more, False) is kept
+    assert watched_authorities(roots, more, True) is not kept
+    assert watched_authorities(roots, NotConfigured(), False) is not kept
+    file = OperatorFile("file", str(tmp_path / "denied"))
+    assert watched_denied_keys(file) is not watched_denied_keys(OperatorFile("file", str(tmp_path / "other")))
+    assert watched_denied_keys(file) is watched_denied_keys(file)
+
+
+def test_and_forget_it_with_the_last_of_them(folders: tuple[Path, Path]) -> None:
+    roots = OperatorFolder("roots", str(folders[0]))
+    watched = watched_authorities(roots, NotConfigured(), False)
+    watched.current()
+    del watched
+    gc.collect()
+    with pytest.raises(OperatorFileUnusable, match="not read yet"):
+        watched_authorities(roots, NotConfigured(), False).last()
