@@ -85,7 +85,7 @@ class TPMControllerHalf:
         except OperatorFileUnusable as error:
             return not_yet("OperatorFileUnusable", str(error)).outcome
         except CannotBeAskedNow as error:
-            return not_yet("EndorsementKeySourceUnavailable", str(error)).outcome
+            return not_yet("EndorsementKeySourceUnavailable", str(error), error.retry_after).outcome
         except Ended as ended:
             return ended.outcome
         return VerifiedIdentity(
@@ -119,7 +119,7 @@ class TPMControllerHalf:
             case NobodySays():
                 shown = f"; the request shows {keys.fingerprint}"
                 lacking = said.within(MAXIMUM_MESSAGE_CHARACTERS - len(shown))
-                raise not_yet("EndorsementKeyUnknown", lacking + shown)
+                raise not_yet("EndorsementKeyUnknown", lacking + shown, said.retry_after)
 
     # Step 7.
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from attestors.clouds.google import GoogleAccess, parse_projects
+from attestors.clouds.google.settings import ACCESS_SETTINGS
 from attestors.contract import AttestorSettings, InvalidSettings
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
@@ -25,6 +27,8 @@ from attestors.tpm.source_settings import (
     INVENTORY_SETTING,
     SOURCES_SETTING,
     FirstUse,
+    OperatorAllows,
+    ShieldedVMs,
     parse_sources,
 )
 from attestors.tpm.trust import (
@@ -42,6 +46,8 @@ ACCEPT_EXPIRED_SETTING: Final = "acceptExpiredAuthorities"
 DENIED_SETTING: Final = "deniedEndorsementKeys"
 DENIED_FILE_SETTING: Final = "deniedEndorsementKeysFile"
 FIRST_USE_SETTING: Final = "allowTrustOnFirstUse"
+SHIELDED_PROJECTS_SETTING: Final = "shieldedVMProjects"
+GOOGLE_SETTING: Final = "googleCloud"
 PCRS_SETTING: Final = "pcrs"
 
 _OPERATORS: Final = frozenset(
@@ -52,6 +58,8 @@ _OPERATORS: Final = frozenset(
         DENIED_SETTING,
         DENIED_FILE_SETTING,
         FIRST_USE_SETTING,
+        SHIELDED_PROJECTS_SETTING,
+        GOOGLE_SETTING,
     }
 )
 _POLICYS: Final = frozenset({PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING})
@@ -84,7 +92,7 @@ class TPMSettings:
         _only(settings.operator, _OPERATORS, "the operator's settings")
         _only(settings.policy, _POLICYS, "a policy's settings")
         trust = _trust(settings.operator)
-        sources = parse_sources(settings.policy, _first_use(settings.operator))
+        sources = parse_sources(settings.policy, _allows(settings.operator))
         return cls(trust, sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
 
 
@@ -129,6 +137,25 @@ def _folder(operator: Mapping[str, Any], setting: str) -> OperatorFolder:
         return OperatorFolder(setting, absolute_path(operator[setting]))
     except ValueError as error:
         raise InvalidSettings(f"{setting} must be the absolute path of a folder") from error
+
+
+def _allows(operator: Mapping[str, Any]) -> OperatorAllows:
+    return OperatorAllows(_first_use(operator), _shielded_vms(operator))
+
+
+def _shielded_vms(operator: Mapping[str, Any]) -> ShieldedVMs | NotConfigured:
+    if SHIELDED_PROJECTS_SETTING not in operator:
+        if GOOGLE_SETTING in operator:
+            raise InvalidSettings(f"{SHIELDED_PROJECTS_SETTING} is missing: without it Google is asked nothing")
+        return NotConfigured()
+    access = operator.get(GOOGLE_SETTING, {})
+    if not isinstance(access, dict):
+        raise InvalidSettings(f"{GOOGLE_SETTING} must be an object of {', '.join(sorted(ACCESS_SETTINGS))}")
+    try:
+        parsed = GoogleAccess.parse(access)
+    except InvalidSettings as error:
+        raise InvalidSettings(f"{GOOGLE_SETTING}: {error}") from error
+    return ShieldedVMs(parsed, parse_projects(operator[SHIELDED_PROJECTS_SETTING], SHIELDED_PROJECTS_SETTING))
 
 
 def _first_use(operator: Mapping[str, Any]) -> FirstUse:

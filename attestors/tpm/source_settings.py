@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
+from attestors.clouds.google import GoogleAccess
 from attestors.contract import DocumentKind, InvalidSettings
 from attestors.tpm.ownership import (
+    GCPShieldedVM,
     InfrastructureMachineAnnotation,
     Inventory,
     MachineAnnotation,
@@ -16,7 +19,9 @@ from attestors.tpm.ownership import (
     SourceName,
     SourcesInOrder,
     TrustOnFirstUse,
+    shielded_vms,
 )
+from attestors.tpm.trust import NotConfigured
 
 SOURCES_SETTING: Final = "endorsementKeySources"
 INVENTORY_SETTING: Final = "inventory"
@@ -34,7 +39,23 @@ class FirstUse(enum.Enum):
     WITHOUT_AUTHORITIES = "allowed, but nobody vouches for TPMs"
 
 
-def parse_sources(policy: Mapping[str, Any], first_use: FirstUse) -> SourcesInOrder:
+@dataclass(frozen=True, slots=True)
+class ShieldedVMs:
+    """Google Cloud, as the operator lets policies ask it."""
+
+    access: GoogleAccess
+    projects: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAllows:
+    """Which sources beyond annotations and inventories a policy may choose."""
+
+    first_use: FirstUse = FirstUse.NOT_ALLOWED
+    shielded: ShieldedVMs | NotConfigured = field(default_factory=NotConfigured)
+
+
+def parse_sources(policy: Mapping[str, Any], allows: OperatorAllows) -> SourcesInOrder:
     """The sources of a cluster.
 
     Raises:
@@ -43,7 +64,7 @@ def parse_sources(policy: Mapping[str, Any], first_use: FirstUse) -> SourcesInOr
     names = _names(policy.get(SOURCES_SETTING, [name.value for name in _DEFAULT]))
     if INVENTORY_SETTING in policy and SourceName.INVENTORY not in names:
         raise InvalidSettings(f"{INVENTORY_SETTING} is set, and {SOURCES_SETTING} does not have Inventory")
-    return SourcesInOrder(tuple(_source(name, policy, first_use) for name in names))
+    return SourcesInOrder(tuple(_source(name, policy, allows) for name in names))
 
 
 def _names(given: Any) -> list[SourceName]:
@@ -58,7 +79,7 @@ def _names(given: Any) -> list[SourceName]:
     return names
 
 
-def _source(name: SourceName, policy: Mapping[str, Any], first_use: FirstUse) -> Source:
+def _source(name: SourceName, policy: Mapping[str, Any], allows: OperatorAllows) -> Source:
     match name:
         case SourceName.MACHINE_ANNOTATION:
             return MachineAnnotation()
@@ -67,9 +88,9 @@ def _source(name: SourceName, policy: Mapping[str, Any], first_use: FirstUse) ->
         case SourceName.INVENTORY:
             return _inventory(policy.get(INVENTORY_SETTING))
         case SourceName.GCP_SHIELDED_VM:
-            raise InvalidSettings(f"{SOURCES_SETTING}: GCPShieldedVM is not there yet")
+            return _gcp_shielded_vm(allows.shielded)
         case SourceName.TRUST_ON_FIRST_USE:
-            return _trust_on_first_use(first_use)
+            return _trust_on_first_use(allows.first_use)
         case never:
             assert_never(never)
 
@@ -85,6 +106,15 @@ def _inventory(given: Any) -> Inventory:
     if not isinstance(name, str) or not _OBJECT_NAME.fullmatch(name):
         raise InvalidSettings(f"{INVENTORY_SETTING}: name must be the name of a {given['kind']}")
     return Inventory(kinds[given["kind"]], name)
+
+
+def _gcp_shielded_vm(allowed: ShieldedVMs | NotConfigured) -> GCPShieldedVM:
+    if isinstance(allowed, NotConfigured):
+        raise InvalidSettings(f"{SOURCES_SETTING}: this controller allows GCPShieldedVM for no project")
+    try:
+        return shielded_vms(allowed.access, allowed.projects)
+    except ImportError as error:
+        raise InvalidSettings(f"{SOURCES_SETTING}: GCPShieldedVM needs the extra gcp in the controller") from error
 
 
 def _trust_on_first_use(first_use: FirstUse) -> TrustOnFirstUse:

@@ -64,7 +64,7 @@ class FixedTrust:
 
 @dataclass(frozen=True, slots=True)
 class NotConfigured:
-    """The operator names no such file or folder."""
+    """The operator does not say."""
 
 
 @dataclass(frozen=True, slots=True)

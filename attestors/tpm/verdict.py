@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from attestors.contract import Denied, NotProvableYet
+from attestors.tpm.ownership import LOOK_AGAIN
 
 MAXIMUM_MESSAGE_CHARACTERS: Final = 500
 
@@ -22,9 +24,9 @@ def denied(reason: str, message: str) -> Ended:
     return Ended(Denied(reason, _bounded(message)))
 
 
-def not_yet(reason: str, message: str) -> Ended:
+def not_yet(reason: str, message: str, retry_after: timedelta = LOOK_AGAIN) -> Ended:
     """To be tried again: of the operator's making, or of a moment's."""
-    return Ended(NotProvableYet(reason, _bounded(message)))
+    return Ended(NotProvableYet(reason, _bounded(message), retry_after))
 
 
 def _bounded(message: str) -> str:

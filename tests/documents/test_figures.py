@@ -138,14 +138,14 @@ NODE = (
     *(f"`{key}`" for key in sorted(node_configuration._FILE_KEYS - {"apiVersion", "kind"})),
 )
 TPM = (
-    f"annotation `{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}` of the Machine",
+    f"`{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`, on the Machine or on its InfraMachine",
     f"within the last {_CHALLENGE_MINUTES} minutes, and",
     f"It is good for {_CHALLENGE_MINUTES} minutes",
     *(f"| `{setting}` |" for setting in sorted(settings._OPERATORS) + list(NODE_SETTINGS)),
     *(f"| `{setting}` |" for setting in sorted(settings._POLICYS)),
     *(f"`{source.value}`" for source in SourceName),
     f"`[{', '.join(name.value for name in source_settings._DEFAULT)}]`",
-    f"At most {listing.MAXIMUM_CHARACTERS} characters\nand {listing.MAXIMUM_LINES} lines",
+    f"At most {listing.MAXIMUM_CHARACTERS} characters and {listing.MAXIMUM_LINES} lines",
     f"`{names.ENDORSEMENT_KEY_ANNOTATION}`",
     f"`{names.ENDORSEMENT_KEY_SOURCE_ANNOTATION}`",
     f"`{settings._DEFAULT_SELECTION}` are quoted",

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from attestors.contract import AttestorSettings
 from attestors.tpm import controller, presented, wire
 from attestors.tpm.node.settings import NodeSettings
-from attestors.tpm.ownership import INVENTORY_KEY, Inventory
+from attestors.tpm.ownership import INVENTORY_KEY, GCPShieldedVM, Inventory, SourceName
 from attestors.tpm.ownership.listing import ListingLine, parse_listing
 from attestors.tpm.settings import (
     DENIED_FILE_SETTING,
@@ -30,6 +30,7 @@ from attestors.tpm.settings import (
     INTERMEDIATES_SETTING,
     PCRS_SETTING,
     ROOTS_SETTING,
+    SHIELDED_PROJECTS_SETTING,
     TPMSettings,
 )
 from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING
@@ -82,7 +83,11 @@ def test_the_controllers_settings_are_accepted(tmp_path: Path) -> None:
     (roots / "ca.pem").write_bytes(CertificateAuthority.like_cluster_api().certificate_pem)
     (listed,) = (block.text for block in blocks(DOCUMENT) if block.language == "text" and "sha256:" in block.text)
     denied.write_text(listed, encoding="utf-8")
-    (operator,) = (content["attestors"]["tpm"]["settings"] for content in in_yaml() if "attestors" in content)
+    given = [content["attestors"]["tpm"]["settings"] for content in in_yaml() if "attestors" in content]
+    (operator,) = (settings for settings in given if ROOTS_SETTING in settings)
+    (google,) = (settings for settings in given if SHIELDED_PROJECTS_SETTING in settings)
+    shielded = AttestorSettings(google, {SOURCES_SETTING: [SourceName.GCP_SHIELDED_VM.value]})
+    assert isinstance(TPMSettings.parse(shielded).sources.sources[0], GCPShieldedVM)
     named = {ROOTS_SETTING, INTERMEDIATES_SETTING, DENIED_SETTING, DENIED_FILE_SETTING, FIRST_USE_SETTING}
     assert named == set(operator)
     places = {ROOTS_SETTING: str(roots), INTERMEDIATES_SETTING: str(roots), DENIED_FILE_SETTING: str(denied)}

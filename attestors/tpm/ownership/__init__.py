@@ -6,6 +6,7 @@ only others can say. Each module named after a source of :class:`SourceName` is 
 """
 
 from attestors.tpm.ownership.answer import (
+    LOOK_AGAIN,
     CannotBeAskedNow,
     CertificateNotVerified,
     CertificateStanding,
@@ -18,6 +19,7 @@ from attestors.tpm.ownership.answer import (
     Unclear,
 )
 from attestors.tpm.ownership.fingerprint import fingerprint, identity
+from attestors.tpm.ownership.gcp_shielded_vm import GCPShieldedVM, shielded_vms
 from attestors.tpm.ownership.infrastructure_annotation import InfrastructureMachineAnnotation
 from attestors.tpm.ownership.inventory import INVENTORY_KEY, Inventory
 from attestors.tpm.ownership.machine_annotation import MachineAnnotation
@@ -32,6 +34,8 @@ __all__ = [
     "InfrastructureMachineAnnotation",
     "Inventory",
     "INVENTORY_KEY",
+    "GCPShieldedVM",
+    "shielded_vms",
     "TrustOnFirstUse",
     "Ownership",
     "Owned",
@@ -42,6 +46,7 @@ __all__ = [
     "CannotBeAskedNow",
     "CertificateStanding",
     "CertificateNotVerified",
+    "LOOK_AGAIN",
     "fingerprint",
     "identity",
 ]

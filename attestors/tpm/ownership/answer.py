@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from datetime import timedelta
+from typing import Final, Protocol, TypeAlias
 
 from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement import VerifiedEndorsementCertificate
+
+LOOK_AGAIN: Final = timedelta(seconds=10)
+"""Of what may change without a sign of it."""
 
 
 class SourceName(enum.Enum):
@@ -50,6 +54,7 @@ class Unclear:
     """
 
     message: str
+    retry_after: timedelta = LOOK_AGAIN
 
 
 Ownership: TypeAlias = Owned | OwnedByOthers | NotSaid | Unclear
@@ -65,6 +70,10 @@ CertificateStanding: TypeAlias = VerifiedEndorsementCertificate | CertificateNot
 
 class CannotBeAskedNow(Exception):
     """A source cannot be asked at this moment; the message names the service and says why. The request waits."""
+
+    def __init__(self, message: str, retry_after: timedelta = LOOK_AGAIN) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Source(Protocol):

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
-from attestors.tpm.ownership.answer import CertificateStanding, NotSaid, Owned, OwnedByOthers, Source, Unclear
+from attestors.tpm.ownership.answer import (
+    LOOK_AGAIN,
+    CertificateStanding,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    Source,
+    Unclear,
+)
 from attestors.tpm.ownership.machine_annotation import MachineAnnotation
 
 
@@ -16,6 +25,7 @@ class NobodySays:
     """No source says whose key it is; ``lacking`` has a sentence of each that was asked."""
 
     lacking: tuple[str, ...]
+    retry_after: timedelta = LOOK_AGAIN
 
     def within(self, characters: int) -> str:
         """All sentences in at most so many characters: a long one does not take another one's room."""
@@ -43,7 +53,7 @@ class SourcesInOrder:
                 return said
             lacking.append(said.message)
             if isinstance(said, Unclear):
-                break
+                return NobodySays(tuple(lacking), said.retry_after)
         return NobodySays(tuple(lacking))
 
     def look(self, request: AttestationRequest, endorsement_key: EndorsementKey) -> Owned | OwnedByOthers | NobodySays:
@@ -60,5 +70,7 @@ def _cut(texts: Sequence[str], room: int) -> list[str]:
     share, left = 0, room
     for already, length in enumerate(sorted(map(len, texts))):
         share = left // (len(texts) - already)
-        left -= min(length, share)
+        if length > share:
+            break
+        left -= length
     return [text if len(text) <= share else f"{text[: max(share - 3, 0)]}..." for text in texts]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,13 @@ from attestors.contract import AttestorSettings, DocumentKind, InvalidSettings, 
 from attestors.tpm import operator_files, plugin
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
-from attestors.tpm.ownership import InfrastructureMachineAnnotation, Inventory, MachineAnnotation, SourcesInOrder
+from attestors.tpm.ownership import (
+    GCPShieldedVM,
+    InfrastructureMachineAnnotation,
+    Inventory,
+    MachineAnnotation,
+    SourcesInOrder,
+)
 from attestors.tpm.quote import ANY_PCR_VALUES
 from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.settings import TPMSettings
@@ -72,6 +79,8 @@ def test_unknown_ones_are_refused(kind: str) -> None:
         {"deniedEndorsementKeys": []},
         {"deniedEndorsementKeysFile": "/dev/null"},
         {"allowTrustOnFirstUse": True},
+        {"shieldedVMProjects": ["my-project"]},
+        {"googleCloud": {}},
     ],
     ids=lambda setting: min(setting),
 )
@@ -238,9 +247,45 @@ class TestSources:
         with pytest.raises(InvalidSettings, match="names a source twice"):
             parse(policy={"endorsementKeySources": ["MachineAnnotation", "MachineAnnotation"]})
 
-    def test_one_that_is_not_there_yet(self) -> None:
-        with pytest.raises(InvalidSettings, match="GCPShieldedVM"):
-            parse(policy={"endorsementKeySources": ["GCPShieldedVM"]})
+
+class TestShieldedVM:
+    POLICY: Final = {"endorsementKeySources": ["GCPShieldedVM"]}
+    PROJECTS: Final = {"shieldedVMProjects": ["my-project"]}
+
+    def test_of_projects_that_the_operator_allows(self) -> None:
+        (source,) = parse(self.PROJECTS, self.POLICY).sources.sources
+        assert isinstance(source, GCPShieldedVM)
+        (again,) = parse(self.PROJECTS, self.POLICY).sources.sources
+        assert again is source
+        (other,) = parse({"shieldedVMProjects": ["my-project", "another"]}, self.POLICY).sources.sources
+        assert other is not source
+
+    def test_of_no_project(self) -> None:
+        with pytest.raises(InvalidSettings, match="this controller allows GCPShieldedVM for no project"):
+            parse(policy=self.POLICY)
+
+    def test_a_tenant_cannot_allow_any(self) -> None:
+        with pytest.raises(InvalidSettings, match="a policy's settings"):
+            parse(policy={**self.POLICY, **self.PROJECTS})
+
+    @pytest.mark.parametrize("value", [[], "my-project", None, ["My Project"], [7], {}], ids=repr)
+    def test_projects_are_a_list_of_ids(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="shieldedVMProjects"):
+            parse({"shieldedVMProjects": value}, self.POLICY)
+
+    @pytest.mark.parametrize("value", [None, [], {"credentials": "/file"}, {"credentialsFile": "relative"}], ids=repr)
+    def test_how_google_is_asked(self, value: Any) -> None:
+        with pytest.raises(InvalidSettings, match="googleCloud"):
+            parse({**self.PROJECTS, "googleCloud": value})
+
+    def test_without_projects_google_is_asked_nothing(self) -> None:
+        with pytest.raises(InvalidSettings, match="shieldedVMProjects is missing"):
+            parse({"googleCloud": {}})
+
+    def test_without_its_libraries(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "attestors.clouds.exchange", None)
+        with pytest.raises(InvalidSettings, match="GCPShieldedVM needs the extra gcp"):
+            parse({**self.PROJECTS, "googleCloud": {"computeEndpoint": "https://never.example"}}, self.POLICY)
 
 
 class TestInventory:

@@ -23,7 +23,7 @@ from attestors.contract import (
 from attestors.tpm.challenge import LIFETIME
 from attestors.tpm.operator_files import OperatorFileUnusable
 from attestors.tpm.settings import TPMSettings
-from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING, FirstUse, parse_sources
+from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING, FirstUse, OperatorAllows, parse_sources
 from attestors.tpm.trust import FixedTrust, OperatorTrust, Trust
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.names import Purpose
@@ -73,7 +73,7 @@ def sources_of(*names: str, trust: OperatorTrust | None = None) -> TPMSettings:
     policy: dict[str, Any] = {SOURCES_SETTING: list(names)}
     if "Inventory" in names:
         policy[INVENTORY_SETTING] = {"kind": "ConfigMap", "name": "inventory"}
-    sources = parse_sources(policy, FirstUse.ALLOWED)
+    sources = parse_sources(policy, OperatorAllows(FirstUse.ALLOWED))
     return replace(NO_SETTINGS, sources=sources, trust=trust or FixedTrust(Trust(MAKER)))
 
 

@@ -1,0 +1,66 @@
+"""Source ``GCPShieldedVM``: Google made the virtual TPM of the instance, and says which key it has."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from attestors.clouds.errors import CloudError
+from attestors.clouds.google import GoogleAccess, compute_engine
+from attestors.contract import AttestationRequest
+from attestors.tpm.attestation_key import EndorsementKey
+from attestors.tpm.ownership.answer import (
+    CannotBeAskedNow,
+    CertificateStanding,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    Ownership,
+    SourceName,
+    Unclear,
+)
+from attestors.tpm.shielded_vm import AnotherKey, InstancesKey, NotAsked, NotSaidYet, ShieldedVirtualMachines
+
+
+@dataclass(frozen=True, slots=True)
+class GCPShieldedVM:
+    """Asks Compute Engine. It needs no Machine: the provider ID names the instance."""
+
+    machines: ShieldedVirtualMachines = field(repr=False)
+
+    name = SourceName.GCP_SHIELDED_VM
+
+    async def ask(
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
+    ) -> Ownership:
+        """What Google says of the instance with the claimed provider ID.
+
+        Raises:
+            CannotBeAskedNow: Google cannot be asked, or does not let us.
+        """
+        try:
+            said = await self.machines.ask(request.provider_id, endorsement_key.key)
+        except CloudError as error:
+            raise CannotBeAskedNow(str(error), error.retry_after) from error
+        match said:
+            case InstancesKey():
+                return Owned(self.name)
+            case AnotherKey(instance):
+                return OwnedByOthers(f"instance {instance} has another TPM")
+            case NotAsked(message):
+                return NotSaid(message)
+            case NotSaidYet(message, retry_after):
+                return Unclear(message, retry_after)
+            case never:
+                assert_never(never)
+
+
+@functools.lru_cache(maxsize=16)
+def shielded_vms(access: GoogleAccess, projects: frozenset[str]) -> GCPShieldedVM:
+    """The one for these settings in this process: all clusters share its answers.
+
+    Raises:
+        ImportError: google-auth or requests is not installed (extra ``gcp``).
+    """
+    return GCPShieldedVM(ShieldedVirtualMachines(compute_engine(access), projects))
