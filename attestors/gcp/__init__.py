@@ -1,0 +1,90 @@
+"""The GCP attestor: which virtual machine of Compute Engine is asking.
+
+The entry point names :data:`plugin`, which stays light: the controller half imports google-auth and requests, and the
+node half needs neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from attestors.contract import AttestorDescription, AttestorSettings, Security
+
+if TYPE_CHECKING:
+    from attestors.clouds.urls import Proxy
+    from attestors.gcp.certificate_source import CertificateSource
+    from attestors.gcp.controller import GCPControllerHalf
+    from attestors.gcp.node.half import GCPNodeHalf
+
+__all__ = ["GCPAttestor", "plugin"]
+
+
+class GCPAttestor:
+    """Implements :class:`attestors.contract.Attestor`.
+
+    Args:
+        certificates_url: where Google's certificates are; another than Google's in tests only.
+    """
+
+    description = AttestorDescription(
+        provider="gcp", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+    )
+
+    def __init__(self, certificates_url: str | None = None) -> None:
+        self._certificates_url = certificates_url
+        # One for all clusters. What waits for a call belongs to the event loop that made it.
+        self._sources: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Proxy, CertificateSource]] = (
+            WeakKeyDictionary()
+        )
+
+    def controller_half(self, settings: AttestorSettings) -> GCPControllerHalf:
+        """The half that verifies.
+
+        Raises:
+            InvalidSettings: a setting is missing, wrong or unknown.
+            ImportError: google-auth or requests is not installed (extra ``gcp``).
+        """
+        import google.auth.crypt  # noqa: F401  here, where a missing library is told well
+        import requests  # noqa: F401
+
+        from attestors.clouds.google import compute_engine
+        from attestors.clouds.urls import Proxy
+        from attestors.gcp.controller import GCPControllerHalf
+        from attestors.gcp.instances import InstanceLookUp, NoLookUp
+        from attestors.gcp.settings import GCPSettings, LookUp
+
+        parsed = GCPSettings.parse(settings)
+        instances = (
+            InstanceLookUp(lambda: compute_engine(parsed.access))
+            if isinstance(parsed.instances, LookUp)
+            else NoLookUp()
+        )
+        proxy = Proxy(parsed.access.proxy_url)
+        return GCPControllerHalf(parsed, lambda: self._certificates(proxy), instances)
+
+    def _certificates(self, proxy: Proxy) -> CertificateSource:
+        from attestors.gcp.certificate_service import certificate_service
+        from attestors.gcp.certificate_source import CertificateSource
+        from attestors.gcp.certificates import CERTIFICATES_URL
+
+        sources = self._sources.setdefault(asyncio.get_running_loop(), {})
+        if proxy not in sources:
+            fetch = certificate_service(self._certificates_url or CERTIFICATES_URL, proxy=proxy)
+            sources[proxy] = CertificateSource(fetch)
+        return sources[proxy]
+
+    def node_half(self, settings: Mapping[str, str]) -> GCPNodeHalf:
+        """The half that asks this instance's metadata server.
+
+        Raises:
+            InvalidSettings: a setting is wrong or unknown.
+        """
+        from attestors.gcp.node.half import node_half_from
+
+        return node_half_from(settings)
+
+
+plugin: Final = GCPAttestor()

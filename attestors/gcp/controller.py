@@ -1,0 +1,124 @@
+"""The controller half of the GCP attestor: which virtual machine is asking, by the word of Google.
+
+In this order, local before remote, so that nothing unverified is used and nothing that is wrong anyway costs a call:
+
+1. the evidence is one identity token, signed with RS256, and says with which key
+2. Google issued it, for this request's binding, for an hour at most, and it has not run out
+3. it names an instance, in an allowed project, with an allowed service account; the one that the request claims to be
+4. Google's certificate of that key: it signed the token
+5. the token is not from the future
+6. where instances are looked up: Compute Engine has this very instance, and it runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from attestors.clouds.errors import CloudError
+from attestors.contract import (
+    AttestationRequest,
+    Denied,
+    IPAddress,
+    Outcome,
+    Plausible,
+    Screened,
+    VerifiedIdentity,
+)
+from attestors.gcp.certificate_source import CertificateSource, KeyNotPublishedYet, UnknownKey
+from attestors.gcp.certificates import InvalidSignature, VerifiedToken
+from attestors.gcp.claims import InstanceClaims
+from attestors.gcp.instances import InstanceAddresses
+from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
+from attestors.gcp.settings import GCPSettings
+from attestors.gcp.token import IdentityToken
+from attestors.gcp.verdict import Ended, denied, not_yet
+from attestors.wire.binding import ProvenBinding
+
+
+@dataclass(frozen=True, slots=True)
+class GCPControllerHalf:
+    """Implements :class:`attestors.contract.ControllerHalf`. Nothing is remembered of a request."""
+
+    settings: GCPSettings
+    certificates: Callable[[], CertificateSource] = field(repr=False)
+    """Those of the running event loop."""
+    instances: InstanceAddresses = field(repr=False)
+
+    def screen(self, request: AttestationRequest) -> Screened:
+        """Steps 1 to 3: all that is local."""
+        try:
+            check_locally(request, self.settings)
+        except Ended as ended:
+            return ended.outcome if isinstance(ended.outcome, Denied) else Plausible()
+        return Plausible()
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        """Judge a request for a client certificate.
+
+        Raises:
+            MalformedEvidence: the evidence is not one identity token; the core denies.
+            BindingMismatch: the token was made for another key, cluster or signer; the core denies.
+        """
+        return await self._verify(request)
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        """The same; names and addresses that are Google's word go into the outcome, and the core compares."""
+        return await self._verify(request)
+
+    async def _verify(self, request: AttestationRequest) -> Outcome:
+        try:
+            token = check_locally(request, self.settings)
+            verified = await self._verified(token, request.now)
+            check_clock(verified.claims, request.now)
+            proof = prove_audience(verified.claims, request.binding)
+            instance = check_instance(verified.claims)
+            return _identity(instance, proof, await self.instances.addresses(instance))
+        except Ended as ended:
+            return ended.outcome
+        except CloudError as error:
+            return error.outcome()
+
+    async def _verified(self, token: IdentityToken, now: datetime) -> VerifiedToken:
+        """Step 4."""
+        try:
+            key = await self.certificates().key(token.key_id, issued=token.claims.issued, now=now)
+            return key.verify(token)
+        except UnknownKey as error:
+            raise denied(
+                "TokenKeyUnknown", f"Google publishes no certificate with key ID {token.key_id}, or not any more"
+            ) from error
+        except KeyNotPublishedYet as error:
+            raise not_yet(
+                "TokenKeyNotPublished",
+                f"Google's certificates have no key ID {token.key_id}: they may be older than the token, and are "
+                "fetched again",
+                error.retry_after,
+            ) from error
+        except InvalidSignature as error:
+            raise denied("TokenSignatureInvalid", str(error)) from error
+
+
+def _identity(instance: InstanceClaims, proof: ProvenBinding, addresses: tuple[IPAddress, ...]) -> VerifiedIdentity:
+    return VerifiedIdentity(
+        provider_id=str(instance.provider_id),
+        identity=f"gcp:{instance.project_number}:{instance.instance_id}",
+        binding=proof,
+        node_names=(instance.provider_id.name,),
+        dns_names=internal_dns_names(instance),
+        ip_addresses=addresses,
+    )
+
+
+def internal_dns_names(instance: InstanceClaims) -> tuple[str, ...]:
+    """The instance's own name, its zonal and its global internal DNS name.
+
+    Source: "Internal DNS" of Compute Engine's documentation. Which of the two a project uses is not looked up: within
+    the project the zonal one is this instance's alone; the global one is too, where names of instances are unique.
+    Projects inside a domain (``example.com:web``) have other names, which are left to the Machine.
+    """
+    name, zone, project = instance.provider_id.name, instance.provider_id.zone, instance.provider_id.project
+    if ":" in project:
+        return (name,)
+    return (name, f"{name}.{zone}.c.{project}.internal", f"{name}.c.{project}.internal")

@@ -1,0 +1,80 @@
+"""What Compute Engine says of an instance, beside what its token says (``instances.get``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from attestors.clouds.google import ComputeEngine, Instance
+from attestors.contract import IPAddress
+from attestors.gcp.claims import InstanceClaims
+from attestors.gcp.verdict import denied, not_yet
+
+_ROUNDING: Final = timedelta(seconds=1)
+"""A token has the time of creation in whole seconds, Compute Engine in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoLookUp:
+    """Instances are not looked up: nothing but the token is known of them."""
+
+    async def addresses(self, claimed: InstanceClaims) -> tuple[IPAddress, ...]:
+        """None: a token names no address."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLookUp:
+    """Looks instances up by their names."""
+
+    engine: Callable[[], ComputeEngine] = field(repr=False)
+
+    async def addresses(self, claimed: InstanceClaims) -> tuple[IPAddress, ...]:
+        """The internal addresses of that very instance, which runs.
+
+        Raises:
+            Ended: it is not there any more, does not run, or is not the one yet that Compute Engine knows.
+            CloudError: Compute Engine does not answer, does not let us ask, or knows no instance of that name.
+        """
+        place = claimed.provider_id
+        found = await self.engine().instance(place.project, place.zone, place.name)
+        check_is_the_same(claimed, found)
+        check_is_running(claimed, found)
+        return found.internal_addresses
+
+
+InstanceAddresses: TypeAlias = InstanceLookUp | NoLookUp
+
+
+def check_is_the_same(claimed: InstanceClaims, found: Instance) -> None:
+    """What has the name now is the instance that the token is of. Names are used again, numbers are not.
+
+    Raises:
+        Ended: denied where another one was made since; else Compute Engine's answer may be older than the token.
+    """
+    if found.instance_id != claimed.instance_id:
+        if found.created > claimed.created + _ROUNDING:
+            raise denied(
+                "InstanceReplaced",
+                f"instance {claimed.instance_id} is gone: {claimed.provider_id} is another one, {found.instance_id}, "
+                "which was created later",
+            )
+        raise not_yet(
+            "InstanceNotKnownYet",
+            f"Compute Engine says that {claimed.provider_id} is instance {found.instance_id}, and its identity token "
+            f"{claimed.instance_id}",
+        )
+    if abs(found.created - claimed.created) > _ROUNDING:
+        # Both are Google's word, so this is nobody's fault who could be denied.
+        raise not_yet(
+            "InstanceNotKnownYet",
+            f"Compute Engine and the identity token disagree on when {claimed.provider_id} was created",
+        )
+
+
+def check_is_running(claimed: InstanceClaims, found: Instance) -> None:
+    """It runs. Raises ``Ended``: not now; it may be started again."""
+    if not found.running:
+        raise not_yet("InstanceNotRunning", f"instance {claimed.provider_id} is {found.status}, and not RUNNING")

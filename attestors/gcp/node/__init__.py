@@ -1,0 +1,1 @@
+"""The node half of the GCP attestor: the standard library alone."""
