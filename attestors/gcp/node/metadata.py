@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -54,7 +54,7 @@ class MetadataServer:
         """
         query = f"?{urlencode(parameters)}" if parameters else ""
         last = ""
-        for _ in _attempts(self.patience_seconds):
+        for _ in attempts(self.patience_seconds):
             try:
                 return self._ask(f"{_ROOT}{path}{query}", maximum_bytes)
             except _Busy as busy:
@@ -127,13 +127,17 @@ def _what(error: OSError | http.client.HTTPException) -> str:
     return type(error).__name__
 
 
-def _attempts(patience_seconds: float) -> Iterator[None]:
+def attempts(
+    patience_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
     """One item for each attempt, and twice as long a sleep in between each time."""
-    deadline = time.monotonic() + patience_seconds
+    deadline = clock() + patience_seconds
     delay = _FIRST_DELAY_SECONDS
     while True:
         yield
-        if time.monotonic() + delay >= deadline:
+        if clock() + delay >= deadline:
             return
-        time.sleep(delay)
+        sleep(delay)
         delay = min(2 * delay, _LONGEST_DELAY_SECONDS)

@@ -43,8 +43,8 @@ def test_a_proxy_is_for_the_certificates_too() -> None:
 
 
 def test_a_policy_narrows_service_accounts_that_the_operator_leaves_open() -> None:
-    assert parse({"serviceAccounts": [OTHERS]}).service_accounts == {OTHERS}
-    assert parse(serviceAccounts=[OTHERS]).service_accounts == {OTHERS}
+    assert parse({"serviceAccounts": [OTHERS]}).service_accounts == frozenset({OTHERS})
+    assert parse(serviceAccounts=[OTHERS]).service_accounts == frozenset({OTHERS})
 
 
 @pytest.mark.parametrize(
