@@ -173,6 +173,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name == "tpm.md", block
+        case "gcloud":
+            assert block.document.name == "gcp.md", block
         case "pip":
             assert arguments[0] == "install", block
             extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", arguments[1])
