@@ -46,7 +46,7 @@ def test_contracts_hold() -> None:
         ("    aiohttp\n    kubernetes\n", "    aiohttp\n    yaml\n"),
         ("    tempfile\n    threading\n\n", "    tempfile\n    yaml\n\n"),
         ("    attestors.insecure\n    attestors.tpm\n\n", "    attestors.wire\n\n"),
-        ("    attestors.insecure\n    attestors.registry\n\n", "    attestors.contract\n\n"),
+        ("    attestors.tpm\n    attestors.registry\n\n", "    attestors.contract\n\n"),
         ("    attestors.clouds.google.compute\n", "    attestors.clouds.google.credentials\n"),
     ],
     ids=[
