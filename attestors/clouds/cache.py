@@ -74,7 +74,7 @@ class SingleFlightCache(Generic[_Key, _Value]):
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(key, ask, self._clock()))
             self._under_way[key] = task
-            task.add_done_callback(lambda ended: self._landed(key, ended))
+            task.add_done_callback(lambda ended: self._under_way.pop(key))
         return await asyncio.shield(task)
 
     def forget(self, key: _Key) -> None:
@@ -90,16 +90,10 @@ class SingleFlightCache(Generic[_Key, _Value]):
         self._keep(key, _Kept(value, asked + self._lifetime))
         return value
 
-    def _landed(self, key: _Key, task: asyncio.Task[_Value]) -> None:
-        del self._under_way[key]
-        if not task.cancelled():
-            task.exception()  # retrieved, also where everybody has stopped waiting
-
     def _keep(self, key: _Key, entry: _Kept[_Value] | _Failed) -> None:
         now = self._clock()
         self._entries.pop(key, None)
-        if now < entry.until:
-            self._entries[key] = entry
+        self._entries[key] = entry
         # Oldest first: those that have expired, and as many more as are too many.
         while self._entries:
             oldest = next(iter(self._entries))

@@ -160,6 +160,15 @@ async def test_compressed_answers_are_refused(google: FakeGoogle, compute: Compu
     assert google.seen(Service.COMPUTE)[0].headers["Accept-Encoding"] == "identity"
 
 
+async def test_cookies_are_not_kept(google: FakeGoogle, compute: ComputeEngine) -> None:
+    google.add(INSTANCE)
+    google.fail(Service.COMPUTE, Fault.status(503, "", {"Set-Cookie": "track=1; Path=/"}), times=1)
+    with pytest.raises(CloudUnavailable):
+        await compute.instance_now(*WHERE, NAME)
+    await compute.instance_now(*WHERE, NAME)
+    assert "Cookie" not in google.seen(Service.COMPUTE)[-1].headers
+
+
 @pytest.mark.parametrize("fault", [Fault.hangs(), Fault.dribbles()], ids=["hangs", "dribbles"])
 async def test_what_is_too_slow_ends_at_the_deadline_and_frees_its_thread(
     google: FakeGoogle, access: GoogleAccess, fault: Fault
