@@ -189,7 +189,9 @@ async def test_what_is_too_slow_ends_at_the_deadline_and_frees_its_thread(
     pytest.fail("the thread never ended")
 
 
-@pytest.mark.parametrize("body", [FORBIDDEN, "no json", "[]", '{"error":{"errors":[7]}}'], ids=range(4))
+@pytest.mark.parametrize(
+    "body", [FORBIDDEN, "no json", "[]", '{"error":{"errors":[7]}}', '{"error":"text"}'], ids=range(5)
+)
 async def test_a_missing_permission_is_named(google: FakeGoogle, compute: ComputeEngine, body: str) -> None:
     google.fail(Service.COMPUTE, Fault.status(403, body))
     with pytest.raises(CloudRefused) as caught:

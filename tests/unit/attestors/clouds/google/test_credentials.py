@@ -243,8 +243,9 @@ def test_files_that_are_not_taken(
         {"file": "/tmp/token", "url": "https://example.com/"},
         {},
         "text",
+        ["file"],
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_a_federation_that_runs_a_command_or_reads_elsewhere_is_not_taken(
     google: FakeGoogle, exchange: Exchange, tmp_path: Path, source: object
@@ -260,6 +261,12 @@ def test_a_file_that_cannot_be_read(exchange: Exchange, tmp_path: Path, content:
         with pytest.raises(CloudRefused, match="credentialsFile names cannot be read, or is no JSON") as caught:
             GoogleCredentials(path).token(exchange, deadline())
         assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_file_is_bounded(google: FakeGoogle, exchange: Exchange, tmp_path: Path) -> None:
+    document = Path(google.write_account_key(tmp_path)).read_text()
+    with pytest.raises(CloudRefused, match="cannot be read"):
+        GoogleCredentials(write(tmp_path, document + " " * 70_000)).token(exchange, deadline())
 
 
 def test_a_federations_token_does_not_go_to_a_plain_address(

@@ -52,6 +52,7 @@ def test_the_usual_and_the_domain_scoped() -> None:
         "",
         "gce://",
         "gce:///europe-west1-b/worker-1",
+        "project/europe-west1-b/worker-1",
         "gce://project/europe-west1-b",
         "gce://project/europe-west1-b/",
         "gce://project//worker-1",
@@ -83,7 +84,7 @@ def test_the_usual_and_the_domain_scoped() -> None:
         f"gce://project/europe-west1-b/{'w' * 64}",
         f"gce://{'a.' * 300}com:web/europe-west1-b/worker-1",
     ],
-    ids=range(33),
+    ids=range(34),
 )
 def test_what_is_none(text: str) -> None:
     with pytest.raises(InvalidGCEProviderID) as caught:
