@@ -180,6 +180,21 @@ async def test_an_instance_that_is_replaced_between_the_calls_is_not_mixed_up(
     assert google.seen(Service.COMPUTE)[-1].path.split("/")[-2] == INSTANCE.instance_id
 
 
+class AnswersAboutAnother(ReplacedBetweenTheCalls):
+    """Compute Engine, where it answers about another instance than was asked for."""
+
+    async def instance_now(self, project: str, zone: str, name_or_id: str) -> Instance:
+        found = await self._compute.instance_now(project, zone, name_or_id)
+        return replace(found, name="worker-2")
+
+
+async def test_an_answer_about_another_instance_says_nothing(google: FakeGoogle, compute: ComputeEngine) -> None:
+    source = ShieldedVirtualMachines(AnswersAboutAnother(google, compute), PROJECTS)
+    answer = await source.ask(INSTANCE.provider_id, RSA)
+    assert isinstance(answer, NotSaidYet)
+    assert "about another instance" in answer.message
+
+
 async def test_answers_are_kept_for_seconds_only(
     google: FakeGoogle, source: ShieldedVirtualMachines, clock: Clock
 ) -> None:
