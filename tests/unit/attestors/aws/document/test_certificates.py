@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.aws.document import (
@@ -68,7 +68,8 @@ def put(folder: Path, region: str, *authorities: Authority) -> None:
 class TestFolder:
     def test_adds_a_region(self, tmp_path: Path) -> None:
         put(tmp_path, "eu-west-7", authority("eu-west-7"))
-        (tmp_path / "..data").mkdir()
+        for folder in ("..data", "lost+found"):
+            (tmp_path / folder).mkdir()
         (tmp_path / ".hidden").write_text("x")
         loaded = load_region_certificates(tmp_path)
         assert loaded.of(parse_region("eu-west-7")) == (authority("eu-west-7").pinned,)
@@ -101,6 +102,24 @@ class TestFolder:
         put(tmp_path, "eu-west-1", authority("old"), authority("new"))
         loaded = load_region_certificates(tmp_path, replacing=frozenset({"eu-west-1"}))
         assert loaded.of(parse_region("eu-west-1")) == (authority("old").pinned, authority("new").pinned)
+
+    def test_as_much_as_there_may_be(self, tmp_path: Path) -> None:
+        four = b"".join(authority(name).certificate.public_bytes(Encoding.PEM) for name in ("old", "new", "x", "y"))
+        (tmp_path / "eu-west-7.pem").write_bytes(four.ljust(32 * 1024))
+        assert len(load_region_certificates(tmp_path).of(parse_region("eu-west-7"))) == 4
+        (tmp_path / "eu-west-7.pem").write_bytes(four.ljust(32 * 1024 + 1))
+        with pytest.raises(RegionCertificatesUnreadable, match="must hold 1 to 4 certificates in PEM"):
+            load_region_certificates(tmp_path)
+
+    def test_too_many_files(self, tmp_path: Path) -> None:
+        for area in ("us", "eu", "ap"):
+            for number in range(1, 86):
+                put(tmp_path, f"{area}-new-{number}", authority("x"))
+        put(tmp_path, "sa-new-1", authority("x"))
+        assert len(load_region_certificates(tmp_path).by_region) == 256 + 36
+        put(tmp_path, "sa-new-2", authority("x"))
+        with pytest.raises(RegionCertificatesUnreadable, match="must hold 1 to 256 certificates"):
+            load_region_certificates(tmp_path)
 
     def test_must_have_what_is_to_be_replaced(self, tmp_path: Path) -> None:
         put(tmp_path, "eu-west-7", authority("eu-west-7"))
@@ -153,12 +172,12 @@ class TestFolder:
             load_region_certificates(tmp_path)
 
     def test_certificate_of_another_kind_of_key(self, tmp_path: Path) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = ed25519.Ed25519PrivateKey.generate()
         name = authority("x").certificate.subject
         start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + datetime.timedelta(days=1))
-        certificate = builder.sign(key, hashes.SHA256())
+        certificate = builder.sign(key, None)
         (tmp_path / "eu-west-7.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
         with pytest.raises(RegionCertificatesUnreadable, match=r"^eu-west-7.pem has no RSA key"):
             load_region_certificates(tmp_path)

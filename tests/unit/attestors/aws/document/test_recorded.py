@@ -70,6 +70,12 @@ def test_forms_of_the_text() -> None:
         assert read_recorded(form) == pkcs7
 
 
+def test_size_of_the_text() -> None:
+    assert read_recorded(b"MIAG".ljust(16384)) == bytes.fromhex("308006")
+    with pytest.raises(IdentityDocumentMalformed, match="is too large"):
+        read_recorded(b"MIAG".ljust(16385))
+
+
 @pytest.mark.parametrize("text", [b"MIAG!", b"MIA", "MIAG\u00e9".encode(), b"x" * 20000, b"-----BEGIN CMS-----\nMIAG"])
 def test_not_the_text(text: bytes) -> None:
     with pytest.raises(IdentityDocumentMalformed):

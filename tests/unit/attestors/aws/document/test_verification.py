@@ -269,6 +269,10 @@ class TestWhatWasSigned:
                 "or too many of them",
             ),
             (
+                [tlv(0x30, aws.CONTENT_TYPE, tlv(0x31, aws.DATA), b"\x05\x00"), aws.message_digest_attribute(_CONTENT)],
+                "has bytes behind its end",
+            ),
+            (
                 [aws.content_type_attribute(), aws.message_digest_attribute(_CONTENT) + b"\x05\x00"],
                 "where one of its values is expected",
             ),
@@ -288,6 +292,7 @@ class TestWhatWasSigned:
             "empty digest",
             "SHA-1's digest",
             "too many",
+            "something else in one",
             "something else behind them",
         ],
     )
