@@ -74,7 +74,7 @@ class TrustOnFirstUse:
                     "node's certificate"
                 )
             case OtherToken(cause):
-                return NotSaid(f"a first use needs the bootstrap token of Machine {machine.name} alone: {cause}")
+                return NotSaid(f"a first use needs the Machine's own bootstrap token: {cause}")
             case TokenNotTraceableNow(cause):
                 raise CannotBeAskedNow(f"whose bootstrap token it is cannot be told now: {cause}")
             case never:

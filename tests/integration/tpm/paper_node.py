@@ -37,7 +37,9 @@ class PaperNode:
     known_cluster: str = ""
     """The cluster's hash as the node knows it, where that is another."""
     credential: ClusterConnection | None = None
-    """What it posts with; a new bootstrap token without."""
+    """What it posts with; a bootstrap token without."""
+    token: str = ""
+    """The bootstrap token; a new one for each request without."""
 
     def but(self, **changes: Any) -> PaperNode:
         return replace(self, **changes)
@@ -75,7 +77,7 @@ class PaperNode:
         """Post it."""
         manifest = self.manifest(name, fields, purpose)
         if self.credential is None:
-            self.cluster.submit_with_token(manifest)
+            self.cluster.submit_with_token(manifest, self.token or None)
         else:
             self.cluster.submit(manifest, self.credential)
 

@@ -98,7 +98,7 @@ def test_never_without_a_machine() -> None:
 def test_a_token_that_was_made_for_others() -> None:
     found = ask(credential=OtherToken("it was made for Machine worker-2"))
     assert isinstance(found, NotSaid)
-    assert "of Machine worker-1 alone: it was made for Machine worker-2" in found.message
+    assert "needs the Machine's own bootstrap token: it was made for Machine worker-2" in found.message
 
 
 def test_a_certificate_that_somebody_else_issued_is_no_first_use() -> None:

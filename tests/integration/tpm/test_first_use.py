@@ -1,0 +1,168 @@
+"""Trust on first use, against the running controller: whoever is not the first with the Machine's own token."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from attestors.wire.names import Purpose
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.testing.world import WorldCluster
+from tests.integration.house import House, pending, provider_id
+from tests.integration.ownership import assert_one_owner_each
+from tests.integration.tpm.whose import (
+    FIRST_USE,
+    OperatorFolder,
+    add_worker,
+    assert_denied,
+    assert_joins,
+    assert_waits,
+    chip,
+    cluster_of,
+    csr,
+    nudge,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def house(shared_house: House, tmp_path_factory: pytest.TempPathFactory) -> House:
+    """A house whose controller runs; its tests only add to it."""
+    shared_house.run(attestors=OperatorFolder(tmp_path_factory.mktemp("operator")).attestors)
+    return shared_house
+
+
+@pytest.fixture(scope="module")
+def cluster(house: House) -> WorldCluster:
+    return cluster_of(house, "first-use", *FIRST_USE)
+
+
+def test_the_machines_own_token_is_enough(house: House, cluster: WorldCluster) -> None:
+    """It renews by its record, without any token."""
+    node = add_worker(cluster)
+    renewing = assert_joins(node)
+    renewing = assert_joins(renewing)
+    verdict = renewing.attest(csr(), Purpose.SERVING)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+    assert_one_owner_each(house, [cluster])
+
+
+def test_a_joined_machine_may_come_with_its_token_again(cluster: WorldCluster) -> None:
+    node = add_worker(cluster)
+    assert_joins(node)
+    assert_joins(node.with_new_key())
+
+
+def test_the_token_of_another_machine(house: House, cluster: WorldCluster) -> None:
+    victim, thief = add_worker(cluster), add_worker(cluster)
+    waits = assert_waits(
+        house, victim.but(chip=thief.chip, token=thief.token), f"made for Machine default/{thief.machine}"
+    )
+    assert_joins(victim)
+    # Now another chip is recorded there.
+    assert_denied(cluster.wait_until_decided(waits), "EndorsementKeyMismatch", "first came with another TPM")
+
+
+def test_a_token_that_nobody_made_for_a_machine(house: House, cluster: WorldCluster) -> None:
+    victim = add_worker(cluster)
+    assert_waits(house, victim.but(token=""), "no KubeadmConfig of the Cluster holds the bootstrap token")
+
+
+def test_the_token_of_a_pool(house: House, cluster: WorldCluster) -> None:
+    """Any genuine TPM, and a token that all of the pool's machines have."""
+    pool = cluster.add_machine_pool("pool", provider_id("pool-1"))
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config("pool", token, pool)
+    victim = add_worker(cluster)
+    assert_waits(house, victim.but(token=token), "made for MachinePool default/pool")
+    member = add_worker(cluster, owner=pool)
+    assert_waits(house, member.but(token=token), "is for workers")
+    assert_waits(house, member, "is for workers", about=member.machine)
+    instance = victim.but(machine="pool-1", token=token, chip=chip())
+    assert_waits(house, instance, "needs a Machine", about="pool", kind="MachinePool")
+
+
+def test_never_for_the_control_plane(house: House, cluster: WorldCluster) -> None:
+    """With its own token."""
+    assert_waits(house, add_worker(cluster, control_plane=True), "is a control-plane")
+
+
+def test_another_chip_after_the_first(house: House, cluster: WorldCluster) -> None:
+    """With the Machine's own token, read from its bootstrap data."""
+    node = add_worker(cluster)
+    renewing = assert_joins(node)
+    thief = node.but(chip=chip()).with_new_key()
+    assert_denied(thief.ask(csr(), thief.chip.first()), "EndorsementKeyMismatch", "first came with another TPM")
+    stolen = renewing.but(chip=thief.chip)
+    for purpose in Purpose:
+        verdict = stolen.with_new_key().ask(csr(), stolen.chip.first(), purpose)
+        assert_denied(verdict, "EndorsementKeyMismatch")
+    assert_joins(renewing)
+
+
+def test_two_race_to_be_the_first(house: House, cluster: WorldCluster) -> None:
+    """Both have the Machine's token and a genuine chip, and both were challenged before either answered."""
+    for _ in range(3):
+        node = add_worker(cluster)
+        both = [node, node.but(chip=chip()).with_new_key()]
+        answers = [one.chip.answer(one.challenge(csr()), one.binding()) for one in both]
+        with ThreadPoolExecutor(2) as pool:
+            verdicts = list(pool.map(lambda one, answer: one.ask(csr(), answer), both, answers))
+        assert sorted(verdict.condition for verdict in verdicts) == ["Approved", "Denied"], verdicts
+        lost = next(verdict for verdict in verdicts if verdict.condition == "Denied")
+        assert lost.reason in ("IdentityConflict", "EndorsementKeyMismatch")
+        winner, loser = (both[index] for index in (0, 1)) if verdicts[0].certificate else (both[1], both[0])
+        assert_denied(loser.with_new_key().ask(csr(), loser.chip.first()), "EndorsementKeyMismatch")
+        assert_joins(winner.with_new_key())
+    assert_one_owner_each(house, [cluster])
+
+
+def test_one_chip_cannot_be_the_first_of_two_machines(house: House, cluster: WorldCluster) -> None:
+    node, second = add_worker(cluster), add_worker(cluster)
+    assert_joins(node)
+    verdict = second.but(chip=node.chip).attest(csr())
+    assert_denied(verdict, "IdentityConflict")
+    assert_one_owner_each(house, [cluster])
+
+
+def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
+    """Also about one that is recorded."""
+    node = add_worker(cluster)
+    renewing = assert_joins(node)
+    annotation = {"attestation.cluster.x-k8s.io/tpm-endorsement-key": chip().fingerprint}
+    cluster.patch_machine(node.machine, {"metadata": {"annotations": annotation}})
+    verdict = renewing.ask(csr(), renewing.chip.first())
+    assert_denied(verdict, "EndorsementKeyMismatch", f"Machine {node.machine} has another TPM")
+
+
+def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCluster) -> None:
+    """Renewals of the former one end with it."""
+    node = add_worker(cluster)
+    renewing = assert_joins(node)
+    house.management.client.delete(MACHINES_V1BETA2.object(node.machine, cluster.namespace))
+    machine = cluster.add_machine(node.machine, provider_id=provider_id(node.machine))
+    waits = csr()
+    renewing.post(waits, renewing.chip.first())
+    message = house.wait_for_event("EndorsementKeyUnknown", node.machine)
+    assert f"no TPM is recorded of Machine {node.machine}" in message
+    nudge(node)
+    assert pending(cluster, waits).annotations == {}
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(f"{node.machine}-anew", token, machine)
+    again = node.but(token=token).with_new_key()
+    name = csr()
+    again.post(name, again.chip.first())
+    assert cluster.wait_until_decided(name).reason == "ChallengeIssued"
+
+
+def test_a_cluster_that_does_not_prefer_it_has_it_not(house: House) -> None:
+    cluster = cluster_of(house, "annotated")
+    assert_waits(house, add_worker(cluster), "has no annotation")
+
+
+def test_a_policy_that_puts_it_before_who_knows(house: House) -> None:
+    cluster = cluster_of(house, "wrong-order", "TrustOnFirstUse", "MachineAnnotation")
+    condition = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    assert "must have TrustOnFirstUse last" in condition["message"]

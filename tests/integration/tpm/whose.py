@@ -1,0 +1,120 @@
+"""Clusters that prefer one or the other source of whose TPM it is, and machines with bootstrap tokens of their own."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from attestors.wire.names import ANNOTATION_PREFIX
+from signer.controller.configuration import OperatorAttestor
+from signer.kube.client import JsonObject
+from signer.model.cluster import CONTROL_PLANE_LABEL
+from signer.testing.world import Verdict, WorldCluster
+from tests.integration.house import House, assert_readable, certificate_of, pending, provider_id
+from tests.integration.tpm.paper_node import PaperNode
+from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+from tests.unit.attestors.tpm.paper_chip import PaperChip
+
+NUMBERS: Final = itertools.count(5000)
+FIRST_USE: Final = ("MachineAnnotation", "TrustOnFirstUse")
+INVENTORY: Final = {"kind": "ConfigMap", "name": "tpm-inventory"}
+
+
+def chip() -> PaperChip:
+    """A chip that nobody has seen, by the maker whom the operator trusts."""
+    return PaperChip.new(next(NUMBERS)).certified()
+
+
+def csr(what: str = "csr") -> str:
+    """A name for a request."""
+    return f"{what}-{next(NUMBERS)}"
+
+
+@dataclass(frozen=True)
+class OperatorFolder:
+    """What the operator mounts: authorities, and a deny list."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        for name, content in (("roots", root()), ("intermediates", intermediate())):
+            (self.path / name).mkdir()
+            (self.path / name / "maker.der").write_bytes(content)
+        self.deny()
+
+    @property
+    def denied(self) -> Path:
+        return self.path / "denied"
+
+    def deny(self, *chips: PaperChip) -> None:
+        """Write the deny list, as a careful operator does: in one go."""
+        new = self.path / "denied.new"
+        new.write_text("\n".join(["# These and no others.", *(chip.fingerprint for chip in chips)]) + "\n")
+        new.replace(self.denied)
+
+    @property
+    def attestors(self) -> dict[str, OperatorAttestor]:
+        """The controller's configuration."""
+        settings = {
+            "endorsementRootsFolder": str(self.path / "roots"),
+            "endorsementIntermediatesFolder": str(self.path / "intermediates"),
+            "deniedEndorsementKeysFile": str(self.denied),
+            "allowTrustOnFirstUse": True,
+        }
+        return {"tpm": OperatorAttestor(settings=settings)}
+
+
+def cluster_of(house: House, name: str, *sources: str, **more: Any) -> WorldCluster:
+    """A cluster whose policy prefers these sources."""
+    settings: dict[str, Any] = {"endorsementKeySources": list(sources)} if sources else {}
+    if "Inventory" in sources:
+        settings["inventory"] = INVENTORY
+    authorized = [{"name": "tpm", "settings": settings}]
+    return house.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
+
+
+def add_worker(cluster: WorldCluster, *, owner: JsonObject | None = None, control_plane: bool = False) -> PaperNode:
+    """A Machine whose bootstrap token Cluster API made for it alone, and its node with a chip that nobody has said."""
+    name = f"worker-{next(NUMBERS)}"
+    machine = cluster.add_machine(name, owner=owner)
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(name, token, machine)
+    # Its provider ID comes last, as from a provider: by then the token is known.
+    labels = {CONTROL_PLANE_LABEL: ""} if control_plane else {}
+    patch = {"metadata": {"labels": labels}, "spec": {"providerID": provider_id(name)}}
+    cluster.patch_machine(name, patch)
+    return PaperNode(cluster, name, chip(), token=token)
+
+
+def nudge(node: PaperNode) -> None:
+    """Change the Machine, so that what waits for it is looked at again at once."""
+    annotations = {f"{ANNOTATION_PREFIX}/of-no-meaning": f"{next(NUMBERS)}"}
+    node.cluster.patch_machine(node.machine, {"metadata": {"annotations": annotations}})
+
+
+def assert_denied(verdict: Verdict, reason: str, part: str = "") -> None:
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", reason, b""), verdict
+    assert_readable(verdict.message)
+    assert part in verdict.message
+
+
+def assert_joins(node: PaperNode) -> PaperNode:
+    """Returns it as it renews."""
+    verdict = node.attest(csr())
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+    assert certificate_of(verdict).subject.rfc4514_string() == f"CN=system:node:{node.machine},O=system:nodes"
+    return node.joined(verdict)
+
+
+def assert_waits(house: House, node: PaperNode, part: str, *, about: str = "", kind: str = "Machine") -> str:
+    """Its first request waits and is not challenged. Returns the request's name."""
+    name = csr()
+    node.post(name, node.chip.first())
+    message = house.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind)
+    assert part in message, message
+    assert_readable(message)
+    assert message.endswith(f"the request shows {node.chip.fingerprint}")
+    assert pending(node.cluster, name).annotations == {}
+    return name
