@@ -32,14 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
 
 @pytest.fixture(scope="module")
 def house(shared_house: House, folder: OperatorFolder) -> House:
-    """A house whose controller runs; its tests only add to it."""
+    """A house whose controller runs; its tests leave the operator's files as they were."""
     shared_house.run(attestors=folder.attestors)
     return shared_house
 
 
 @pytest.fixture(scope="module")
 def cluster(house: House) -> WorldCluster:
-    return cluster_of(house, "first-use", *FIRST_USE)
+    """One whose nodes join already: the attestor is ready."""
+    cluster = cluster_of(house, "first-use", *FIRST_USE)
+    assert_joins(add_worker(cluster))
+    return cluster
 
 
 def test_a_denied_key_ends_renewals_at_once(cluster: WorldCluster, folder: OperatorFolder) -> None:
