@@ -27,7 +27,13 @@ from attestors.tpm import wire
 from attestors.tpm.challenge import LIFETIME
 from attestors.tpm.constants import ObjectAttribute, SignatureAlgorithm
 from attestors.tpm.selection import PCRSelection
-from attestors.wire.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
+from attestors.wire.names import (
+    CHALLENGE_ANNOTATION,
+    ENDORSEMENT_KEY_ANNOTATION,
+    ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
+    ENDORSEMENT_KEY_SOURCE_ANNOTATION,
+    Purpose,
+)
 from signer.controller.configuration import OperatorAttestor
 from signer.controller.metrics import Metrics
 from signer.controller.run import ControllerOptions
@@ -402,6 +408,23 @@ class TestWhoseChip:
         assert_denied(cluster.wait_until_decided(denied), "EndorsementKeyMismatch")
         running.wait_for_event("EndorsementKeyUnknown", node.machine)
         assert pending(cluster, waits).annotations == annotations
+
+    def test_what_the_controller_resolved_replaces_what_the_requester_wrote(
+        self, cluster: WorldCluster, victim: PaperNode
+    ) -> None:
+        answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
+        name = csr()
+        manifest = victim.manifest(name, answer)
+        forged = {ENDORSEMENT_KEY_ANNOTATION: chip().fingerprint, ENDORSEMENT_KEY_SOURCE_ANNOTATION: "Inventory"}
+        manifest["metadata"]["annotations"] = {**forged, "example.com/own": "stays"}
+        cluster.submit_with_token(manifest)
+        verdict = cluster.wait_until_decided(name)
+        assert_joined(verdict, victim)
+        assert verdict.annotations == {
+            ENDORSEMENT_KEY_ANNOTATION: victim.chip.fingerprint,
+            ENDORSEMENT_KEY_SOURCE_ANNOTATION: "MachineAnnotation",
+            "example.com/own": "stays",
+        }
 
     def test_any_genuine_chip_with_a_pools_token(self, running: House, cluster: WorldCluster) -> None:
         """An instance has no Machine that could say which chip is in it."""
