@@ -1,0 +1,81 @@
+"""The controller's key is rotated while a challenge is out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Final
+
+import pytest
+
+from attestors.tpm.attestation_key import AttestationKey
+from attestors.tpm.challenge import Challenged, Token
+from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
+from signer.controller.configuration import OperatorAttestor
+from signer.kube.resources import SECRETS
+from signer.model.seal import ControllerKeys
+from signer.store import controller_key
+from signer.store.authentic_records import AuthenticRecords
+from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.integration.house import House
+from tests.integration.tpm.paper_node import PaperNode, add_machine
+from tests.unit.attestors.tpm.paper_chip import PaperChip
+
+pytestmark = pytest.mark.slow
+
+_NUMBERS: Final = itertools.count(1)
+_RSA_CERTIFICATE: Final = 0x01C00002
+
+
+@pytest.fixture
+def cluster(house: House, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
+    """Its controller looks at its key twenty times a second, and trusts any TPM that a Machine's annotation names."""
+    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.05)
+    cluster = house.cluster("tpm", ["tpm"])
+    house.run(attestors={"tpm": OperatorAttestor()})
+    return cluster
+
+
+def machine_of(cluster: WorldCluster) -> PaperNode:
+    number = next(_NUMBERS)
+    node = PaperNode(cluster, f"machine-{number}", PaperChip.new(number))
+    add_machine(cluster, node.machine, node.chip.fingerprint)
+    return node
+
+
+def rotate(house: House, probe: PaperNode) -> None:
+    """As an operator does it; returns when the controller challenges with the new key."""
+    path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    former = parse_controller_keys(house.management.client.get(path))
+    rotated = ControllerKeys(hashlib.sha256(former.current).digest(), former.current)
+    house.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
+    records = AuthenticRecords()
+    records.use_keys(rotated)
+    newest = records.challenge_keys("tpm")[0]
+    while not _is_under(newest, probe.with_new_key()):
+        pass
+
+
+def _is_under(challenge_key: bytes, probe: PaperNode) -> bool:
+    challenge = probe.challenge(f"probe-{next(_NUMBERS)}")
+    token = Token.parse(probe.chip.answer(challenge, probe.binding())[CHALLENGE_TOKEN_FIELD])
+    keys = probe.chip.key, AttestationKey(probe.chip.attestation_area)
+    return probe.chip.open(challenge) == Challenged(token, *keys, probe.binding()).secret(challenge_key)
+
+
+@pytest.mark.parametrize(("rotations", "decided"), [(1, ("Approved", "Attested")), (2, ("Denied", "BindingMismatch"))])
+def test_an_answer_to_a_challenge_of_before(
+    house: House, cluster: WorldCluster, rotations: int, decided: tuple[str, str]
+) -> None:
+    """The former key is good for it, the one before that is not: the node starts again."""
+    node, probe = machine_of(cluster), machine_of(cluster)
+    answer = node.chip.answer(node.challenge("first"), node.binding())
+    for _ in range(rotations):
+        rotate(house, probe)
+    verdict = node.ask("answer", answer)
+    assert (verdict.condition, verdict.reason) == decided, verdict
+    if verdict.condition == "Denied":
+        again = node.with_new_key().attest("again")
+        assert (again.condition, again.reason) == ("Approved", "Attested"), again
