@@ -175,7 +175,8 @@ def assert_one_certificate(house: House, cluster: WorldCluster, machine: str, *c
         assert verdict.condition == "Approved", verdict
         entry = next(entry for entry in journal if entry["csrName"] == csr)
         assert f"{certificate_of(verdict).serial_number:x}" == entry["serialNumber"]
-        published = embedded_api(cluster).requests.writes(f"PUT {CERTIFICATE_SIGNING_REQUESTS.object(csr)}/status")
-        assert len(published) <= 1
+        if isinstance(cluster.api, EmbeddedAPI):  # which has a log of its requests
+            published = cluster.api.requests.writes(f"PUT {CERTIFICATE_SIGNING_REQUESTS.object(csr)}/status")
+            assert len(published) <= 1
     pair = [item for item in house.reservations() if item["spec"]["machineRef"]["name"] == machine]
     assert len(pair) == 2, pair

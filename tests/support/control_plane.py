@@ -10,6 +10,7 @@ The interface is that of the embedded API of ``signer.testing``, so that a fixtu
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,7 @@ class ControlPlane:
         self._apiserver: Program | None = None
         self._controllers: Program | None = None
         self._port = 0
+        self._admin_lock = threading.Lock()
         try:
             self._write_files()
             self._etcd = Etcd(self._programs, self.binaries.etcd)
@@ -113,7 +115,8 @@ class ControlPlane:
     def bootstrap_token(self, lifetime: datetime.timedelta = datetime.timedelta(minutes=15)) -> str:
         """Create a bootstrap token of kubeadm's default group; returns when the API server accepts it."""
         token = kubeadm.BootstrapToken.random()
-        self._admin.post("/api/v1/namespaces/kube-system/secrets", token.as_secret(lifetime)).expect(201)
+        with self._admin_lock:  # nodes of a test join from threads of their own
+            self._admin.post("/api/v1/namespaces/kube-system/secrets", token.as_secret(lifetime)).expect(201)
         with RawClient(self.token_connection(token.token)) as client:
             wait_until(lambda: client.get("/version").status == 200, "the API server accepts the bootstrap token")
         return token.token
