@@ -1,0 +1,34 @@
+"""How old evidence may be, by our clock: nothing that AWS signs for a node has a nonce of ours in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from attestors.aws.verdict import denied
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """The operator's bounds."""
+
+    maximum_age: timedelta
+    """From the moment that it was made; shorter than what AWS allows."""
+    clock_skew: timedelta
+    """How far a node's clock, or AWS's, may be ahead of ours."""
+
+    def require_fresh(self, what: str, *, made_at: datetime, expires_at: datetime, now: datetime) -> None:
+        """Evidence of now: made before, not long ago, and not expired by its own word.
+
+        Raises:
+            Ended: denied; the node makes new evidence.
+        """
+        if made_at > now + self.clock_skew:
+            ahead = int((made_at - now).total_seconds())
+            raise denied(
+                "EvidenceFromTheFuture", f"{what} was made {ahead} seconds from now: compare the node's clock with ours"
+            )
+        expired_at = min(made_at + self.maximum_age, expires_at)
+        if now >= expired_at + self.clock_skew:
+            late = int((now - expired_at).total_seconds())
+            raise denied("EvidenceExpired", f"{what} expired {late} seconds ago: the node must make a new one")
