@@ -1,0 +1,203 @@
+"""Calls of EC2 and IAM through boto3, synchronous. Import this module where it is needed: boto3 takes its time.
+
+Credentials are the controller's own, found as boto3 finds them. For another account the operator names a role of that
+account; the names of roles and the clients that use them are kept by account, so that no answer about one account is
+ever taken for another's (CVE-2025-11621 of Vault).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import DeferredRefreshableCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from attestors.aws.ec2.instance import Instance, UnexpectedDescription
+from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust
+from attestors.aws.partitions import Region
+from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
+
+EC2: Final = "AWS EC2"
+IAM: Final = "AWS IAM"
+STS: Final = "AWS STS"
+MAXIMUM_INSTANCES: Final = 200
+"""In one call: values of one filter."""
+
+_MAXIMUM_PAGES: Final = 10
+_SESSION_NAME: Final = "node-attestation-controller"
+_THROTTLED_PAUSE: Final = timedelta(seconds=20)
+_THROTTLING: Final = frozenset(
+    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "EC2ThrottledException"}
+)
+_REFUSING: Final = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "Blocked",
+        "ExpiredToken",
+        "InvalidClientTokenId",
+        "OptInRequired",
+        "RegionDisabledException",
+        "SignatureDoesNotMatch",
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    }
+)
+_MISSING: Final = frozenset({"NoSuchEntity", "NoSuchEntityException"})
+_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
+    {"connect_timeout": 3, "read_timeout": 5, "retries": {"total_max_attempts": 1}, "max_pool_connections": 8}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How accounts are entered: the role to assume in each, by account; the controller's own credentials elsewhere."""
+
+    roles: Mapping[str, str]
+    endpoints: Mapping[str, str]
+    """URL by service (``ec2``, ``iam``, ``sts``), elsewhere than AWS: for tests alone, no setting leads here."""
+
+
+class AWSAPI:
+    """EC2 and IAM of any account and region. Its methods may be called from several threads."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._making = threading.Lock()
+        self._clients: dict[tuple[str, str, str], Any] = {}
+        # EC2's description alone takes tens of megabytes once it is read.
+        self._loader = botocore.session.get_session().get_component("data_loader")
+
+    def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> tuple[Instance, ...]:
+        """Those of the instances that EC2 knows; one that it does not know is left out, and spoils no other.
+
+        Raises:
+            CloudUnavailable, CloudRefused: there is no answer.
+        """
+        if not 0 < len(instance_ids) <= MAXIMUM_INSTANCES:
+            raise ValueError(f"1 to {MAXIMUM_INSTANCES} instances at once")
+        asking: dict[str, Any] = {
+            "Filters": [{"Name": "instance-id", "Values": list(instance_ids)}],
+            "MaxResults": 1000,
+        }
+        found: list[Instance] = []
+        for _ in range(_MAXIMUM_PAGES):
+            page = self._call(
+                EC2, "ec2", "DescribeInstances", account, region, lambda ec2: ec2.describe_instances(**asking)
+            )
+            found.extend(_instances(page, region))
+            if not page.get("NextToken"):
+                return tuple(found)
+            asking["NextToken"] = page["NextToken"]
+        raise CloudUnavailable(EC2, f"answers in more than {_MAXIMUM_PAGES} pages")
+
+    def role_trust(self, account: str, region: Region, role_name: str) -> RoleTrust:
+        """What IAM says of a role.
+
+        Raises:
+            CloudUnavailable, CloudRefused, CloudObjectMissing: there is no answer, or no such role.
+        """
+        answer = self._call(IAM, "iam", "GetRole", account, region, lambda iam: iam.get_role(RoleName=role_name))
+        role = answer["Role"]
+        try:
+            return read_trust(role["RoleId"], role["AssumeRolePolicyDocument"], partition=region.partition.name)
+        except UnexpectedTrustPolicy as error:
+            raise CloudUnavailable(IAM, str(error)) from error
+
+    def _call(
+        self, service: str, name: str, action: str, account: str, region: Region, call: Callable[[Any], Any]
+    ) -> Any:
+        try:
+            return call(self._client(name, account, region))
+        except ClientError as error:
+            raise _refusal(service, f"{name}:{action}", account, error) from None
+        except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+            raise CloudRefused(service, f"the controller has no credentials for it ({type(error).__name__})") from None
+        except (BotoCoreError, OSError) as error:
+            # Their texts repeat URLs.
+            raise CloudUnavailable(service, f"cannot be reached ({type(error).__name__})") from None
+
+    def _client(self, name: str, account: str, region: Region) -> Any:
+        key = (name, account, region.name)
+        # Sessions are not safe to share between threads while clients are made; clients are.
+        with self._making:
+            if key not in self._clients:
+                self._clients[key] = self._make(name, account, region)
+            return self._clients[key]
+
+    def _make(self, name: str, account: str, region: Region) -> Any:
+        session = self._session()
+        if account in self._access.roles:
+            assume = functools.partial(self._assume, self._access.roles[account], region)
+            session.get_component("credential_provider").providers.insert(0, _AssumedRole(assume))
+        return self._create(session, name, region)
+
+    def _session(self) -> Any:
+        session = botocore.session.get_session()
+        session.register_component("data_loader", self._loader)
+        return session
+
+    def _create(self, session: Any, name: str, region: Region) -> Any:
+        return session.create_client(
+            name, region_name=region.name, endpoint_url=self._access.endpoints.get(name), config=Config(**_CONFIG)
+        )
+
+    def _assume(self, role_arn: str, region: Region) -> Mapping[str, str]:
+        sts = self._create(self._session(), "sts", region)
+        credentials = sts.assume_role(RoleArn=role_arn, RoleSessionName=_SESSION_NAME)["Credentials"]
+        return {
+            "access_key": credentials["AccessKeyId"],
+            "secret_key": credentials["SecretAccessKey"],
+            "token": credentials["SessionToken"],
+            "expiry_time": credentials["Expiration"].isoformat(),
+        }
+
+
+class _AssumedRole:
+    """Where botocore's session gets credentials from: a role, assumed anew before they expire."""
+
+    METHOD = CANONICAL_NAME = "node-attestation-assume-role"
+
+    def __init__(self, assume: Callable[[], Mapping[str, str]]) -> None:
+        self._assume = assume
+
+    def load(self) -> Any:
+        """Credentials that are asked for when they are first used."""
+        return DeferredRefreshableCredentials(refresh_using=self._assume, method=self.METHOD)
+
+
+def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Instance]:
+    for reservation in page.get("Reservations", []):
+        for description in reservation.get("Instances", []):
+            try:
+                yield Instance.read(description, account=reservation.get("OwnerId", ""), region=region.name)
+            except UnexpectedDescription as error:
+                raise CloudUnavailable(EC2, str(error)) from error
+
+
+def _refusal(service: str, permission: str, account: str, error: ClientError) -> Exception:
+    code = str(error.response.get("Error", {}).get("Code", ""))[:64]
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _THROTTLING or status == 429:
+        return CloudUnavailable(service, "too many requests at the moment", retry_after=_THROTTLED_PAUSE)
+    if code in _MISSING:
+        return CloudObjectMissing(service, f"{permission} in account {account} finds no such role")
+    if code in _REFUSING:
+        # Also where the role of another account may not be assumed: then the code is of sts:AssumeRole.
+        return CloudRefused(service, f"the controller may not {permission} in account {account} ({code})")
+    return CloudUnavailable(service, f"answers {permission} with status {status} and code {code}")

@@ -1,0 +1,188 @@
+"""An instance as DescribeInstances shows it: read once, at the edge, into what the rules need.
+
+Source: EC2 API reference, data type ``Instance``; the names are boto3's.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
+
+from attestors.contract import IPAddress
+
+_DNS_NAME: Final = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*"
+)
+_MAXIMUM_INTERFACES: Final = 64
+_MAXIMUM_ADDRESSES: Final = 512
+_MAXIMUM_TAGS: Final = 64
+"""EC2 allows 50."""
+
+
+class UnexpectedDescription(ValueError):
+    """EC2 describes the instance in a way that is not understood here; the message names the field."""
+
+
+class InstanceState(enum.Enum):
+    """``State.Name``."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataOptions:
+    """How the instance's metadata service may be asked."""
+
+    session_token_required: bool
+    """IMDSv2 only (``HttpTokens``)."""
+    hop_limit: int
+    """Of answers to a session token request: 1 keeps them from containers with a network of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRootVolume:
+    """The instance's root device is no EBS volume: it cannot be detached, and has no attach time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotAttached:
+    """EC2 does not say that there is one: before an instance runs, and after it is terminated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One EC2 instance at one moment."""
+
+    instance_id: str
+    account: str
+    """Of the reservation: who owns the instance."""
+    state: InstanceState
+    private_dns_name: str
+    """Lower case; empty while EC2 has given it none."""
+    other_dns_names: tuple[str, ...]
+    """Names that EC2's own DNS gives to it beside that one: by its instance ID, and public ones."""
+    addresses: tuple[IPAddress, ...]
+    """Of all its interfaces, private, public and IPv6."""
+    metadata_options: MetadataOptions
+    interface_attached_at: datetime | NotAttached
+    """The primary one."""
+    root_attached_at: datetime | NoRootVolume | NotAttached
+    tags: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def read(cls, description: Mapping[str, Any], *, account: str, region: str) -> Instance:
+        """One element of ``Reservations[].Instances``, with its reservation's ``OwnerId``.
+
+        Raises:
+            UnexpectedDescription: a field is missing or of another form.
+        """
+        try:
+            return _read(description, account, region)
+        except (KeyError, TypeError, AttributeError, AddressValueError) as error:
+            raise UnexpectedDescription("EC2 describes the instance without a field that it always has") from error
+        except UnexpectedDescription:
+            raise
+        except ValueError as error:
+            raise UnexpectedDescription("EC2 describes the instance with a value that is not known here") from error
+
+
+def _read(description: Mapping[str, Any], account: str, region: str) -> Instance:
+    instance_id = description["InstanceId"]
+    interfaces = description.get("NetworkInterfaces", [])
+    tags = description.get("Tags", [])
+    if len(interfaces) > _MAXIMUM_INTERFACES or len(tags) > _MAXIMUM_TAGS:
+        raise UnexpectedDescription("EC2 describes the instance with more interfaces or tags than it can have")
+    options = description["MetadataOptions"]
+    addresses = tuple(dict.fromkeys(_addresses(interfaces)))
+    if len(addresses) > _MAXIMUM_ADDRESSES:
+        raise UnexpectedDescription(f"the instance has more than {_MAXIMUM_ADDRESSES} addresses")
+    private_dns_name = _dns_name(description.get("PrivateDnsName", ""))
+    others = (_resource_name(description, instance_id, region), *_public_names(description, interfaces))
+    return Instance(
+        instance_id=instance_id,
+        account=account,
+        state=InstanceState(description["State"]["Name"]),
+        private_dns_name=private_dns_name,
+        other_dns_names=tuple(dict.fromkeys(name for name in others if name and name != private_dns_name)),
+        addresses=addresses,
+        metadata_options=MetadataOptions(options["HttpTokens"] == "required", int(options["HttpPutResponseHopLimit"])),
+        interface_attached_at=_interface_attached_at(interfaces),
+        root_attached_at=_root_attached_at(description),
+        tags={tag["Key"]: tag["Value"] for tag in tags},
+    )
+
+
+def _interface_attached_at(interfaces: list[Mapping[str, Any]]) -> datetime | NotAttached:
+    """Of the primary interface, by its device index: EC2 lists interfaces in no order (SPIRE issue 5300)."""
+    primary = [interface["Attachment"] for interface in interfaces if interface["Attachment"]["DeviceIndex"] == 0]
+    if not primary:
+        return NotAttached()
+    # Each network card has an interface 0; card 0 is there from the launch on.
+    return _moment(min(primary, key=lambda attachment: int(attachment.get("NetworkCardIndex", 0)))["AttachTime"])
+
+
+def _root_attached_at(description: Mapping[str, Any]) -> datetime | NoRootVolume | NotAttached:
+    if description.get("RootDeviceType") == "instance-store":
+        return NoRootVolume()
+    root = description.get("RootDeviceName")
+    for mapping in description.get("BlockDeviceMappings", []):
+        if mapping["DeviceName"] == root:
+            return _moment(mapping["Ebs"]["AttachTime"])
+    return NotAttached()
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise UnexpectedDescription("EC2 describes the instance with a time that is none")
+    return value
+
+
+def _addresses(interfaces: list[Mapping[str, Any]]) -> Iterator[IPAddress]:
+    for interface in interfaces:
+        for private in interface.get("PrivateIpAddresses", []):
+            yield IPv4Address(private["PrivateIpAddress"])
+            public = private.get("Association", {}).get("PublicIp")
+            if public:
+                yield IPv4Address(public)
+        for address in interface.get("Ipv6Addresses", []):
+            yield IPv6Address(address["Ipv6Address"])
+
+
+def _resource_name(description: Mapping[str, Any], instance_id: str, region: str) -> str:
+    """The name by instance ID, where the subnet's settings make EC2's DNS answer for it (resource-based naming)."""
+    options = description.get("PrivateDnsNameOptions", {})
+    answers = any(options.get(record) for record in ("EnableResourceNameDnsARecord", "EnableResourceNameDnsAAAARecord"))
+    if not answers and options.get("HostnameType") != "resource-name":
+        return ""
+    domain = "ec2.internal" if region == "us-east-1" else f"{region}.compute.internal"
+    return _dns_name(f"{instance_id}.{domain}")
+
+
+def _public_names(description: Mapping[str, Any], interfaces: list[Mapping[str, Any]]) -> Iterator[str]:
+    yield _dns_name(description.get("PublicDnsName", ""))
+    for interface in interfaces:
+        yield _dns_name(interface.get("Association", {}).get("PublicDnsName", ""))
+
+
+def _dns_name(name: str) -> str:
+    """In lower case, as kubelets write it; empty where it is none: a VPC's DHCP options may hold several domains."""
+    lowered = name.lower()
+    return lowered if _DNS_NAME.fullmatch(lowered) and not _is_address(lowered) else ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

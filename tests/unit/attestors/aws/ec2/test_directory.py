@@ -1,0 +1,239 @@
+"""Many questions become few calls, at a rate, and an answer is only about its own account and region."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+from attestors.aws.ec2.directory import (
+    BURST,
+    CALLS_PER_SECOND,
+    GATHER_SECONDS,
+    LIFETIME_SECONDS,
+    MAXIMUM_QUESTIONS,
+    Found,
+    InstanceDirectory,
+    NotListed,
+    TokenBucket,
+)
+from attestors.aws.ec2.instance import Instance
+from attestors.aws.partitions import Region, parse_region
+from attestors.clouds.errors import CloudUnavailable
+from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, description
+
+REGION: Final = parse_region("eu-west-1")
+ELSEWHERE: Final = parse_region("eu-central-1")
+
+
+class Clock:
+    """Time that passes only while everybody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._alarms: list[tuple[float, asyncio.Event]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        alarm = asyncio.Event()
+        self._alarms.append((self.now + seconds, alarm))
+        await alarm.wait()
+
+    async def settle(self) -> None:
+        """Let everything run that can."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def pass_to(self, moment: float) -> None:
+        """Ring every alarm until then, in order."""
+        await self.settle()
+        while due := sorted((at for at, _ in self._alarms if at <= moment)):
+            self.now = max(self.now, due[0])
+            ringing = [alarm for at, alarm in self._alarms if at <= self.now]
+            self._alarms = [(at, alarm) for at, alarm in self._alarms if at > self.now]
+            for alarm in ringing:
+                alarm.set()
+            await self.settle()
+        self.now = max(self.now, moment)
+
+
+@dataclass
+class Desk:
+    """A directory, and what EC2 was asked."""
+
+    clock: Clock = field(default_factory=Clock)
+    calls: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
+    failure: BaseException | None = None
+    at_once: int = 200
+
+    def __post_init__(self) -> None:
+        self.directory = InstanceDirectory(
+            self.describe, at_once=self.at_once, clock=self.clock, sleep=self.clock.sleep
+        )
+
+    async def describe(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Instance]:
+        self.calls.append((account, region.name, tuple(instance_ids)))
+        if self.failure is not None:
+            raise self.failure
+        return [
+            Instance.read(description(InstanceId=name), account=account, region=region.name)
+            for name in instance_ids
+            if name not in self.unknown
+        ]
+
+    def ask(self, instance_id: str, account: str = ACCOUNT, region: Region = REGION) -> asyncio.Task[Found]:
+        return asyncio.ensure_future(self.directory.find(account, region, instance_id))
+
+    async def answers(self, *asked: asyncio.Task[Found]) -> list[Found]:
+        await self.clock.pass_to(self.clock.now + 60)
+        return [task.result() for task in asked]
+
+
+def name(number: int) -> str:
+    return f"i-{number:017x}"
+
+
+async def test_questions_of_a_moment_are_one_call() -> None:
+    desk = Desk()
+    found = await desk.answers(*(desk.ask(name(number)) for number in range(50)))
+    assert [instance.instance_id for instance in found if isinstance(instance, Instance)] == [
+        name(number) for number in range(50)
+    ]
+    assert len(desk.calls) == 1
+
+
+async def test_the_same_question_is_asked_once() -> None:
+    desk = Desk()
+    await desk.answers(*(desk.ask(name(1)) for _ in range(50)))
+    assert desk.calls == [(ACCOUNT, "eu-west-1", (name(1),))]
+
+
+async def test_a_single_question_waits_a_moment_only() -> None:
+    desk = Desk()
+    asked = desk.ask(name(1))
+    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS)
+    assert asked.done()
+
+
+async def test_five_hundred_joins_in_ten_seconds_are_few_calls() -> None:
+    desk = Desk()
+    asked = []
+    for number in range(500):
+        asked.append(desk.ask(name(number)))
+        await desk.clock.pass_to(desk.clock.now + 10 / 500)
+    found = await desk.answers(*asked)
+    assert all(isinstance(instance, Instance) for instance in found)
+    assert len(desk.calls) <= 15
+    assert sorted(instance for call in desk.calls for instance in call[2]) == [name(number) for number in range(500)]
+
+
+async def test_no_call_asks_for_more_than_fits() -> None:
+    desk = Desk(at_once=7)
+    await desk.answers(*(desk.ask(name(number)) for number in range(20)))
+    assert [len(call[2]) for call in desk.calls] == [7, 7, 6]
+
+
+async def test_accounts_and_regions_are_asked_apart() -> None:
+    desk = Desk()
+    other = "210987654321"
+    await desk.answers(desk.ask(name(1)), desk.ask(name(1), account=other), desk.ask(name(1), region=ELSEWHERE))
+    assert sorted(desk.calls) == [
+        (ACCOUNT, "eu-central-1", (name(1),)),
+        (ACCOUNT, "eu-west-1", (name(1),)),
+        (other, "eu-west-1", (name(1),)),
+    ]
+
+
+async def test_an_answer_serves_for_seconds_and_for_its_own_account_only() -> None:
+    desk = Desk()
+    await desk.clock.pass_to(desk.clock.now)
+    asked = desk.ask(name(1))
+    await desk.clock.pass_to(desk.clock.now + 1)
+    again = desk.ask(name(1))
+    await desk.clock.settle()
+    assert asked.done()
+    assert again.done()
+    assert len(desk.calls) == 1
+    other = desk.ask(name(1), account="210987654321")
+    await desk.clock.pass_to(desk.clock.now + LIFETIME_SECONDS)
+    assert other.done()
+    later = desk.ask(name(1))
+    await desk.clock.pass_to(desk.clock.now + 1)
+    assert later.done()
+    assert len(desk.calls) == 3
+
+
+async def test_an_instance_that_ec2_does_not_know_spoils_no_other() -> None:
+    desk = Desk(unknown={name(2)})
+    found = await desk.answers(*(desk.ask(name(number)) for number in (1, 2, 3)))
+    assert [isinstance(instance, Instance) for instance in found] == [True, False, True]
+    assert isinstance(found[1], NotListed)
+
+
+async def test_a_failure_is_told_to_all_who_asked_and_the_next_ask_anew() -> None:
+    desk = Desk(failure=CloudUnavailable("AWS EC2", "down"))
+    asked = [desk.ask(name(number)) for number in range(3)]
+    await desk.clock.pass_to(desk.clock.now + 1)
+    for task in asked:
+        with pytest.raises(CloudUnavailable):
+            task.result()
+    assert len(desk.calls) == 1
+    desk.failure = None
+    [found] = await desk.answers(desk.ask(name(4)))
+    assert isinstance(found, Instance)
+
+
+async def test_questions_while_a_call_is_under_way_make_the_next_call() -> None:
+    desk = Desk()
+    first = desk.ask(name(1))
+    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS / 2)
+    second = desk.ask(name(2))
+    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS)
+    third = desk.ask(name(3))
+    assert first.done()
+    assert second.done()
+    await desk.answers(third)
+    assert [call[2] for call in desk.calls] == [(name(1), name(2)), (name(3),)]
+
+
+async def test_too_many_questions_are_refused_and_not_kept() -> None:
+    desk = Desk()
+    asked = [desk.ask(name(number)) for number in range(MAXIMUM_QUESTIONS + 1)]
+    await desk.clock.settle()
+    with pytest.raises(CloudUnavailable, match="too many"):
+        asked[-1].result()
+    await desk.answers(*asked[:-1])
+
+
+async def test_who_stops_waiting_does_not_stop_the_others() -> None:
+    desk = Desk()
+    impatient, patient = desk.ask(name(1)), desk.ask(name(1))
+    await desk.clock.settle()
+    impatient.cancel()
+    [found] = await desk.answers(patient)
+    assert isinstance(found, Instance)
+
+
+async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
+    desk = Desk()
+    asked = desk.ask(name(1))
+    await desk.clock.settle()
+    [clerk] = [task for task in asyncio.all_tasks() if task.get_name().startswith("ec2 ")]
+    clerk.cancel()
+    await desk.clock.settle()
+    assert asked.cancelled()
+    assert clerk.cancelled()
+
+
+def test_the_bucket_lets_a_burst_through_and_then_a_rate() -> None:
+    clock = Clock()
+    bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=clock)
+    assert [bucket.take() for _ in range(BURST + 3)] == [0.0] * BURST + [1.0, 2.0, 3.0]
+    clock.now += 3600
+    assert [bucket.take() for _ in range(BURST + 1)] == [0.0] * BURST + [1.0]
