@@ -1,0 +1,141 @@
+"""The published keys of accounts' token issuers: fetched, kept, and fetched again when a key is not among them.
+
+Anybody may name any key: so an issuer is asked again for an unknown one only once in a while. Keys that were good are
+good for some hours more while the issuer is out of reach; AWS keeps old keys published for longer than a token lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.https import HTTPS
+from attestors.clouds.json_objects import parse_object, text_of
+from attestors.clouds.json_web_token import MAXIMUM_KEY_SET_BYTES, InvalidKeySet, PublicKey, parse_key_set
+
+DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+LIFETIME_SECONDS: Final = 3600.0
+PAUSE_SECONDS: Final = 20.0
+"""Between two times that an issuer is asked, whatever for."""
+STALE_SECONDS: Final = 6 * 3600.0
+"""How old keys may be while the issuer cannot be reached."""
+
+_ISSUER: Final = re.compile(r"https://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)")
+_MAXIMUM_DISCOVERY_BYTES: Final = 16 * 1024
+_OK: Final = 200
+
+
+class UnknownKey(Exception):
+    """The issuer was just asked, and publishes no key of that name."""
+
+
+def is_issuer(text: str) -> bool:
+    """Whether ``text`` is an issuer as AWS gives to accounts: ``https://<host>`` and nothing behind."""
+    return _ISSUER.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    by_id: Mapping[str, PublicKey]
+    fetched_at: float
+
+
+@dataclass(slots=True)
+class _Issuer:
+    """What is known of one issuer."""
+
+    keys: _Keys | None = None
+    asked_at: float | None = None
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class IssuerKeys:
+    """Keys by issuer and name. Only issuers that the operator has set are asked for; so there are few."""
+
+    def __init__(self, https: HTTPS, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._https = https
+        self._clock = clock
+        self._issuers: dict[str, _Issuer] = {}
+
+    async def key(self, issuer: str, key_id: str) -> PublicKey:
+        """The issuer's key of this name.
+
+        Raises:
+            UnknownKey: it has none; seen by a look that is younger than the question, or than the pause allows.
+            CloudUnavailable: its keys cannot be had.
+        """
+        known = self._issuers.setdefault(issuer, _Issuer())
+        async with known.asking:
+            if not self._has(known, key_id) and self._may_ask(known):
+                await self._ask(issuer, known)
+            return self._found(issuer, known, key_id)
+
+    def _has(self, known: _Issuer, key_id: str) -> bool:
+        keys = known.keys
+        return keys is not None and self._age(keys) < LIFETIME_SECONDS and key_id in keys.by_id
+
+    def _may_ask(self, known: _Issuer) -> bool:
+        return known.asked_at is None or self._clock() - known.asked_at >= PAUSE_SECONDS
+
+    async def _ask(self, issuer: str, known: _Issuer) -> None:
+        known.asked_at = asked_at = self._clock()
+        try:
+            known.keys = _Keys(await self._fetch(issuer), asked_at)
+        except CloudUnavailable:
+            if known.keys is None or self._age(known.keys) >= STALE_SECONDS:
+                raise
+
+    def _found(self, issuer: str, known: _Issuer, key_id: str) -> PublicKey:
+        keys = known.keys
+        if keys is None or self._age(keys) >= STALE_SECONDS:
+            raise CloudUnavailable(_service(issuer), "its keys could not be had a moment ago")
+        if key_id in keys.by_id:
+            return keys.by_id[key_id]
+        if keys.fetched_at != known.asked_at:
+            raise CloudUnavailable(_service(issuer), "cannot be asked for a key that it did not have before")
+        raise UnknownKey("the issuer publishes no key of that name")
+
+    def _age(self, keys: _Keys) -> float:
+        return self._clock() - keys.fetched_at
+
+    async def _fetch(self, issuer: str) -> Mapping[str, PublicKey]:
+        service, host = _service(issuer), issuer.removeprefix("https://")
+        discovery = await self._https.get(service, host, DISCOVERY_PATH, maximum_bytes=_MAXIMUM_DISCOVERY_BYTES)
+        path = _keys_path(service, issuer, discovery.status, discovery.body)
+        published = await self._https.get(service, host, path, maximum_bytes=MAXIMUM_KEY_SET_BYTES)
+        if published.status != _OK:
+            raise CloudUnavailable(service, f"answers {published.status} instead of its keys")
+        try:
+            return parse_key_set(published.body)
+        except InvalidKeySet as error:
+            raise CloudUnavailable(service, str(error)) from error
+
+
+def _service(issuer: str) -> str:
+    return f"AWS STS token issuer {issuer}"
+
+
+def _keys_path(service: str, issuer: str, status: int, body: bytes) -> str:
+    """Where the issuer says that its keys are, on its own host (OpenID Connect Discovery 1.0 section 4.3)."""
+    if status != _OK:
+        raise CloudUnavailable(service, f"answers {status} instead of its configuration")
+    try:
+        document = parse_object(body)
+        said, url = text_of(document, "issuer"), urlsplit(text_of(document, "jwks_uri"))
+    except ValueError as error:
+        raise CloudUnavailable(service, "answers with something else than its configuration") from error
+    if (
+        said != issuer
+        or f"{url.scheme}://{url.netloc}" != issuer
+        or url.query
+        or url.fragment
+        or not url.path.isascii()
+    ):
+        raise CloudUnavailable(service, "is another issuer, or has its keys elsewhere than on its own host")
+    return url.path
