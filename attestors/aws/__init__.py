@@ -6,13 +6,17 @@ else.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Security
 
 if TYPE_CHECKING:
+    from attestors.aws.controller import AWSControllerHalf
     from attestors.aws.node.half import AWSNodeHalf
+    from attestors.aws.services import AWSServices, Elsewhere
+    from attestors.aws.settings import AWSSettings
 
 __all__ = ["plugin"]
 
@@ -24,13 +28,35 @@ class AWSAttestor:
         provider="aws", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
     )
 
-    def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
+    def __init__(self, elsewhere: Elsewhere | None = None) -> None:
+        """``elsewhere`` is for tests and the demo; :data:`plugin` finds AWS where AWS is."""
+        self._elsewhere = elsewhere
+        self._services: dict[tuple[tuple[str, str], ...], AWSServices] = {}
+
+    def controller_half(self, settings: AttestorSettings) -> AWSControllerHalf:
         """The half that verifies.
 
         Raises:
-            InvalidSettings: always, as long as there is no controller half.
+            InvalidSettings: a setting is wrong, unknown or missing.
+            ImportError: botocore is not installed (extra ``aws``), and the settings want EC2 or IAM to be asked.
         """
-        raise InvalidSettings("the AWS attestor has no controller half yet")
+        from attestors.aws.controller import AWSControllerHalf
+        from attestors.aws.settings import AWSSettings
+
+        parsed = AWSSettings.parse(settings)
+        # It is imported with the first call, in a thread: it takes its time. That it is missing is told now.
+        if parsed.asks_aws_with_credentials and importlib.util.find_spec("botocore") is None:
+            raise ImportError("the AWS attestor needs botocore to ask EC2 and IAM", name="botocore")
+        return AWSControllerHalf(parsed, self._services_for(parsed))
+
+    def _services_for(self, settings: AWSSettings) -> AWSServices:
+        """One for all clusters of an operator: what EC2 said to one, and the rate of calls, is everybody's."""
+        from attestors.aws.services import NOWHERE_ELSE, make_services
+
+        key = tuple(sorted(settings.account_roles.items()))
+        if key not in self._services:
+            self._services[key] = make_services(settings.account_roles, elsewhere=self._elsewhere or NOWHERE_ELSE)
+        return self._services[key]
 
     def node_half(self, settings: Mapping[str, str]) -> AWSNodeHalf:
         """The half that asks this instance's metadata service, and signs with its role's credentials.

@@ -1,0 +1,249 @@
+"""The controller half of the AWS attestor: which instance is asking, with its own role, now, for this request.
+
+In this order; everything before 6 is local, and nothing unverified is used to call anybody:
+
+1. the fields: an instance identity document, and one proof of who calls
+2. the document is signed with the pinned key of its region; region and account are allowed; it is the claimed instance
+3. the proof is of its form, and for the document's region, or of the document's account's issuer
+4. the proof was made for this binding
+5. the proof is of now
+6. STS says who signed the presigned request: the document's instance, by an allowed role of the document's account; or
+   the token is signed with its issuer's key and says the same
+7. presigned only: IAM says that nobody but EC2 may assume that role
+8. EC2 says that the instance runs, as it was launched, hardened as the operator wants it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from attestors.aws import wire
+from attestors.aws.caller_identity import CallerIdentity, PresignedRequest
+from attestors.aws.document import (
+    IdentityDocumentMalformed,
+    IdentityDocumentRefused,
+    InstanceIdentityDocument,
+    RegionCertificateMissing,
+    verify_identity_document,
+)
+from attestors.aws.ec2.directory import NotListed
+from attestors.aws.ec2.instance import Instance
+from attestors.aws.ec2.trust import require_trust
+from attestors.aws.issuers import UnknownKey
+from attestors.aws.services import AWSServices
+from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
+from attestors.aws.verdict import Ended, denied, not_until_mended, not_yet
+from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
+from attestors.clouds.errors import CloudError, CloudObjectMissing
+from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
+from attestors.contract import (
+    AttestationRequest,
+    Denied,
+    Outcome,
+    Plausible,
+    Screened,
+    VerifiedIdentity,
+)
+from attestors.wire.binding import ProvenBinding
+from attestors.wire.evidence import Evidence, MalformedEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class _Presigned:
+    """A presigned request for this binding, of now. Who signed it is not known yet."""
+
+    request: PresignedRequest
+    binding: ProvenBinding
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token for this binding, of now, about the document's instance. Who signed it is not known yet."""
+
+    token: UnverifiedToken
+    identity: WebIdentity
+    binding: ProvenBinding
+
+
+_Proof: TypeAlias = _Presigned | _Token
+
+
+@dataclass(frozen=True, slots=True)
+class AWSControllerHalf:
+    """Implements :class:`attestors.contract.ControllerHalf`."""
+
+    settings: AWSSettings
+    services: AWSServices = field(repr=False)
+
+    def screen(self, request: AttestationRequest) -> Screened:
+        """Steps 1 to 5."""
+        try:
+            self._judge(request)
+        except Ended as ended:
+            return ended.outcome if isinstance(ended.outcome, Denied) else Plausible()
+        return Plausible()
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        """All steps.
+
+        Raises:
+            MalformedEvidence: a field is missing, unknown or not of its form; the core denies.
+            BindingMismatch: the proof was made for another key, cluster or signer; the core denies.
+        """
+        try:
+            document, proof = self._judge(request)
+            role = await self._role_of(document, proof)
+            return await self._describe(document, role, proof.binding)
+        except Ended as ended:
+            return ended.outcome
+        except CloudError as error:
+            return error.outcome()
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        """The same; which names and addresses are the instance's is in every outcome."""
+        return await self.verify_client(request)
+
+    # Steps 1 to 5.
+
+    def _judge(self, request: AttestationRequest) -> tuple[InstanceIdentityDocument, _Proof]:
+        evidence = request.evidence
+        with_token = wire.WEB_IDENTITY_TOKEN_FIELD in evidence.fields
+        evidence.expect_fields(*(wire.WEB_IDENTITY_FIELDS if with_token else wire.CALLER_IDENTITY_FIELDS))
+        document = self._document(evidence)
+        self._require_allowed(document, request.provider_id)
+        if with_token:
+            return document, self._token(request, document)
+        return document, self._presigned(request, document)
+
+    def _document(self, evidence: Evidence) -> InstanceIdentityDocument:
+        signed = evidence.binary(wire.IDENTITY_DOCUMENT_FIELD, maximum_bytes=wire.MAXIMUM_IDENTITY_DOCUMENT_BYTES)
+        try:
+            return verify_identity_document(signed, self.settings.certificates)
+        except IdentityDocumentMalformed as error:
+            raise MalformedEvidence(str(error)) from error
+        except RegionCertificateMissing as error:
+            raise not_until_mended("RegionCertificateMissing", str(error)) from error
+        except IdentityDocumentRefused as error:
+            raise denied("IdentityDocumentRefused", str(error)) from error
+
+    def _require_allowed(self, document: InstanceIdentityDocument, claimed: str) -> None:
+        region, account = document.region, document.account_id
+        if not isinstance(self.settings.regions, AnyRegion) and region.name not in self.settings.regions:
+            raise denied("RegionNotAllowed", f"instances of region {region.name} are not let in")
+        if not any((role.partition, role.account) == (region.partition.name, account) for role in self.settings.roles):
+            raise denied("AccountNotAllowed", f"no role of account {account} is let in")
+        if document.provider_id != claimed:
+            raise denied(
+                "ProviderIDMismatch", f"the instance identity document is of {document.provider_id}, not of {claimed}"
+            )
+
+    def _presigned(self, request: AttestationRequest, document: InstanceIdentityDocument) -> _Presigned:
+        if not self.settings.accept_presigned:
+            raise denied("PresignedRequestNotAccepted", "the operator accepts web identity tokens only")
+        evidence = request.evidence
+        presigned = PresignedRequest.parse(
+            evidence.text(
+                wire.CALLER_IDENTITY_REQUEST_FIELD,
+                maximum_characters=wire.MAXIMUM_CALLER_IDENTITY_REQUEST_CHARACTERS,
+            )
+        )
+        if presigned.region != document.region:
+            raise denied("RegionMismatch", "the caller identity request is for another region than the document's")
+        signed_for = evidence.text(wire.CALLER_IDENTITY_BINDING_FIELD, maximum_characters=64)
+        binding = request.binding.prove(wire.parse_binding_text(signed_for))
+        self.settings.freshness.require_fresh(
+            "the caller identity request",
+            made_at=presigned.signed_at,
+            expires_at=presigned.signed_at + presigned.lifetime,
+            now=request.now,
+        )
+        return _Presigned(presigned, binding)
+
+    def _token(self, request: AttestationRequest, document: InstanceIdentityDocument) -> _Token:
+        text = request.evidence.text(
+            wire.WEB_IDENTITY_TOKEN_FIELD, maximum_characters=wire.MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS
+        )
+        token = parse_web_identity_token(text)
+        identity = WebIdentity.read(token)
+        issuer = self.settings.issuers.get(document.account_id)
+        if issuer is None:
+            raise denied("WebIdentityNotAccepted", f"the operator accepts no tokens of account {document.account_id}")
+        if identity.issuer != issuer:
+            raise denied("IssuerMismatch", f"the web identity token is not of account {document.account_id}'s issuer")
+        binding = request.binding.prove(identity.binding)
+        self.settings.freshness.require_fresh(
+            "the web identity token", made_at=identity.issued_at, expires_at=identity.expires_at, now=request.now
+        )
+        identity.require_instance(document, session_token=self.settings.require_session_tokens)
+        self._allowed_role(document, identity.partition, identity.account, identity.role_name)
+        return _Token(token, identity, binding)
+
+    def _allowed_role(self, document: InstanceIdentityDocument, partition: str, account: str, name: str) -> Role:
+        """By partition, account and name together: any account may have a role of that name."""
+        if (partition, account) != (document.region.partition.name, document.account_id):
+            raise denied("CallerOfAnotherAccount", "the caller's role is of another account than the instance")
+        role = Role(partition, account, name)
+        if role not in self.settings.roles:
+            raise denied("RoleNotAllowed", f"role {name} of account {account} is not let in")
+        return role
+
+    # Steps 6 and 7.
+
+    async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof) -> Role:
+        if isinstance(proof, _Token):
+            return await self._vouched_by_issuer(document, proof)
+        caller = await self.services.callers.caller_of(proof.request, proof.binding)
+        role = self._allowed_role(document, caller.partition, caller.account, caller.role_name)
+        if caller.session_name != document.instance_id:
+            raise denied(
+                "CallerIsAnotherInstance",
+                f"the caller's session is not {document.instance_id}'s, whose document the request shows",
+            )
+        if self.settings.check_role_trust:
+            await self._require_trust(document, caller)
+        return role
+
+    async def _vouched_by_issuer(self, document: InstanceIdentityDocument, proof: _Token) -> Role:
+        identity = proof.identity
+        try:
+            proof.token.verify(await self.services.issuers.key(identity.issuer, proof.token.key_id))
+        except (UnknownKey, InvalidToken) as error:
+            raise denied("WebIdentityRefused", str(error)) from error
+        return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
+
+    async def _require_trust(self, document: InstanceIdentityDocument, caller: CallerIdentity) -> None:
+        try:
+            trust = await self.services.roles.find(caller.account, document.region, caller.role_name)
+        except CloudObjectMissing as error:
+            raise not_until_mended("RoleMissing", str(error)) from error
+        require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)
+
+    # Step 8.
+
+    async def _describe(
+        self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding
+    ) -> VerifiedIdentity:
+        identity = f"aws:{role.partition}:{document.account_id}:{document.region.name}:{document.instance_id}"
+        rules = self.settings.instance_rules
+        if isinstance(rules, NotDescribed):
+            # An instance keeps its first private address for as long as it exists.
+            addresses = (document.private_ip,) if document.private_ip is not None else ()
+            return VerifiedIdentity(document.provider_id, identity, binding, ip_addresses=addresses)
+        found = await self.services.instances.find(document.account_id, document.region, document.instance_id)
+        if isinstance(found, NotListed):
+            raise not_yet("InstanceNotListed", f"AWS EC2 does not list {document.instance_id} (yet)")
+        rules.check(found, instance_id=document.instance_id, account=document.account_id)
+        return VerifiedIdentity(
+            document.provider_id,
+            identity,
+            binding,
+            node_names=_node_names(found),
+            dns_names=tuple(name for name in (found.private_dns_name, *found.other_dns_names) if name),
+            ip_addresses=found.addresses,
+        )
+
+
+def _node_names(instance: Instance) -> tuple[str, ...]:
+    """The private DNS name, as the AWS cloud provider names nodes."""
+    return (instance.private_dns_name,) if instance.private_dns_name else ()
