@@ -1,0 +1,246 @@
+"""EC2 and IAM through boto3, against moto's server; and the whole controller half against everything."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import pytest
+
+from attestors.aws import AWSAttestor
+from attestors.aws.ec2.api import AWSAPI, Access
+from attestors.aws.ec2.instance import MetadataOptions
+from attestors.aws.partitions import parse_region
+from attestors.aws.services import Elsewhere
+from attestors.aws.settings import AWSSettings
+from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudUnavailable
+from attestors.contract import AttestorSettings, VerifiedIdentity
+from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
+from tests.support import aws_documents
+from tests.support.fake_aws import FakeAWS, FakeEC2
+from tests.support.fake_aws.ec2 import ACCOUNT, EC2_TRUST
+from tests.unit.attestors.support import attestation_request, binding_for, evidence_of
+
+pytestmark = pytest.mark.slow
+
+REGION: Final = parse_region("eu-west-1")
+OTHER_ACCOUNT: Final = "210987654321"
+
+
+@pytest.fixture(scope="module")
+def ec2() -> Iterator[FakeEC2]:
+    """One for all tests here."""
+    with FakeEC2() as cloud:
+        yield cloud
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller has some, and nothing else of whoever runs the tests is looked at."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x" * 40)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+
+
+def api(ec2: FakeEC2, **roles: str) -> AWSAPI:
+    return AWSAPI(Access({account.removeprefix("a"): role for account, role in roles.items()}, ec2.endpoints))
+
+
+@pytest.fixture(scope="module")
+def asking(ec2: FakeEC2) -> AWSAPI:
+    """With a client that is there already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "x" * 40)
+        made = api(ec2)
+        made.instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
+        return made
+
+
+def test_instances_are_described_and_unknown_ones_left_out(ec2: FakeEC2, asking: AWSAPI) -> None:
+    launched = ec2.launch(tags={"team": "a"})
+    found = asking.instances(ACCOUNT, REGION, [launched.instance_id, "i-0123456789abcdef0"])
+    [instance] = found
+    assert (instance.instance_id, instance.account) == (launched.instance_id, ACCOUNT)
+    assert instance.private_dns_name == launched.private_dns_name
+    assert launched.private_ip in {str(address) for address in instance.addresses}
+    assert instance.metadata_options == MetadataOptions(True, 1)
+    assert dict(instance.tags) == {"team": "a"}
+
+
+def test_a_terminated_instance_is_described_as_such(ec2: FakeEC2, asking: AWSAPI) -> None:
+    launched = ec2.launch()
+    ec2.ec2.terminate_instances(InstanceIds=[launched.instance_id])
+    [instance] = asking.instances(ACCOUNT, REGION, [launched.instance_id])
+    assert instance.state.value == "terminated"
+
+
+def test_another_account_is_entered_by_its_role_and_sees_its_own_instances_only(ec2: FakeEC2) -> None:
+    launched = ec2.launch()
+    both = api(ec2, **{f"a{OTHER_ACCOUNT}": f"arn:aws:iam::{OTHER_ACCOUNT}:role/reader"})
+    assert both.instances(OTHER_ACCOUNT, REGION, [launched.instance_id]) == ()
+    assert len(both.instances(ACCOUNT, REGION, [launched.instance_id])) == 1
+
+
+def test_who_may_assume_a_role_is_read(ec2: FakeEC2) -> None:
+    role_id = ec2.create_role("ec2-only")
+    trust = api(ec2).role_trust(ACCOUNT, REGION, "ec2-only")
+    assert (trust.role_id, trust.ec2_only) == (role_id, True)
+    anybody = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
+    ec2.create_role("open", {**EC2_TRUST, "Statement": [*EC2_TRUST["Statement"], anybody]})
+    assert not api(ec2).role_trust(ACCOUNT, REGION, "open").ec2_only
+
+
+def test_a_role_that_is_not_there_is_missing(ec2: FakeEC2) -> None:
+    with pytest.raises(CloudObjectMissing, match="AWS IAM"):
+        api(ec2).role_trust(ACCOUNT, REGION, "nobody")
+
+
+def test_without_credentials_the_operator_is_told(ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(CloudRefused, match="AWS EC2: the controller has no credentials"):
+        api(ec2).instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
+
+
+def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
+    nowhere = AWSAPI(Access({}, MappingProxyType({"ec2": "http://127.0.0.1:1"})))
+    with pytest.raises(CloudUnavailable, match="AWS EC2: cannot be reached") as caught:
+        nowhere.instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
+    assert "127.0.0.1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("RequestLimitExceeded", 503, CloudUnavailable),
+        ("Throttling", 400, CloudUnavailable),
+        ("Anything", 429, CloudUnavailable),
+        ("UnauthorizedOperation", 403, CloudRefused),
+        ("AuthFailure", 401, CloudRefused),
+        ("InternalError", 500, CloudUnavailable),
+        ("SomethingNew", 400, CloudUnavailable),
+    ],
+)
+def test_an_error_is_an_outage_or_the_operators_and_never_the_nodes(
+    asking: AWSAPI, code: str, status: int, kind: type[CloudError]
+) -> None:
+    client = asking._clients["ec2", ACCOUNT, REGION.name]
+
+    def fail(**event: Any) -> Any:
+        document = {"Error": {"Code": code, "Message": "arn:secret"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+        class _Response:
+            status_code = status
+
+        return _Response(), document
+
+    client.meta.events.register("before-call.ec2.DescribeInstances", fail)
+    try:
+        with pytest.raises(kind) as caught:
+            asking.instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
+    finally:
+        client.meta.events.unregister("before-call.ec2.DescribeInstances", fail)
+    assert type(caught.value) is kind
+    assert "secret" not in str(caught.value)
+
+
+# The controller half as the plugin makes it.
+
+
+@pytest.fixture
+def attestor(aws: FakeAWS, ec2: FakeEC2) -> AWSAttestor:
+    """The plugin, with AWS on this machine."""
+    return AWSAttestor(Elsewhere(routes=aws.elsewhere.routes, endpoints=ec2.endpoints))
+
+
+@pytest.fixture
+def role_id(ec2: FakeEC2) -> str:
+    """The instances' role, which may be there already."""
+    try:
+        return ec2.create_role(ROLE)
+    except ec2.iam.exceptions.EntityAlreadyExistsException:
+        return str(ec2.iam.get_role(RoleName=ROLE)["Role"]["RoleId"])
+
+
+async def join(half: Any, aws: FakeAWS, launched: Any, role_id: str) -> Any:
+    """What one instance gets."""
+    session = aws.remember(aws.credentials(launched.instance_id, account=ACCOUNT, role_name=ROLE).but(role_id=role_id))
+    binding = binding_for(provider="aws")
+    document = aws_documents.document(
+        instanceId=launched.instance_id, availabilityZone=launched.zone, privateIp=launched.private_ip
+    )
+    evidence = fields(presigned(session), document=aws_documents.sign(document))
+    provider_id = f"aws:///{launched.zone}/{launched.instance_id}"
+    return await half.verify_client(
+        attestation_request(evidence_of(evidence), binding=binding, provider_id=provider_id)
+    )
+
+
+def half_of(attestor: AWSAttestor, **operator: Any) -> Any:
+    half = attestor.controller_half(AttestorSettings(operator={**OPERATOR, **operator}))
+    return replace(half, settings=replace(half.settings, certificates=aws_documents.certificates()))
+
+
+async def test_an_instance_joins(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str) -> None:
+    launched = ec2.launch()
+    outcome = await join(half_of(attestor), aws, launched, role_id)
+    assert isinstance(outcome, VerifiedIdentity), outcome
+    assert outcome.provider_id == f"aws:///{launched.zone}/{launched.instance_id}"
+    assert outcome.node_names == (launched.private_dns_name,)
+
+
+async def test_many_joins_are_few_calls(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str) -> None:
+    """Two clusters of one operator share what EC2 said, and the rate of calls."""
+    halves = [half_of(attestor), half_of(attestor, clockSkewSeconds=30)]
+    launched = [ec2.launch() for _ in range(20)]
+    described = 0
+
+    class Counting:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        async def __call__(self, *asked: Any) -> Any:
+            nonlocal described
+            described += 1
+            return await self.inner(*asked)
+
+    directory = halves[0].services.instances
+    assert directory is halves[1].services.instances
+    directory._describe = Counting(directory._describe)
+    outcomes = await asyncio.gather(
+        *(join(halves[number % 2], aws, instance, role_id) for number, instance in enumerate(launched))
+    )
+    assert all(isinstance(outcome, VerifiedIdentity) for outcome in outcomes)
+    assert described <= 2
+
+
+def test_boto_is_imported_with_the_first_call_only() -> None:
+    """In a process of its own: this one knows it already."""
+    code = (
+        "import sys, attestors.aws as aws\n"
+        "from attestors.contract import AttestorSettings\n"
+        f"aws.plugin.controller_half(AttestorSettings(operator={dict(OPERATOR)!r}))\n"
+        "sys.exit(any(name.partition('.')[0] in ('boto3', 'botocore') for name in sys.modules))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_boto_it_is_said_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError) as caught:
+        AWSAttestor().controller_half(AttestorSettings(operator=dict(OPERATOR)))
+    assert caught.value.name == "botocore"
+    without = {**OPERATOR, "describeInstances": False, "checkRoleTrust": False}
+    assert not AWSSettings.parse(AttestorSettings(operator=without)).asks_aws_with_credentials
+    AWSAttestor().controller_half(AttestorSettings(operator=without))

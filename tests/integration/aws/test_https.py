@@ -1,0 +1,101 @@
+"""One GET to a chosen host: as that host, once, in bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import MappingProxyType
+
+import pytest
+
+from attestors.clouds.calls import CloudCalls
+from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
+from tests.integration.aws.desk import Desk
+from tests.support.fake_aws import Answer, FakeAWS
+
+HOST = "sts.eu-west-1.amazonaws.com"
+
+
+async def get(aws: FakeAWS, calls: CloudCalls, host: str = HOST, maximum_bytes: int = 100) -> HTTPSAnswer:
+    client = HTTPSClient(calls, routes=aws.elsewhere.routes)
+    return await client.get("AWS STS", host, "/?x=y", headers={"Accept": "text/plain"}, maximum_bytes=maximum_bytes)
+
+
+async def test_an_answer_of_any_status_and_type_is_handed_on(aws: FakeAWS, calls: CloudCalls) -> None:
+    aws.fail("sts", Answer(418, b"short and stout", "text/plain"))
+    assert await get(aws, calls) == HTTPSAnswer(418, "text/plain", b"short and stout")
+    [seen] = aws.sts_requests
+    assert (seen.method, seen.path, seen.query) == ("GET", "/", "x=y")
+    assert dict(seen.headers)["Accept"] == "text/plain"
+
+
+async def test_a_redirect_is_not_followed(aws: FakeAWS, calls: CloudCalls) -> None:
+    aws.fail("sts", Answer(307, b"", headers={"Location": f"https://{aws.issuer.host}/.well-known/jwks.json"}))
+    assert (await get(aws, calls)).status == 307
+    assert aws.issuer_paths == ()
+    assert len(aws.sts_requests) == 1
+
+
+async def test_a_body_is_bounded(aws: FakeAWS, calls: CloudCalls) -> None:
+    aws.fail("sts", Answer(200, b"x" * 100, "text/plain"))
+    assert len((await get(aws, calls)).body) == 100
+    for size in (101, 2 * 1024 * 1024):
+        aws.fail("sts", Answer(200, b"x" * size, "text/plain"))
+        with pytest.raises(CloudUnavailable, match="more than 100 bytes"):
+            await get(aws, calls)
+
+
+@pytest.fixture
+def impostor() -> Iterator[FakeAWS]:
+    """It listens where STS is, with a certificate of a trusted authority for another name."""
+    with FakeAWS(certificate_for="sts.evil.example") as cloud:
+        yield cloud
+
+
+async def test_another_hosts_certificate_is_refused(impostor: FakeAWS, calls: CloudCalls) -> None:
+    with pytest.raises(CloudUnavailable, match="no certificate that is trusted"):
+        await get(impostor, calls)
+    assert impostor.sts_requests == ()
+
+
+async def test_an_unknown_authoritys_certificate_is_refused(aws: FakeAWS, calls: CloudCalls) -> None:
+    import ssl
+
+    routes = {
+        host: Route(route.address, route.port, ssl.create_default_context())
+        for host, route in aws.elsewhere.routes.items()
+    }
+    client = HTTPSClient(calls, routes=MappingProxyType(routes))
+    with pytest.raises(CloudUnavailable, match="no certificate that is trusted"):
+        await client.get("AWS STS", HOST, "/", maximum_bytes=10)
+    assert aws.sts_requests == ()
+
+
+async def test_a_host_that_hangs_is_left(aws: FakeAWS) -> None:
+    aws.fail("sts", Answer(hangs=True))
+    calls = CloudCalls(deadline_seconds=0.3)
+    with pytest.raises(CloudUnavailable, match="in time"):
+        await get(aws, calls)
+    await asyncio.to_thread(calls.close)
+
+
+async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
+    import socket
+    import ssl
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        route = Route("127.0.0.1", taken.getsockname()[1], ssl.create_default_context())
+        client = HTTPSClient(calls, routes=MappingProxyType({HOST: route}))
+        with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} cannot be reached"):
+            await client.get("AWS STS", HOST, "/", maximum_bytes=10)
+
+
+async def test_proxies_of_the_environment_are_not_used(
+    aws: FakeAWS, calls: CloudCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    aws.fail("sts", Answer(200, b"x", "text/plain"))
+    assert (await get(aws, calls)).status == 200

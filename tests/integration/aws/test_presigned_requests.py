@@ -1,0 +1,420 @@
+"""A presigned request as proof of who calls: honest ones pass, and each attack is refused for its own reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+
+from attestors.aws import wire
+from attestors.aws.ec2.trust import RoleTrust
+from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
+from attestors.contract import Denied, NotProvableYet, Plausible, VerifiedIdentity
+from attestors.wire.binding import BindingMismatch, CACertHash
+from attestors.wire.evidence import MalformedEvidence
+from attestors.wire.names import Purpose
+from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
+from tests.support import aws_documents
+from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
+from tests.support.fake_aws import Answer, Session
+from tests.unit.attestors.aws.ec2.descriptions import description
+from tests.unit.attestors.support import NOW, binding_for
+
+OTHER_INSTANCE: Final = "i-0fedcba9876543210"
+OTHER_ACCOUNT: Final = "210987654321"
+
+
+async def test_an_instance_is_let_in(desk: Desk) -> None:
+    outcome = await desk.ask(fields(presigned(desk.session)))
+    assert isinstance(outcome, VerifiedIdentity)
+    assert outcome.provider_id == PROVIDER_ID
+    assert outcome.identity == f"aws:aws:{ACCOUNT}:{REGION}:{INSTANCE}"
+    assert outcome.binding.value == BINDING.value
+    assert outcome.node_names == ("ip-10-0-1-17.eu-west-1.compute.internal",)
+    assert outcome.dns_names == outcome.node_names
+    assert [str(address) for address in outcome.ip_addresses] == ["10.0.1.17"]
+    assert desk.ec2.described == [(ACCOUNT, REGION, (INSTANCE,))]
+
+
+async def test_serving_is_judged_alike(desk: Desk) -> None:
+    outcome = await desk.half.verify_serving(desk.request(fields(presigned(desk.session))))
+    assert isinstance(outcome, VerifiedIdentity)
+
+
+async def test_screening_calls_nobody(desk: Desk) -> None:
+    good = desk.request(fields(presigned(desk.session)))
+    assert isinstance(desk.half.screen(good), Plausible)
+    old = desk.request(fields(presigned(desk.session, at=NOW - timedelta(minutes=16))))
+    assert isinstance(desk.half.screen(old), Denied)
+    assert desk.nobody_was_called
+
+
+async def test_sts_gets_what_was_built_here_and_no_more(desk: Desk) -> None:
+    await desk.ask(fields(presigned(desk.session)))
+    [sent] = desk.aws.sts_requests
+    assert (sent.method, sent.path, sent.body) == ("GET", "/", b"")
+    assert {name.lower(): value for name, value in sent.headers} == {
+        "host": desk.aws.sts_host,
+        "accept-encoding": "identity",
+        "connection": "close",
+        "accept": "application/json",
+        wire.BINDING_HEADER: BINDING.value.hex(),
+    }
+
+
+# The document.
+
+
+async def test_another_instances_document_does_not_fit_the_claim(desk: Desk) -> None:
+    other = aws_documents.sign(aws_documents.document(instanceId=OTHER_INSTANCE))
+    assert await desk.denied(fields(presigned(desk.session), document=other)) == "ProviderIDMismatch"
+    assert desk.nobody_was_called
+
+
+async def test_another_instances_document_does_not_fit_the_caller(desk: Desk) -> None:
+    """The document of one instance, claimed by another with its own credentials."""
+    other = aws_documents.sign(aws_documents.document(instanceId=OTHER_INSTANCE))
+    claim = f"aws:///{REGION}a/{OTHER_INSTANCE}"
+    evidence = fields(presigned(desk.session), document=other)
+    assert await desk.denied(evidence, provider_id=claim) == "CallerIsAnotherInstance"
+    assert not desk.ec2.described
+
+
+async def test_a_document_signed_by_somebody_else_is_refused(desk: Desk) -> None:
+    attacker = aws_documents.authority("attacker")
+    forged = aws_documents.sign(aws_documents.document(), attacker)
+    assert await desk.denied(fields(presigned(desk.session), document=forged)) == "IdentityDocumentRefused"
+    copied = aws_documents.authority(
+        "attacker with the name", serial_number=aws_documents.authority(REGION).certificate.serial_number
+    )
+    forged = aws_documents.sign(aws_documents.document(), copied)
+    assert await desk.denied(fields(presigned(desk.session), document=forged)) == "IdentityDocumentRefused"
+    assert desk.nobody_was_called
+
+
+async def test_another_regions_key_is_refused(desk: Desk) -> None:
+    forged = aws_documents.sign(aws_documents.document(), aws_documents.authority(OTHER_REGION))
+    assert await desk.denied(fields(presigned(desk.session), document=forged)) == "IdentityDocumentRefused"
+
+
+async def test_a_region_without_a_certificate_waits_for_the_operator(desk: Desk) -> None:
+    elsewhere = aws_documents.sign(aws_documents.document(region="ap-south-2"))
+    outcome = await desk.ask(fields(presigned(desk.session), document=elsewhere))
+    assert isinstance(outcome, NotProvableYet)
+    assert outcome.reason == "RegionCertificateMissing"
+    assert isinstance(desk.half.screen(desk.request(fields("x", document=elsewhere))), Plausible)
+
+
+async def test_rubbish_is_malformed(desk: Desk) -> None:
+    with pytest.raises(MalformedEvidence):
+        await desk.ask(fields(presigned(desk.session), document=b"rubbish"))
+
+
+async def test_regions_and_accounts_are_the_operators_to_allow(desk: Desk) -> None:
+    evidence = fields(presigned(desk.session))
+    desk.settings = settings({"allowedRegions": [OTHER_REGION]})
+    assert await desk.denied(evidence) == "RegionNotAllowed"
+    desk.settings = settings({"allowedRoles": [f"arn:aws:iam::{OTHER_ACCOUNT}:role/{ROLE}"]})
+    assert await desk.denied(evidence) == "AccountNotAllowed"
+    desk.settings = settings({"allowedRoles": [f"arn:aws-cn:iam::{ACCOUNT}:role/{ROLE}"]})
+    assert await desk.denied(evidence) == "AccountNotAllowed"
+    assert desk.nobody_was_called
+
+
+# The request, as it is.
+
+
+async def test_exactly_one_proof_is_wanted(desk: Desk) -> None:
+    good = fields(presigned(desk.session))
+    for changed in (
+        good | {wire.WEB_IDENTITY_TOKEN_FIELD: "x"},
+        {name: value for name, value in good.items() if name != wire.CALLER_IDENTITY_REQUEST_FIELD},
+        {name: value for name, value in good.items() if name != wire.CALLER_IDENTITY_BINDING_FIELD},
+        {name: value for name, value in good.items() if name != wire.IDENTITY_DOCUMENT_FIELD},
+        good | {"extra": "x"},
+    ):
+        with pytest.raises(MalformedEvidence):
+            await desk.ask(changed)
+    assert desk.nobody_was_called
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parameters": {"Action": "GetSessionToken", "Version": "2011-06-15"}},
+        {"parameters": {"Action": "GetCallerIdentity", "Version": "2011-06-15", "x": "y"}},
+        {"host": "sts.evil.example"},
+        {"host": "iam.amazonaws.com"},
+        {"host": "sts.amazonaws.com"},
+        {"headers": {}},
+        {"headers": {"x-other": BINDING.value.hex()}},
+        {"expires": 901},
+        {"region": "moon"},
+    ],
+)
+async def test_a_rightly_signed_request_for_something_else_is_refused(desk: Desk, changes: dict[str, Any]) -> None:
+    with pytest.raises(MalformedEvidence):
+        await desk.ask(fields(presigned(desk.session, **changes)))
+    assert desk.nobody_was_called
+
+
+async def test_parameters_twice_in_any_case_are_refused(desk: Desk) -> None:
+    url = presigned(desk.session)
+    for added in ("Action=GetSessionToken", "action=GetSessionToken", "x-amz-signedheaders=host", "X-AMZ-DATE=1"):
+        with pytest.raises(MalformedEvidence):
+            await desk.ask(fields(f"{url}&{added}"))
+    assert desk.nobody_was_called
+
+
+async def test_another_regions_sts_is_refused(desk: Desk) -> None:
+    assert await desk.denied(fields(presigned(desk.session, region=OTHER_REGION))) == "RegionMismatch"
+    assert desk.nobody_was_called
+
+
+async def test_it_can_be_accepted_no_more(desk: Desk) -> None:
+    issuers = {ACCOUNT: desk.aws.issuer.url}
+    desk.settings = settings({"acceptPresignedRequests": False, "webIdentityIssuers": issuers})
+    assert await desk.denied(fields(presigned(desk.session))) == "PresignedRequestNotAccepted"
+
+
+# The binding.
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        binding_for(provider="aws", cluster=CACertHash("sha256:" + "aa" * 32)),
+        binding_for(provider="aws", purpose=Purpose.SERVING),
+        binding_for(provider="tpm"),
+    ],
+)
+async def test_a_request_for_another_cluster_purpose_or_signer_is_refused(desk: Desk, other: Any) -> None:
+    text = other.value.hex()
+    with pytest.raises(BindingMismatch):
+        await desk.ask(fields(presigned(desk.session, text), binding=text))
+    assert desk.nobody_was_called
+
+
+async def test_evidence_read_from_another_request_is_refused(desk: Desk) -> None:
+    """Every bootstrap token may read it; it commits to the key of whoever made it."""
+    stolen = fields(presigned(desk.session))
+    own = binding_for(provider="aws", cluster=CACertHash("sha256:" + "bb" * 32))
+    with pytest.raises(BindingMismatch):
+        await desk.ask(stolen, binding=own)
+
+
+async def test_a_binding_that_was_not_signed_is_refused_by_sts(desk: Desk) -> None:
+    """What the field says is not what the header said when it was signed."""
+    other = hashlib.sha256(b"another key").hexdigest()
+    assert await desk.denied(fields(presigned(desk.session, other))) == "CallerIdentityRefused"
+
+
+@pytest.mark.parametrize(
+    "text", ["", BINDING.value.hex().upper(), BINDING.value.hex()[:-2], "0x" + "00" * 31, "zz" * 32]
+)
+async def test_a_binding_of_another_form_is_refused(desk: Desk, text: str) -> None:
+    with pytest.raises(MalformedEvidence):
+        await desk.ask(fields(presigned(desk.session), binding=text))
+
+
+# Its time.
+
+
+async def test_sixteen_minutes_old_is_too_old(desk: Desk) -> None:
+    old = fields(presigned(desk.session, at=NOW - timedelta(minutes=16), expires=900))
+    assert await desk.denied(old) == "EvidenceExpired"
+    desk.settings = settings({"maximumEvidenceAgeSeconds": 900})
+    assert await desk.denied(old) == "EvidenceExpired"
+    assert desk.nobody_was_called
+
+
+async def test_the_operators_limit_is_shorter_than_awss(desk: Desk) -> None:
+    seven = fields(presigned(desk.session, at=NOW - timedelta(minutes=7), expires=900))
+    assert await desk.denied(seven) == "EvidenceExpired"
+    desk.settings = settings({"maximumEvidenceAgeSeconds": 900})
+    assert isinstance(await desk.ask(seven), VerifiedIdentity)
+
+
+async def test_the_future_is_refused(desk: Desk) -> None:
+    assert await desk.denied(fields(presigned(desk.session, at=NOW + timedelta(minutes=2)))) == "EvidenceFromTheFuture"
+    assert isinstance(await desk.ask(fields(presigned(desk.session, at=NOW + timedelta(seconds=30)))), VerifiedIdentity)
+
+
+# The caller.
+
+
+async def test_a_wrong_signature_is_refused(desk: Desk) -> None:
+    session = desk.session
+    assert await desk.denied(fields(presigned(session.but(secret_key="guessed")))) == "CallerIdentityRefused"
+    assert await desk.denied(fields(presigned(session.but(session_token="Z3Vlc3NlZA==")))) == "CallerIdentityRefused"
+    unknown = session.but(access_key_id="ASIAUNKNOWNUNKNOWN00")
+    assert await desk.denied(fields(presigned(unknown))) == "CallerIdentityRefused"
+
+
+async def test_a_changed_parameter_is_refused_by_sts(desk: Desk) -> None:
+    url = presigned(desk.session, expires=60)
+    assert await desk.denied(fields(url.replace("X-Amz-Expires=60", "X-Amz-Expires=61"))) == "CallerIdentityRefused"
+
+
+async def test_expired_credentials_are_refused(desk: Desk) -> None:
+    session = desk.session
+    expired = desk.aws.remember(session.but(expires_at=NOW))
+    assert await desk.denied(fields(presigned(expired))) == "CallerIdentityRefused"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [OTHER_INSTANCE, f"{INSTANCE}0", f"{INSTANCE}@x", INSTANCE.upper(), INSTANCE[:-1], f"x{INSTANCE}", "i-01234567"],
+)
+async def test_a_session_that_merely_looks_like_the_instance_is_refused(desk: Desk, name: str) -> None:
+    assumed = desk.aws.remember(desk.session.but(session_name=name, instance_arn=""))
+    assert await desk.denied(fields(presigned(assumed))) == "CallerIsAnotherInstance"
+
+
+async def test_a_session_that_somebody_named_after_the_instance_is_refused_by_its_roles_trust(desk: Desk) -> None:
+    session = desk.session
+    assert isinstance(desk.ec2.trust, RoleTrust)
+    desk.ec2.trust = RoleTrust(desk.ec2.trust.role_id, ec2_only=False)
+    outcome = await desk.ask(fields(presigned(session)))
+    assert isinstance(outcome, NotProvableYet)
+    assert outcome.reason == "RoleTrustTooWide"
+    assert not desk.ec2.described
+
+
+async def test_the_roles_trust_is_the_operators_to_check(desk: Desk) -> None:
+    desk.settings = settings({"checkRoleTrust": False})
+    session = desk.session
+    desk.ec2.trust = RoleTrust("AROAOTHER", ec2_only=False)
+    assert isinstance(await desk.ask(fields(presigned(session))), VerifiedIdentity)
+    assert not desk.ec2.roles_asked
+
+
+async def test_the_same_role_name_in_another_account_is_refused(desk: Desk) -> None:
+    """Any account may have a role of that name, and a session of it named after the instance."""
+    foreign = desk.aws.remember(desk.session.but(account=OTHER_ACCOUNT))
+    assert await desk.denied(fields(presigned(foreign))) == "CallerOfAnotherAccount"
+    desk.settings = settings(
+        {"allowedRoles": [f"arn:aws:iam::{account}:role/{ROLE}" for account in (ACCOUNT, OTHER_ACCOUNT)]}
+    )
+    assert await desk.denied(fields(presigned(foreign))) == "CallerOfAnotherAccount"
+
+
+async def test_another_partitions_account_is_refused(desk: Desk) -> None:
+    foreign = desk.aws.remember(desk.session.but(partition="aws-cn"))
+    assert await desk.denied(fields(presigned(foreign))) == "CallerOfAnotherAccount"
+
+
+async def test_a_role_that_is_not_allowed_is_refused(desk: Desk) -> None:
+    for name in ("admin", ROLE.upper(), f"{ROLE}2", "nodesXexample"):
+        other = desk.aws.remember(desk.session.but(role_name=name))
+        assert await desk.denied(fields(presigned(other))) == "RoleNotAllowed"
+    assert not desk.ec2.roles_asked
+
+
+async def test_a_user_is_refused(desk: Desk) -> None:
+    document = {
+        "Account": ACCOUNT,
+        "Arn": f"arn:aws:iam::{ACCOUNT}:user/{INSTANCE}",
+        "UserId": "AIDAEXAMPLEEXAMPLE123",
+    }
+    answer = {"GetCallerIdentityResponse": {"GetCallerIdentityResult": document}}
+    desk.aws.fail("sts", Answer(body=json.dumps(answer).encode()))
+    assert await desk.denied(fields(presigned(desk.session))) == "CallerIsNoInstance"
+
+
+# AWS's faults, and what must not be believed of it.
+
+
+def _reflected(session: Session) -> bytes:
+    result = {"Account": ACCOUNT, "Arn": session.arn, "UserId": session.user_id}
+    inside = {"GetCallerIdentityResponse": {"GetCallerIdentityResult": result}}
+    return json.dumps({"GetAccessKeyInfoResponse": inside, **inside}).encode()
+
+
+async def test_no_other_answer_is_believed_nor_held_against_the_node(desk: Desk) -> None:
+    session = desk.session
+    good = _reflected(session)
+    xml = b"<GetCallerIdentityResponse/>"
+    for answer in (
+        Answer(302, headers={"Location": f"https://{desk.aws.sts_host}/?{quote('x')}"}),
+        Answer(307, good, headers={"Location": f"https://{desk.aws.sts_host}/"}),
+        Answer(200, xml, "text/xml"),
+        Answer(200, good),
+        Answer(200, good, "text/xml"),
+        Answer(200, b" " * 2 * 1024 * 1024),
+        Answer(200, b""),
+        Answer.error(400, "Throttling"),
+        Answer.error(403, "AccessDenied"),
+        Answer(500, b"oops", "text/plain"),
+        Answer(503, b"", "text/plain"),
+    ):
+        desk.aws.fail("sts", answer)
+        asked = len(desk.aws.sts_requests)
+        assert (await desk.waits(fields(presigned(session)))).startswith("AWS STS: ")
+        assert len(desk.aws.sts_requests) == asked + 1
+    assert not desk.ec2.described
+    desk.aws.recover()
+    assert isinstance(await desk.ask(fields(presigned(session))), VerifiedIdentity)
+
+
+async def test_iam_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
+    session = desk.session
+    for failure, reason in (
+        (CloudRefused("AWS IAM", "x"), "CloudAccessRefused"),
+        (CloudUnavailable("AWS IAM", "x"), "CloudUnavailable"),
+        (CloudObjectMissing("AWS IAM", "x"), "RoleMissing"),
+    ):
+        desk.ec2.trust = failure
+        outcome = await desk.ask(fields(presigned(session)))
+        assert isinstance(outcome, NotProvableYet)
+        assert (outcome.reason, "AWS IAM" in outcome.message) == (reason, True)
+
+
+async def test_ec2_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
+    desk.ec2.failure = CloudUnavailable("AWS EC2", "too many requests at the moment")
+    assert (await desk.waits(fields(presigned(desk.session)))).startswith("AWS EC2: ")
+
+
+# The instance.
+
+
+async def test_an_instance_that_is_not_listed_yet_waits(desk: Desk) -> None:
+    desk.ec2.instances.clear()
+    assert "does not list" in await desk.waits(fields(presigned(desk.session)))
+
+
+async def test_a_terminated_instance_is_denied(desk: Desk) -> None:
+    desk.ec2.instances[INSTANCE] = description(
+        State={"Name": "terminated"}, NetworkInterfaces=[], BlockDeviceMappings=[]
+    )
+    assert await desk.denied(fields(presigned(desk.session))) == "InstanceTerminated"
+
+
+async def test_an_instance_of_another_owner_is_denied(desk: Desk) -> None:
+    desk.ec2.owner = OTHER_ACCOUNT
+    assert await desk.denied(fields(presigned(desk.session))) == "InstanceOfAnotherAccount"
+
+
+async def test_the_operators_and_the_policys_rules_hold(desk: Desk) -> None:
+    desk.ec2.instances[INSTANCE] = description(MetadataOptions={"HttpTokens": "optional", "HttpPutResponseHopLimit": 2})
+    evidence = fields(presigned(desk.session))
+    assert "IMDSv2" in await desk.waits(evidence)
+    desk.settings = settings({"requireIMDSv2": False})
+    assert "hop limit 2" in await desk.waits(evidence)
+    desk.settings = settings({"requireIMDSv2": False, "maximumHopLimit": "any"}, {"requiredTags": {"team": "a"}})
+    assert "team=a" in await desk.waits(evidence)
+    desk.settings = settings({"requireIMDSv2": False, "maximumHopLimit": 2})
+    assert isinstance(await desk.ask(evidence), VerifiedIdentity)
+
+
+async def test_ec2_need_not_be_asked(desk: Desk) -> None:
+    desk.settings = settings({"describeInstances": False})
+    outcome = await desk.ask(fields(presigned(desk.session)))
+    assert isinstance(outcome, VerifiedIdentity)
+    assert (outcome.node_names, outcome.dns_names) == ((), ())
+    assert [str(address) for address in outcome.ip_addresses] == [aws_documents.PRIVATE_IP]
+    assert not desk.ec2.described

@@ -1,0 +1,134 @@
+"""Keys of token issuers: kept, fetched again now and then, and never because of somebody's random names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from attestors.aws.issuers import (
+    DISCOVERY_PATH,
+    LIFETIME_SECONDS,
+    PAUSE_SECONDS,
+    STALE_SECONDS,
+    IssuerKeys,
+    UnknownKey,
+    is_issuer,
+)
+from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.https import HTTPSAnswer
+from tests.support.fake_aws.accounts import Issuer
+
+ISSUER = "https://issuer.example"
+
+
+@dataclass
+class PaperHTTPS:
+    """An issuer that answers from paper."""
+
+    issuer: Issuer = field(default_factory=lambda: Issuer("issuer.example"))
+    down: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    async def get(
+        self, service: str, host: str, target: str, *, headers: Mapping[str, str] | None = None, maximum_bytes: int
+    ) -> HTTPSAnswer:
+        assert host == "issuer.example"
+        assert not headers
+        self.asked.append(target)
+        if self.down:
+            raise CloudUnavailable(service, "down")
+        document = self.issuer.discovery() if target == DISCOVERY_PATH else self.issuer.key_set()
+        return HTTPSAnswer(200, "application/json", json.dumps(document).encode())
+
+    @property
+    def fetches(self) -> int:
+        return self.asked.count(DISCOVERY_PATH)
+
+
+@dataclass
+class Desk:
+    """The keys, and a clock that stands still."""
+
+    https: PaperHTTPS = field(default_factory=PaperHTTPS)
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.keys = IssuerKeys(self.https, clock=lambda: self.now)
+
+
+async def test_keys_are_kept_for_an_hour() -> None:
+    desk = Desk()
+    for _ in range(3):
+        await desk.keys.key(ISSUER, "RSA_0")
+        await desk.keys.key(ISSUER, "EC384_0")
+    assert desk.https.fetches == 1
+    desk.now += LIFETIME_SECONDS
+    await desk.keys.key(ISSUER, "RSA_0")
+    assert desk.https.fetches == 2
+
+
+async def test_random_names_cause_one_fetch_in_a_while() -> None:
+    desk = Desk()
+    for number in range(100):
+        with pytest.raises(UnknownKey):
+            await desk.keys.key(ISSUER, f"RSA_{number + 100}")
+    assert desk.https.fetches == 1
+    desk.now += PAUSE_SECONDS
+    with pytest.raises(UnknownKey):
+        await desk.keys.key(ISSUER, "RSA_100")
+    assert desk.https.fetches == 2
+
+
+async def test_a_new_key_is_found_after_the_pause() -> None:
+    desk = Desk()
+    await desk.keys.key(ISSUER, "RSA_0")
+    desk.https.issuer.keys["RSA_1"] = Issuer(generation=1).keys["RSA_0"]
+    desk.now += PAUSE_SECONDS
+    await desk.keys.key(ISSUER, "RSA_1")
+
+
+async def test_a_withdrawn_key_is_good_no_longer_than_an_hour() -> None:
+    desk = Desk()
+    await desk.keys.key(ISSUER, "RSA_0")
+    del desk.https.issuer.keys["RSA_0"]
+    await desk.keys.key(ISSUER, "RSA_0")
+    desk.now += LIFETIME_SECONDS
+    with pytest.raises(UnknownKey):
+        await desk.keys.key(ISSUER, "RSA_0")
+
+
+async def test_old_keys_serve_for_some_hours_of_an_outage() -> None:
+    desk = Desk()
+    await desk.keys.key(ISSUER, "RSA_0")
+    desk.https.down = True
+    desk.now += STALE_SECONDS - 1
+    await desk.keys.key(ISSUER, "RSA_0")
+    with pytest.raises(CloudUnavailable):
+        await desk.keys.key(ISSUER, "RSA_9")
+    desk.now += 1
+    with pytest.raises(CloudUnavailable):
+        await desk.keys.key(ISSUER, "RSA_0")
+
+
+async def test_an_outage_is_not_asked_about_by_everybody() -> None:
+    desk = Desk()
+    desk.https.down = True
+    for _ in range(10):
+        with pytest.raises(CloudUnavailable):
+            await desk.keys.key(ISSUER, "RSA_0")
+    assert desk.https.fetches == 1
+    desk.https.down = False
+    desk.now += PAUSE_SECONDS
+    await desk.keys.key(ISSUER, "RSA_0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://a.example", "https://a.example/", "https://a.example:443", "https://u@a.example", "https://", "a", "https://A.example"],
+)  # fmt: skip
+def test_an_issuer_is_a_host_and_nothing_else(text: str) -> None:
+    assert not is_issuer(text)
+    assert is_issuer(ISSUER)
