@@ -151,7 +151,7 @@ async def test_exactly_one_proof_is_wanted(desk: Desk) -> None:
         {"host": "iam.amazonaws.com"},
         {"host": "sts.amazonaws.com"},
         {"headers": {}},
-        {"headers": {"x-other": BINDING.value.hex()}},
+        {"headers": {"x-other": "00"}},
         {"expires": 901},
         {"region": "moon"},
     ],
@@ -184,18 +184,15 @@ async def test_it_can_be_accepted_no_more(desk: Desk) -> None:
 # The binding.
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+async def test_a_request_for_another_cluster_purpose_or_signer_is_refused(desk: Desk) -> None:
+    for other in (
         binding_for(provider="aws", cluster=CACertHash("sha256:" + "aa" * 32)),
         binding_for(provider="aws", purpose=Purpose.SERVING),
         binding_for(provider="tpm"),
-    ],
-)
-async def test_a_request_for_another_cluster_purpose_or_signer_is_refused(desk: Desk, other: Any) -> None:
-    text = other.value.hex()
-    with pytest.raises(BindingMismatch):
-        await desk.ask(fields(presigned(desk.session, text), binding=text))
+    ):
+        text = other.value.hex()
+        with pytest.raises(BindingMismatch):
+            await desk.ask(fields(presigned(desk.session, text), binding=text))
     assert desk.nobody_was_called
 
 
@@ -213,12 +210,11 @@ async def test_a_binding_that_was_not_signed_is_refused_by_sts(desk: Desk) -> No
     assert await desk.denied(fields(presigned(desk.session, other))) == "CallerIdentityRefused"
 
 
-@pytest.mark.parametrize(
-    "text", ["", BINDING.value.hex().upper(), BINDING.value.hex()[:-2], "0x" + "00" * 31, "zz" * 32]
-)
-async def test_a_binding_of_another_form_is_refused(desk: Desk, text: str) -> None:
-    with pytest.raises(MalformedEvidence):
-        await desk.ask(fields(presigned(desk.session), binding=text))
+async def test_a_binding_of_another_form_is_refused(desk: Desk) -> None:
+    own = BINDING.value.hex()
+    for text in ("", own.upper(), own[:-2], f"{own}00", "0x" + own[2:], "zz" * 32):
+        with pytest.raises(MalformedEvidence):
+            await desk.ask(fields(presigned(desk.session), binding=text))
 
 
 # Its time.

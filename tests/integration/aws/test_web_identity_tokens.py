@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -111,21 +112,21 @@ async def test_another_cluster_s_or_key_s_token_is_refused(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "audience",
     [
-        "https://api.example.com",
-        BINDING.value.hex(),
-        f"{AUDIENCE}/",
-        f"{AUDIENCE}0",
-        [AUDIENCE, "https://api.example.com"],
-        [],
-        None,
-        ...,
+        lambda own: "https://api.example.com",
+        lambda own: BINDING.value.hex(),
+        lambda own: f"{own}/",
+        lambda own: f"{own}0",
+        lambda own: [own, "https://api.example.com"],
+        lambda own: [],
+        lambda own: None,
     ],
+    ids=["another", "bare", "behind it", "longer", "two", "none", "null"],
 )
-async def test_a_token_for_somebody_else_or_for_several_is_refused(desk: Desk, audience: Any) -> None:
+async def test_a_token_for_somebody_else_or_for_several_is_refused(desk: Desk, audience: Callable[[str], Any]) -> None:
     with pytest.raises(MalformedEvidence):
-        await desk.ask(
-            token_fields(desk.aws.issuer.token(claims(desk) | {"aud": None if audience is ... else audience}))
-        )
+        await desk.ask(evidence(desk, aud=audience(AUDIENCE)))
+    with pytest.raises(MalformedEvidence):
+        await desk.ask(evidence(desk, aud=...))
     assert desk.nobody_was_called
 
 
