@@ -48,6 +48,8 @@ class FakeEC2:
         session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="x" * 40)
         self.ec2 = session.client("ec2", endpoint_url=self.endpoint, region_name=self.region)
         self.iam = session.client("iam", endpoint_url=self.endpoint, region_name=self.region)
+        # moto reads its images with the first question, which takes longer than anybody waits for EC2.
+        self.ec2.describe_instances()
         return self
 
     def __exit__(
