@@ -60,7 +60,13 @@ _REFUSING: Final = frozenset(
 )
 _MISSING: Final = frozenset({"NoSuchEntity", "NoSuchEntityException"})
 _CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
-    {"connect_timeout": 3, "read_timeout": 5, "retries": {"total_max_attempts": 1}, "max_pool_connections": 8}
+    {
+        "connect_timeout": 3,
+        "read_timeout": 5,
+        "retries": {"total_max_attempts": 1},
+        "max_pool_connections": 8,
+        "proxies": {},
+    }
 )
 
 
