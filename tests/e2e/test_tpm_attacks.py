@@ -28,7 +28,7 @@ from signer.testing.fixtures import open_controllers
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.e2e.test_tpm import fingerprint
-from tests.integration.house import House, provider_id
+from tests.integration.house import House, certificate_of, provider_id
 from tests.integration.ownership import assert_one_owner_each
 from tests.integration.tpm import test_attacks as attacks
 from tests.integration.tpm.paper_node import add_machine
@@ -192,7 +192,7 @@ class TestSoftwareTPM:
         assert_denied(copied, "EndorsementKeyMismatch")
         spec = {key: answer["spec"][key] for key in ("request", "signerName", "usages")}
         replayed = self.ask(cluster, {**answer, "metadata": {"name": csr()}, "spec": spec, "status": {}})
-        assert attacks.certificate_of(replayed) == joined, "the very same certificate: no use without its key"
+        assert certificate_of(replayed) == joined, "the very same certificate: no use without its key"
         assert_one_owner_each(running, [cluster])
 
     def test_keys_and_certificates_of_two_chips(
