@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,8 +30,17 @@ OTHER_KEY: Final = signing_key(1)
 OPERATOR: Final[Mapping[str, Any]] = {"projects": {INSTANCE.project: int(INSTANCE.project_number)}}
 SETTINGS: Final = GCPSettings.parse(AttestorSettings(operator=OPERATOR))
 
-ABSENT: Final = object()
-"""The value of a claim that is to be left out."""
+
+class Absent(enum.Enum):
+    """The value of a claim that is to be left out; it is called the same in every process."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT: Final = Absent.ABSENT
 
 
 def settings(**operator: Any) -> GCPSettings:

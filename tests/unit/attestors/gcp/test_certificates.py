@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from attestors.gcp.certificates import (
@@ -30,12 +31,11 @@ def body(document: object) -> bytes:
     return json.dumps(document).encode()
 
 
-def certificate(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+def certificate(key: CertificatePublicKeyTypes) -> str:
+    """Of that public key; who signed it does not matter."""
     name = x509.Name([])
-    built = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + timedelta(days=1)).sign(
-        key, hashes.SHA256()
-    )
-    return built.public_bytes(Encoding.PEM).decode()
+    builder = x509.CertificateBuilder(name, name, key, 1, NOW, NOW + timedelta(days=1))
+    return builder.sign(KEY.key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 def fixture(name: str) -> rsa.RSAPrivateKey:
@@ -53,18 +53,20 @@ def test_what_google_publishes() -> None:
 
 
 def test_larger_keys_are_taken() -> None:
-    assert set(parse_certificates(body({"large": certificate(fixture("rsa-4096"))}))) == {"large"}
+    assert set(parse_certificates(body({"large": certificate(fixture("rsa-4096").public_key())}))) == {"large"}
 
 
 @pytest.mark.parametrize(
     "pem",
     [
-        certificate(ec.generate_private_key(ec.SECP256R1())),
-        certificate(fixture("rsa-1024")),
-        certificate(fixture("rsa-2047")),
-        certificate(fixture("rsa-2048-exponent-3")),
+        certificate(ec.generate_private_key(ec.SECP256R1()).public_key()),
+        certificate(ed25519.Ed25519PrivateKey.generate().public_key()),
+        certificate(fixture("rsa-1024").public_key()),
+        certificate(fixture("rsa-2047").public_key()),
+        certificate(rsa.RSAPublicNumbers(65537, 2**8192 + 1).public_key()),
+        certificate(fixture("rsa-2048-exponent-3").public_key()),
     ],
-    ids=["elliptic", "1024 bits", "2047 bits", "exponent 3"],
+    ids=["elliptic", "Edwards curve", "1024 bits", "2047 bits", "8193 bits", "exponent 3"],
 )
 def test_keys_that_no_token_needs_are_left_out(pem: str) -> None:
     assert set(parse_certificates(body({"other": pem, **PUBLISHED}))) == set(PUBLISHED)

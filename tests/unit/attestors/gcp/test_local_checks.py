@@ -67,7 +67,7 @@ def test_another_algorithm() -> None:
     assert found.reason == "TokenAlgorithmRefused"
 
 
-@pytest.mark.parametrize("issuer", ["https://accounts.google.com", "accounts.google.com"])
+@pytest.mark.parametrize("issuer", ["https://accounts.google.com", "accounts.google.com"], ids=["URL", "host"])
 def test_both_forms_of_the_issuer(issuer: str) -> None:
     check_locally(request(token(claims(iss=issuer))), SETTINGS)
 
@@ -83,6 +83,7 @@ def test_both_forms_of_the_issuer(issuer: str) -> None:
         "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c",
         "nodes@capi-workloads.iam.gserviceaccount.com",
     ],
+    ids=["slash", "no TLS", "longer name", "upper case", "Firebase", "GKE", "service account"],
 )
 def test_another_issuer(issuer: str) -> None:
     assert denial(iss=issuer) == "TokenIssuerRefused"
@@ -222,6 +223,7 @@ class TestClaimedProviderID:
     @pytest.mark.parametrize(
         "claimed",
         ["gce://capi-workloads/europe-west1-b/worker-1/", "gcp://capi-workloads/europe-west1-b/worker-1", "test:///1"],
+        ids=["slash", "another scheme", "another provider"],
     )
     def test_another_form(self, claimed: str) -> None:
         found = ended(lambda: check_locally(request(token(), provider_id=claimed), SETTINGS))

@@ -23,6 +23,7 @@ def test_nothing_need_be_configured() -> None:
         ("http://[::1]:8080", MetadataEndpoint("::1", 8080)),
         ("http://[fe80::1]", MetadataEndpoint("fe80::1")),
     ],
+    ids=["name", "slash", "link-local", "loopback", "IPv6 only", "IPv6 loopback", "IPv6 link-local"],
 )
 def test_near(text: str, endpoint: MetadataEndpoint) -> None:
     assert NodeSettings.parse({"metadata-endpoint": text}).endpoint == endpoint
@@ -52,6 +53,29 @@ def test_near(text: str, endpoint: MetadataEndpoint) -> None:
         "http://127.0.0.1:",
         "http://127.0.0.1\n",
         "http://127.0.0.1:80\r\nX: y",
+    ],
+    ids=[
+        "nothing",
+        "no scheme",
+        "TLS",
+        "elsewhere",
+        "IPv6 elsewhere",
+        "IPv6 neighbour",
+        "IPv4 in IPv6",
+        "another name",
+        "longer name",
+        "localhost",
+        "unspecified",
+        "one number",
+        "two numbers",
+        "user",
+        "path",
+        "query",
+        "no port",
+        "large port",
+        "empty port",
+        "line break",
+        "header",
     ],
 )
 def test_elsewhere(text: str) -> None:
