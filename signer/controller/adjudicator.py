@@ -26,6 +26,7 @@ from signer.controller.case import Case, Cases
 from signer.controller.certificates import NotRepeatable, repeat, repeat_approved
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
+from signer.controller.lookups import Lookups
 from signer.controller.screening import lane_found, requester_of
 from signer.controller.stock_serving import StockServing
 from signer.kube.client import JsonObject
@@ -84,6 +85,7 @@ class Adjudicator:
         reservations: Reservations,
         records: Records,
         tokens: BootstrapTokens,
+        lookups: Lookups,
         authority_source: AuthoritySource,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -94,7 +96,7 @@ class Adjudicator:
         self._inventory = inventory
         self._records = records
         self._cases = Cases(key, configuration, registry, inventory, now, monotonic)
-        claims = Claims(key, inventory, tokens)
+        claims = Claims(key, inventory, tokens, lookups)
         self._attestation = Attestation(key, configuration, authority_source, claims, monotonic)
         self._admission = Admission(key, self._cases, inventory, reservations, records, tokens)
         self._stock_serving = StockServing(key, configuration, self._cases, inventory, records)

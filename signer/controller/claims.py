@@ -7,6 +7,7 @@ from types import MappingProxyType
 from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine
 from attestors.wire import binding as binding_format
 from signer.controller.case import Case
+from signer.controller.lookups import Lookups
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
@@ -17,12 +18,13 @@ from signer.store.inventory import Inventory
 
 
 class Claims:
-    """The claims of one cluster's requests. It looks at mirrors only: nothing here waits for anybody."""
+    """The claims of one cluster's requests. It looks at mirrors only: nothing is waited for until an attestor asks."""
 
-    def __init__(self, key: ClusterKey, inventory: Inventory, tokens: BootstrapTokens) -> None:
+    def __init__(self, key: ClusterKey, inventory: Inventory, tokens: BootstrapTokens, lookups: Lookups) -> None:
         self._key = key
         self._inventory = inventory
         self._tokens = tokens
+        self._lookups = lookups
 
     def attestation_request(self, request: SigningRequest, case: Case, provider: str) -> AttestationRequest:
         """The request as the attestor ``provider`` sees it.
@@ -51,6 +53,7 @@ class Claims:
             now=case.now,
             machine=self._told_of(machine, provider),
             credential=requester_credential(asks, machine),
+            management=self._lookups.of(self._key, machine),
         )
 
     def _machine(self, provider_id: str) -> MachineView | NoClaimedMachine:

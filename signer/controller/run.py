@@ -17,6 +17,7 @@ from signer.controller.configuration import Configuration
 from signer.controller.door_keeping import LOOKS_AT_ONCE
 from signer.controller.fleet import Fleet
 from signer.controller.infrastructure_status import InfrastructureStatus
+from signer.controller.lookups import Lookups
 from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
@@ -94,6 +95,7 @@ async def run_controller(
             reservations=reservations,
             records=Records(client, inventory),
             bootstrap_tokens=bootstrap_tokens,
+            lookups=Lookups(client, options.monotonic),
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),

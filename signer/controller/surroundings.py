@@ -10,6 +10,7 @@ from datetime import datetime
 from attestors.registry import Registry
 from signer.controller.configuration import Configuration
 from signer.controller.infrastructure_status import InfrastructureStatus
+from signer.controller.lookups import Lookups
 from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
@@ -32,6 +33,7 @@ class Surroundings:
     reservations: Reservations
     records: Records
     bootstrap_tokens: BootstrapTokens
+    lookups: Lookups
     removed_grants: RemovedGrants
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus

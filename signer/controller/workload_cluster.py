@@ -66,6 +66,7 @@ class WorkloadCluster:
             reservations=surroundings.reservations,
             records=surroundings.records,
             tokens=surroundings.bootstrap_tokens,
+            lookups=surroundings.lookups,
             authority_source=self._authority_source,
             now=surroundings.now,
             monotonic=surroundings.monotonic,

@@ -9,6 +9,7 @@ fields: Cluster API v1.14 ``api/core/v1beta1`` and ``api/core/v1beta2``.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -65,7 +66,7 @@ class ClusterKey:
 
 @dataclass(frozen=True, slots=True)
 class InfrastructureReference:
-    """``Cluster.spec.infrastructureRef``: the InfraCluster, which is in the Cluster's own namespace."""
+    """``spec.infrastructureRef``: the InfraCluster or InfraMachine, which is in the Cluster's own namespace."""
 
     api_group: str
     version: str
@@ -76,7 +77,7 @@ class InfrastructureReference:
 
 @dataclass(frozen=True, slots=True)
 class NoInfrastructure:
-    """The Cluster names no InfraCluster, or not in the form of an object's name."""
+    """The Cluster or Machine names none, or not in the form of an object's name; or a Machine one elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ class MachineView:
     """Condition types that the Machine waits for before it counts as ready."""
     annotations: tuple[tuple[str, str], ...] = ()
     """Those for attestors, in the order of their keys."""
+    infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
+    """The InfraMachine."""
 
     def __str__(self) -> str:
         return machine_text(self.cluster, self.kind, self.name, self.provider_id)
@@ -187,12 +190,18 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
             for gate in items_of(spec, "readinessGates")[:_MAXIMUM_GATES]
             if isinstance(gate, Mapping) and short_text_of(gate, "conditionType", _MAXIMUM_CONDITION_TYPE_CHARACTERS)
         ),
-        annotations=_attestor_annotations(metadata),
+        annotations=attestor_annotations(metadata),
+        infrastructure=_infrastructure_of_machine(
+            mapping_of(spec, "infrastructureRef"), text_of(metadata, "namespace")
+        ),
     )
 
 
-def _attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Few, short, and ours by their prefix: a mirror of 100,000 Machines holds them in memory."""
+def attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Those for attestors, in the order of their keys.
+
+    Few, short, and ours by their prefix: a mirror of 100,000 Machines holds them in memory.
+    """
     annotations = mapping_of(metadata, "annotations")
     ours = sorted(key for key in annotations if key.startswith(f"{ANNOTATION_PREFIX}/"))
     found = ((key, short_text_of(annotations, key, _MAXIMUM_ANNOTATION_CHARACTERS)) for key in ours)
@@ -221,7 +230,17 @@ def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | N
         return NoInfrastructure()
     if version and not _KIND.fullmatch(version):
         return NoInfrastructure()
-    return InfrastructureReference(group, version, kind, name)
+    # Of these there are few, and as many references as Machines.
+    return InfrastructureReference(sys.intern(group), sys.intern(version), sys.intern(kind), name)
+
+
+def _infrastructure_of_machine(
+    reference: Mapping[str, Any], namespace: str
+) -> InfrastructureReference | NoInfrastructure:
+    """A v1beta1 reference may name a namespace. Cluster API's webhook refuses another one, and so does this."""
+    if (reference.get("namespace") or namespace) != namespace:
+        return NoInfrastructure()
+    return _infrastructure(reference)
 
 
 def bootstrap_is_ready(status: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from signer.controller.infrastructure_status import CLIENT_SIGNER_FIELD as SIGNER_FIELD
+from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTERS_V1BETA2, CUSTOM_RESOURCE_DEFINITIONS, Resource
 from signer.testing.world import WorldCluster
 from tests.documents.grants import INFRASTRUCTURE_GROUP
@@ -44,4 +45,18 @@ def add_infra_cluster(cluster: WorldCluster) -> None:
     client.create(INFRASTRUCTURE.collection(cluster.namespace), body)
 
 
-__all__ = ["INFRASTRUCTURE", "SIGNER_FIELD", "add_infra_cluster"]
+def add_infra_machine(cluster: WorldCluster, machine: JsonObject, **annotations: str) -> JsonObject:
+    """The object that the Machine's infrastructureRef names, owned by the Machine; after :func:`add_infra_cluster`."""
+    owner = {"apiVersion": machine["apiVersion"], "kind": "Machine"}
+    owner |= {key: machine["metadata"][key] for key in ("name", "uid")}
+    metadata = {
+        "name": machine["spec"]["infrastructureRef"]["name"],
+        "namespace": cluster.namespace,
+        "ownerReferences": [owner],
+        "annotations": annotations,
+    }
+    body = {"apiVersion": INFRASTRUCTURE.api_version, "kind": "Test", "metadata": metadata}
+    return cluster.management.client.create(INFRASTRUCTURE.collection(cluster.namespace), body)
+
+
+__all__ = ["INFRASTRUCTURE", "SIGNER_FIELD", "add_infra_cluster", "add_infra_machine"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from keyed_mac.keys import derive_machine_key
 
-from attestors.registry import Registry
+from attestors.wire.names import Purpose, SignerName
 from signer.controller import door_keeping, machine_condition
 from signer.controller.configuration import OperatorAttestor
 from signer.controller.preflight import preflight
@@ -40,10 +40,12 @@ from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedd
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.documents.grants import granted, requests_of, used
-from tests.documents.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster
+from tests.documents.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.documents.markdown import ROOT
 from tests.integration.kubelets import stock_serving_request
+from tests.support import reporting_attestor
 from tests.support.processes import wait_until
+from tests.support.reporting_attestor import LOOK_UP_SETTING, REPORT_SETTING, Report
 
 FOLDER: Final = ROOT / "deploy/rbac"
 SERVICE_ACCOUNT: Final = "system:serviceaccount:node-attestation-system:node-attestation-controller"
@@ -52,6 +54,8 @@ MASTER_KEY: Final = bytes(range(32))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"
 INSTANCE: Final = "pool-instance-1"
+LOOKED_UP: Final = "worker-2"
+"""Its attestor looks up whatever can be."""
 EVERYTHING: Final = {
     "mode": "Enforce",
     "nodeNameSource": "ProviderID",
@@ -90,12 +94,16 @@ def cluster(management_cluster: ManagementCluster, make_workload_cluster: MakeWo
 def start(management_cluster: ManagementCluster, attestation_controller: StartController) -> Callable[..., Any]:
     """Starts the controller as its service account."""
     settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
+    reports: list[Report] = []
 
     def start(options: ControllerOptions | None = None) -> RunningController:
         return attestation_controller(
             options=options,
             connection=as_the_service_account(embedded_api(management_cluster)),
-            attestors={"keyed-mac": OperatorAttestor(settings=settings)},
+            attestors={
+                "keyed-mac": OperatorAttestor(settings=settings),
+                reporting_attestor.PROVIDER: OperatorAttestor(settings={REPORT_SETTING: reports.append}),
+            },
         )
 
     return start
@@ -107,6 +115,29 @@ def node(cluster: WorldCluster, name: str) -> SimulatedNode:
     machine_key = base64.b64encode(derive_machine_key(MASTER_KEY, provider_id)).decode("ascii")
     settings = {"provider-id": provider_id, "machine-key": machine_key}
     return SimulatedNode(name, provider_id, cluster.ca_cert_hash, "keyed-mac", settings)
+
+
+def looking_node(cluster: WorldCluster) -> SimulatedNode:
+    """The node whose attestor looks things up."""
+    settings = {"provider-id": f"test:///{LOOKED_UP}", LOOK_UP_SETTING: "infrastructure ConfigMap/inventory"}
+    return SimulatedNode(
+        LOOKED_UP,
+        f"test:///{LOOKED_UP}",
+        cluster.ca_cert_hash,
+        reporting_attestor.PROVIDER,
+        settings,
+        registry=reporting_attestor.registry(),
+    )
+
+
+def let_sign_for_the_looking_node(cluster: WorldCluster) -> None:
+    """The signers in the file are named after the attestors of this project; this test's own is one more."""
+    workload = embedded_api(cluster)
+    role = workload.get("clusterroles", "node-attestation-controller")
+    for rule in role["rules"]:
+        if rule["resources"] == ["signers"]:
+            rule["resourceNames"].append(str(SignerName(Purpose.CLIENT, reporting_attestor.PROVIDER)))
+    workload.update(role)
 
 
 def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str = "") -> dict[str, Any]:
@@ -151,6 +182,17 @@ def add_machine(cluster: WorldCluster) -> str:
     return token
 
 
+def add_looked_up(cluster: WorldCluster) -> str:
+    """A Machine with an InfraMachine, and an inventory; returns the Machine's bootstrap token."""
+    machine = cluster.add_machine(LOOKED_UP, provider_id=f"test:///{LOOKED_UP}")
+    add_infra_machine(cluster, machine)
+    inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inventory"}, "data": {"a": "b"}}
+    cluster.management.client.create(CONFIG_MAPS.collection(cluster.namespace), inventory)
+    token = cluster.api.bootstrap_token()
+    cluster.add_kubeadm_config(LOOKED_UP, token, machine)
+    return token
+
+
 def add_machine_pool(cluster: WorldCluster) -> str:
     """A MachinePool with one instance; returns its bootstrap token."""
     pool = cluster.add_machine_pool(POOL, f"test:///{INSTANCE}")
@@ -165,9 +207,10 @@ def test_the_controller_needs_exactly_these_grants(
 ) -> None:
     management, workload = embedded_api(management_cluster), embedded_api(cluster)
     add_infra_cluster(cluster)
-    tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster)}
-    cluster.authorize("keyed-mac", **EVERYTHING)
-    first = start()
+    let_sign_for_the_looking_node(cluster)
+    tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster), LOOKED_UP: add_looked_up(cluster)}
+    cluster.authorize("keyed-mac", reporting_attestor.PROVIDER, **EVERYTHING)
+    first = start(ControllerOptions(registry=reporting_attestor.registry()))
     wait_for_condition(cluster, "AutoApprovalRemoved", "False", "WaitingForAttestation")
     join_and_be_attested(cluster, tokens)
     wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
@@ -177,7 +220,8 @@ def test_the_controller_needs_exactly_these_grants(
     leave_enforce(cluster)
     first.kill()
     everything_goes(cluster)
-    start(ControllerOptions(now=lambda: datetime.now(UTC) + timedelta(days=8)))
+    later = ControllerOptions(registry=reporting_attestor.registry(), now=lambda: datetime.now(UTC) + timedelta(days=8))
+    start(later)
     wait_until(lambda: nothing_is_kept(cluster), "records and reservations are gone")
 
     calls = [*requests_of(management, SERVICE_ACCOUNT), *requests_of(workload, WORKLOAD_USER)]
@@ -207,6 +251,8 @@ def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
     assert cluster.wait_until_decided("impostor").reason == "NodeNameMismatch"
     cluster.submit_with_token(node(cluster, INSTANCE).client_request("join-instance"), tokens[INSTANCE])
     assert cluster.wait_until_decided("join-instance").reason == "Attested"
+    cluster.submit_with_token(looking_node(cluster).client_request("join-looked-up"), tokens[LOOKED_UP])
+    assert cluster.wait_until_decided("join-looked-up").reason == "Attested"
 
 
 def wait_for_what_is_published(cluster: WorldCluster, pool_token: str) -> None:
@@ -240,7 +286,7 @@ def look_before_enforcing(management_cluster: ManagementCluster, cluster: WorldC
                 client,
                 ClusterKey(cluster.namespace, cluster.name),
                 CONTROLLER_NAMESPACE,
-                registry=Registry(),
+                registry=reporting_attestor.registry(),
                 now=lambda: datetime.now(UTC),
             )
         assert found.notes == ()
@@ -267,8 +313,9 @@ def leave_enforce(cluster: WorldCluster) -> None:
 
 
 def everything_goes(cluster: WorldCluster) -> None:
-    """Machine and MachinePool are deleted; only the Cluster stays."""
+    """Machines and MachinePool are deleted; only the Cluster stays."""
     client = cluster.management.client
+    client.delete(MACHINES_V1BETA2.object(LOOKED_UP, cluster.namespace))
     client.delete(MACHINES_V1BETA2.object(WORKER, cluster.namespace))
     client.delete(MACHINE_POOLS_V1BETA2.object(POOL, cluster.namespace))
 

@@ -27,6 +27,7 @@ from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
+from signer.controller.lookups import Lookups
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
 from signer.model.cluster import ClusterKey
@@ -80,12 +81,24 @@ class Tokens:
         return self.answer
 
 
+class LookedUp:
+    """Whose look-ups were asked for."""
+
+    def __init__(self) -> None:
+        self.of_whom: list[tuple[ClusterKey, object]] = []
+
+    def of(self, cluster: ClusterKey, machine: object) -> object:
+        self.of_whom.append((cluster, machine))
+        return self
+
+
 class World:
     def __init__(self) -> None:
         self.inventory = Inventory(VERSION, own_namespace="own")
         self.inventory.authentic.use_keys(KEYS)
         self.tokens = Tokens()
-        claims = Claims(CLUSTER, self.inventory, cast("BootstrapTokens", self.tokens))
+        self.lookups = LookedUp()
+        claims = Claims(CLUSTER, self.inventory, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups))
         self._attestation = Attestation(
             CLUSTER, Configuration("own"), cast("AuthoritySource", None), claims, lambda: 0.0
         )
@@ -258,3 +271,18 @@ def test_of_two_machines_with_one_provider_id_the_token_is_neithers(world: World
         TracedTo(frozenset({TokenOwner(CLUSTER.namespace, "Machine", "worker-1", "worker-1")}))
     )
     assert isinstance(world.told().credential, OtherToken)
+
+
+# What may be looked up
+
+
+def test_look_ups_are_confined_to_the_claimed_machine(world: World) -> None:
+    world.add_machine("worker-1")
+    world.add_machine("another", "test:///another")
+    assert cast("object", world.told().management) is world.lookups
+    assert world.lookups.of_whom == [(CLUSTER, world.inventory.machines.get(CLUSTER.namespace, "worker-1"))]
+
+
+def test_without_a_claimed_machine_there_is_none_to_look_at(world: World) -> None:
+    world.told()
+    assert world.lookups.of_whom == [(CLUSTER, NoClaimedMachine())]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
@@ -14,8 +15,10 @@ from signer.model.cluster import (
     PAUSED_ANNOTATION,
     ClusterKey,
     ClusterView,
+    InfrastructureReference,
     MachineAddress,
     MachineView,
+    NoInfrastructure,
     cluster_view,
     machine_view,
 )
@@ -176,8 +179,34 @@ class TestMachine:
             bootstrap_ready=True,
             paused=False,
             deleting=False,
+            infrastructure=view.infrastructure,
         )
         assert str(view) == "Machine team-a/m1"
+
+    def test_inframachine(self) -> None:
+        found = [machine_view(manifest).infrastructure for manifest in MACHINES]
+        assert found == [InfrastructureReference("x", version, "AWSMachine", "infra1") for version in ("v1", "")]
+
+    @pytest.mark.parametrize("namespace", ["team-b", 5, ["team-a"]])
+    def test_an_inframachine_elsewhere_is_none(self, namespace: Any) -> None:
+        reference = V1BETA1_MACHINE["spec"]["infrastructureRef"] | {"namespace": namespace}
+        manifest = V1BETA1_MACHINE | {"spec": {"infrastructureRef": reference}}
+        assert machine_view(manifest).infrastructure == NoInfrastructure()
+
+    @pytest.mark.parametrize("namespace", ["", None, "team-a"])
+    def test_an_inframachine_in_the_machines_namespace(self, namespace: Any) -> None:
+        reference = V1BETA1_MACHINE["spec"]["infrastructureRef"] | {"namespace": namespace}
+        view = machine_view(V1BETA1_MACHINE | {"spec": {"infrastructureRef": reference}})
+        assert view.infrastructure == InfrastructureReference("x", "v1", "AWSMachine", "infra1")
+
+    def test_machines_share_what_their_references_have_in_common(self) -> None:
+        """100,000 of them are mirrored."""
+        reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachine", "name": "infra1"}
+        texts = [json.dumps({"spec": {"infrastructureRef": reference}}) for _ in range(2)]
+        first, second = (machine_view(json.loads(text)).infrastructure for text in texts)
+        assert isinstance(first, InfrastructureReference)
+        assert isinstance(second, InfrastructureReference)
+        assert (first.kind is second.kind, first.api_group is second.api_group) == (True, True)
 
     def test_nothing(self) -> None:
         expected = MachineView(ClusterKey("", ""), "Machine", "", "", "", (), "", "", False, False, False)
