@@ -34,6 +34,7 @@ def test_people_write_it_in_these_forms(chip: PaperChip, form: str) -> None:
         "anything",
         "sha256:",
         CHIP.fingerprint.upper(),
+        "sha256:" + CHIP.fingerprint.removeprefix("sha256:").upper(),
         CHIP.fingerprint.removeprefix("sha256:"),
         f" {CHIP.fingerprint}",
         f"{CHIP.fingerprint}\n",
@@ -47,7 +48,7 @@ def test_people_write_it_in_these_forms(chip: PaperChip, form: str) -> None:
         "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
         "-----BEGIN PUBLIC KEY-----\n\n-----END PUBLIC KEY-----\n",
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_everything_else_is_none(said: str) -> None:
     with pytest.raises(NoFingerprint):

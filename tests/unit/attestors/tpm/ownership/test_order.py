@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -94,6 +95,11 @@ def test_behind_what_is_unclear_nobody_is_asked(then: str) -> None:
     last = Says(ANSWERS[then])
     assert ask(Says(NOTHING), Says(UNCLEAR), last) == NobodySays(("nothing", "unclear"))
     assert last.asked == []
+
+
+def test_what_is_unclear_says_when_to_look_again() -> None:
+    later = timedelta(seconds=42)
+    assert ask(Says(NOTHING), Says(Unclear("unclear", later))) == NobodySays(("nothing", "unclear"), later)
 
 
 @pytest.mark.parametrize("error", [CannotBeAskedNow("later"), ConnectionError(), ValueError()], ids=repr)
