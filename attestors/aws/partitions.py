@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-MAXIMUM_REGION_CHARACTERS: Final = 32
-
 
 class UnknownRegion(ValueError):
     """Not the name of a Region in any partition; the message does not repeat it."""
@@ -66,10 +64,9 @@ def parse_region(name: str) -> Region:
     Raises:
         UnknownRegion: no partition's grammar.
     """
-    if len(name) <= MAXIMUM_REGION_CHARACTERS:
-        for partition in PARTITIONS:
-            if partition.regions.fullmatch(name):
-                return Region(name, partition)
+    for partition in PARTITIONS:
+        if partition.regions.fullmatch(name):
+            return Region(name, partition)
     raise UnknownRegion("not the name of an AWS Region")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final
+from typing import Any, Final
 
 from attestors.aws.node.credentials import RoleCredentials
 from attestors.aws.partitions import Region
@@ -46,18 +46,8 @@ def web_identity_token(
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
-    from botocore.session import Session
 
-    # Whose credentials and which endpoint is settled; profiles and variables of whoever runs this have no say in it.
-    session = Session(
-        session_vars={
-            "profile": (None, None, None, None),
-            "config_file": (None, None, os.devnull, None),
-            "credentials_file": (None, None, os.devnull, None),
-            "ca_bundle": (None, None, None, None),
-        }
-    )
-    client = session.create_client(
+    client = isolated_session().create_client(
         "sts",
         region_name=region.name,
         endpoint_url=endpoint or f"https://{region.sts_host}",
@@ -91,6 +81,20 @@ def web_identity_token(
     ):
         raise EvidenceUnavailable("STS answers with a web identity token that cannot be used")
     return token
+
+
+def isolated_session() -> Any:
+    """A botocore session in which profiles, files and variables of whoever runs this program have no say."""
+    from botocore.session import Session
+
+    return Session(
+        session_vars={
+            "profile": (None, None, None, None),
+            "config_file": (None, None, os.devnull, None),
+            "credentials_file": (None, None, os.devnull, None),
+            "ca_bundle": (None, None, None, None),
+        }
+    )
 
 
 def _refused(code: str) -> EvidenceUnavailable:

@@ -13,7 +13,7 @@ import pytest
 
 from attestors.aws.node import web_identity
 from attestors.aws.node.credentials import RoleCredentials
-from attestors.aws.node.web_identity import web_identity_token
+from attestors.aws.node.web_identity import isolated_session, web_identity_token
 from attestors.aws.partitions import parse_region
 from attestors.aws.wire import audience
 from attestors.contract import EvidenceUnavailable
@@ -121,6 +121,10 @@ def test_surroundings_have_no_say(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setenv(name, value)
     assert ask(sts) == _TOKEN
     assert "Credential=ASIAIOSFODNN7EXAMPLE/" in sts.asked[0][0]["authorization"]
+    session = isolated_session()
+    assert session.full_config == {"profiles": {}}
+    assert session.get_config_variable("profile") is None
+    assert session.get_config_variable("ca_bundle") is None
 
 
 def test_federation_is_not_enabled(sts: FakeSTS) -> None:
