@@ -4,7 +4,7 @@ In this order; everything before 6 is local, and nothing unverified is used to c
 
 1. the fields: an instance identity document, and one proof of who calls
 2. the document is signed with the pinned key of its region; region and account are allowed; it is the claimed instance
-3. the proof is of its form, and for the document's region, or of the document's account's issuer
+3. the proof is of its form, and for the document's partition, or of the document's account's issuer
 4. the proof was made for this binding
 5. the proof is of now
 6. STS says who signed the presigned request: the document's instance, by an allowed role of the document's account; or
@@ -148,8 +148,9 @@ class AWSControllerHalf:
                 maximum_characters=wire.MAXIMUM_CALLER_IDENTITY_REQUEST_CHARACTERS,
             )
         )
-        if presigned.region != document.region:
-            raise denied("RegionMismatch", "the caller identity request is for another region than the document's")
+        # Every region's STS knows the sessions of its partition; a node may be told to ask another than its own.
+        if presigned.region.partition != document.region.partition:
+            raise denied("PartitionMismatch", "the caller identity request is for another partition than the document")
         signed_for = evidence.text(wire.CALLER_IDENTITY_BINDING_FIELD, maximum_characters=64)
         binding = request.binding.prove(wire.parse_binding_text(signed_for))
         self.settings.freshness.require_fresh(

@@ -33,7 +33,7 @@ CERTIFICATES_SETTING: Final = "regionCertificatesFolder"
 REPLACED_CERTIFICATES_SETTING: Final = "replacedRegionCertificates"
 REQUIRED_TAGS_SETTING: Final = "requiredTags"
 
-_OPERATORS: Final = frozenset(
+OPERATORS: Final = frozenset(
     {
         ALLOWED_ROLES_SETTING,
         ALLOWED_REGIONS_SETTING,
@@ -51,7 +51,7 @@ _OPERATORS: Final = frozenset(
         REPLACED_CERTIFICATES_SETTING,
     }
 )
-_POLICYS: Final = frozenset({ALLOWED_ROLES_SETTING, ALLOWED_REGIONS_SETTING, REQUIRED_TAGS_SETTING})
+POLICYS: Final = frozenset({ALLOWED_ROLES_SETTING, ALLOWED_REGIONS_SETTING, REQUIRED_TAGS_SETTING})
 _ROLE_ARN: Final = re.compile(
     r"arn:(?P<partition>[a-z-]{1,16}):iam::(?P<account>[0-9]{12}):role/(?:[!-~]{1,511}/)?(?P<name>[A-Za-z0-9_+=,.@-]{1,64})"
 )
@@ -117,8 +117,8 @@ class AWSSettings:
             InvalidSettings: a setting is wrong, unknown or missing, or wider than the operator's.
         """
         operator, policy = settings.operator, settings.policy
-        _only(operator, _OPERATORS, "the operator's settings")
-        _only(policy, _POLICYS, "a policy's settings")
+        _only(operator, OPERATORS, "the operator's settings")
+        _only(policy, POLICYS, "a policy's settings")
         issuers = _issuers(operator)
         accept_presigned = _switch(operator, ACCEPT_PRESIGNED_SETTING)
         if not accept_presigned and not issuers:

@@ -12,6 +12,7 @@ import pytest
 
 from attestors.aws import wire
 from attestors.aws.ec2.trust import RoleTrust
+from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
 from attestors.contract import Denied, NotProvableYet, Plausible, VerifiedIdentity
 from attestors.wire.binding import BindingMismatch, CACertHash
@@ -20,7 +21,7 @@ from attestors.wire.names import Purpose
 from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
-from tests.support.fake_aws import Answer, Session
+from tests.support.fake_aws import Answer, FakeAWS, Session
 from tests.unit.attestors.aws.ec2.descriptions import description
 from tests.unit.attestors.support import NOW, binding_for
 
@@ -170,9 +171,18 @@ async def test_parameters_twice_in_any_case_are_refused(desk: Desk) -> None:
     assert desk.nobody_was_called
 
 
-async def test_another_regions_sts_is_refused(desk: Desk) -> None:
-    assert await desk.denied(fields(presigned(desk.session, region=OTHER_REGION))) == "RegionMismatch"
+async def test_another_partitions_sts_is_refused(desk: Desk) -> None:
+    china = presigned(desk.session, region="cn-north-1", host="sts.cn-north-1.amazonaws.com.cn")
+    assert await desk.denied(fields(china)) == "PartitionMismatch"
     assert desk.nobody_was_called
+
+
+async def test_another_regions_sts_knows_the_session_too(desk: Desk, calls: CloudCalls) -> None:
+    with FakeAWS(OTHER_REGION, clock=lambda: NOW) as elsewhere:
+        session = elsewhere.remember(desk.session)
+        other = Desk(elsewhere, calls, desk.ec2)
+        assert isinstance(await other.ask(fields(presigned(session, region=OTHER_REGION))), VerifiedIdentity)
+    assert not desk.aws.sts_requests
 
 
 async def test_it_can_be_accepted_no_more(desk: Desk) -> None:
