@@ -14,12 +14,12 @@ from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import House, assert_readable, certificate_of, pending, provider_id
 from tests.integration.tpm.paper_node import PaperNode
+from tests.support.processes import wait_until
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.paper_chip import PaperChip
 
 NUMBERS: Final = itertools.count(5000)
 FIRST_USE: Final = ("MachineAnnotation", "TrustOnFirstUse")
-INVENTORY: Final = {"kind": "ConfigMap", "name": "tpm-inventory"}
 
 
 def chip() -> PaperChip:
@@ -66,11 +66,11 @@ class OperatorFolder:
         return {"tpm": OperatorAttestor(settings=settings)}
 
 
-def cluster_of(house: House, name: str, *sources: str, **more: Any) -> WorldCluster:
-    """A cluster whose policy prefers these sources."""
+def cluster_of(house: House, name: str, *sources: str, inventory: str = "", **more: Any) -> WorldCluster:
+    """A cluster whose policy prefers these sources; ``inventory`` is the ConfigMap's name."""
     settings: dict[str, Any] = {"endorsementKeySources": list(sources)} if sources else {}
-    if "Inventory" in sources:
-        settings["inventory"] = INVENTORY
+    if inventory:
+        settings["inventory"] = {"kind": "ConfigMap", "name": inventory}
     authorized = [{"name": "tpm", "settings": settings}]
     return house.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
 
@@ -92,6 +92,17 @@ def nudge(node: PaperNode) -> None:
     """Change the Machine, so that what waits for it is looked at again at once."""
     annotations = {f"{ANNOTATION_PREFIX}/of-no-meaning": f"{next(NUMBERS)}"}
     node.cluster.patch_machine(node.machine, {"metadata": {"annotations": annotations}})
+
+
+def decided_at_last(node: PaperNode, name: str) -> Verdict:
+    """The verdict of a request that waits; what it waits for may be seen a second after it has changed."""
+
+    def decided() -> bool:
+        nudge(node)
+        return node.cluster.verdict(name).condition != ""
+
+    wait_until(decided, f"{name} is decided")
+    return node.cluster.verdict(name)
 
 
 def assert_denied(verdict: Verdict, reason: str, part: str = "") -> None:
