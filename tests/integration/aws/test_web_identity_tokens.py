@@ -246,7 +246,7 @@ async def test_claims_of_another_form_are_malformed(desk: Desk, changes: dict[st
 
 
 async def test_an_issuer_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
-    elsewhere = {**desk.aws.issuer.discovery(), "jwks_uri": "https://evil.example/keys"}
+    elsewhere = {**desk.aws.issuer.discovery(), "jwks_uri": "https://evil.example/.well-known/jwks.json"}
     other = {**desk.aws.issuer.discovery(), "issuer": "https://evil.example"}
     for service, answer in (
         ("discovery", Answer(503)),
@@ -254,7 +254,9 @@ async def test_an_issuer_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
         ("discovery", Answer(200, b"<html>", "text/html")),
         ("discovery", Answer(200, json.dumps(elsewhere).encode())),
         ("discovery", Answer(200, json.dumps(other).encode())),
+        ("discovery", Answer(203, json.dumps(desk.aws.issuer.discovery()).encode())),
         ("keys", Answer(500)),
+        ("keys", Answer(203, json.dumps(desk.aws.issuer.key_set()).encode())),
         ("keys", Answer(200, b"{}")),
         ("keys", Answer(200, b" " * 2 * 1024 * 1024)),
     ):
