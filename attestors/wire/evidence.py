@@ -150,4 +150,4 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _is_unicode(text: str) -> bool:
     # "\ud800" is JSON but no text: it cannot be written back as UTF-8.
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -50,6 +50,7 @@ from signer.model.signing_request import (
 )
 from signer.rules.machine import NoRecord, require_not_deleting, the_machine
 from signer.rules.request import (
+    claimed_provider_id,
     cluster_is_not_deleting,
     cluster_is_not_paused,
     node_name_of,
@@ -128,6 +129,20 @@ class Adjudicator:
             return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
+    def glance(self, manifest: JsonObject) -> Lane:
+        """The lane that a CSR waits in before it is screened, by what it claims; never raises. About 0.25 ms of CPU."""
+        parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oid)
+        provider_id = ""
+        if isinstance(parsed, SigningRequest):
+            with contextlib.suppress(Refused):
+                provider_id = claimed_provider_id(parsed)
+        return self._placed(Lane(Screening.UNSCREENED, requester_of(manifest), provider_id))
+
+    def _placed(self, lane: Lane) -> Lane:
+        if not lane.provider_id or self._inventory.machines_with(self._key, lane.provider_id):
+            return lane
+        return replace(lane, has_machine=False)
+
     def screen(self, manifest: JsonObject) -> Lane:
         """The lane that a CSR waits in; never raises."""
         requester = requester_of(manifest)
@@ -136,7 +151,7 @@ class Adjudicator:
             case = self._cases.take()
         except Deferred:
             return Lane(Screening.UNSCREENED, requester)
-        return lane_found(requester, parsed, partial(self._screen, case))
+        return self._placed(lane_found(requester, parsed, partial(self._screen, case)))
 
     def _screen(self, case: Case, request: SigningRequest) -> Screened:
         provider = request.envelope.signer.provider

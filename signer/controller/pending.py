@@ -12,6 +12,7 @@ from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN, StockSigner
 from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.controller.packed_request import PackedRequest
 from signer.controller.room import Limits, NoRoom, Room
 from signer.controller.screening import Screen, unscreened
 from signer.kube.client import JsonObject
@@ -26,8 +27,8 @@ _REMEMBERED_SETTLED: Final = 4096
 # All clusters share one process, and a workload API server may send whatever it likes, as much as it likes.
 MAXIMUM_REQUESTS: Final = 20_000
 """Kept of one cluster: several times the nodes of the largest clusters (Kubernetes is built for 5,000)."""
-MAXIMUM_BYTES: Final = 64 * 1024 * 1024
-"""Kept of one cluster, in bytes of memory: 5,000 requests of 12 KiB, which is ample for evidence with its chain."""
+MAXIMUM_BYTES: Final = 40 * 1024 * 1024
+"""Kept of one cluster, in bytes of memory, packed: 5,000 requests of 12 KiB, which is ample with its chain."""
 
 SCREENED_PER_LIST: Final = 100_000
 """While a list is read that does not fit: as many as an API server holds that is about to break."""
@@ -48,7 +49,6 @@ class _Measured:
     """An object of a list, as it is kept, and what was found out about it."""
 
     manifest: JsonObject
-    size: int
     lane: Lane
 
 
@@ -57,11 +57,11 @@ class _List:
     make way are emptied.
     """
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, glance: Screen, screen: Screen) -> None:
+        self._glance = glance
         self._screen = screen
         self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
-        self._sizes: list[int] = []
-        self._screened = 0
+        self._glanced = self._screened = 0
         self._room: Room[int] = Room(_limits, self._find_lane, self._empty)
         self.left_out = False
 
@@ -69,12 +69,10 @@ class _List:
         """Whether there is room for an object, which is cut already."""
         number = len(self._objects)
         self._objects.append(kept)
-        self._sizes.append(size)
         try:
-            self._room.admit(number, unscreened(kept), size)
+            self._room.admit(number, self._first_lane(kept), size)
         except NoRoom:
             self._objects.pop()
-            self._sizes.pop()
             self.left_out = True
             return False
         return True
@@ -82,13 +80,18 @@ class _List:
     def measured(self) -> dict[int, _Measured]:
         """What is held at its end, by the identity of the objects."""
         return {
-            id(manifest): _Measured(manifest, self._sizes[number], self._room.lane(number))
+            id(manifest): _Measured(manifest, self._room.lane(number))
             for number, manifest in enumerate(self._objects)
             if number in self._room
         }
 
+    # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
+
+    def _first_lane(self, manifest: JsonObject) -> Lane:
+        self._glanced += 1
+        return self._glance(manifest) if self._glanced <= SCREENED_PER_LIST else unscreened(manifest)
+
     def _find_lane(self, number: int) -> Lane:
-        # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
         self._screened += 1
         manifest = self._objects[number]
         return self._screen(manifest) if self._screened <= SCREENED_PER_LIST else unscreened(manifest)
@@ -113,19 +116,28 @@ class PendingRequests:
     just settled from bringing it back. Everything is bounded, the objects of a list that is under way included; what is
     kept when not all can be is a matter of ``signer.controller.room``.
 
-    ``screen`` finds the lane of a CSR: without it, requesters share alike, and of each the first come stay. ``evicted``
-    is told the name of each CSR that had to make way for another.
+    ``glance`` finds the lane of a CSR that has just come, ``screen`` that of one that was looked at closely: without
+    them, requesters share alike, and of each the first come stay. ``evicted`` is told the name of each CSR that had to
+    make way for another.
+
+    A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands.
     """
 
     def __init__(
-        self, key: ClusterKey, *, screen: Screen = unscreened, evicted: Callable[[str], None] = _nobody
+        self,
+        key: ClusterKey,
+        *,
+        glance: Screen = unscreened,
+        screen: Screen = unscreened,
+        evicted: Callable[[str], None] = _nobody,
     ) -> None:
         self._key = key
+        self._glance = glance
         self._screen = screen
         self._evicted = evicted
-        self._manifests: dict[str, JsonObject] = {}
-        self._room: Room[str] = Room(_limits, lambda name: screen(self._manifests[name]), self._evict)
-        self._list = _List(screen)
+        self._kept: dict[str, PackedRequest] = {}
+        self._room: Room[str] = Room(_limits, lambda name: screen(self._kept[name].unpacked()), self._evict)
+        self._list = _List(glance, screen)
         self._measured: dict[int, _Measured] = {}
         self.left_out = False
         """Whether requests are known to wait that are not kept."""
@@ -138,15 +150,19 @@ class PendingRequests:
         self._settled: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._manifests)
+        return len(self._kept)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kept
 
     def __iter__(self) -> Iterator[str]:
         """The names, as they are now; the requests may change meanwhile."""
-        return iter(tuple(self._manifests))
+        return iter(tuple(self._kept))
 
     def get(self, name: str) -> JsonObject | None:
         """The CSR as it was last seen, or None if it no longer needs anything."""
-        return self._manifests.get(name)
+        kept = self._kept.get(name)
+        return None if kept is None else kept.unpacked()
 
     def concerns_us(self, manifest: JsonObject) -> bool:
         """Whether a CSR that was seen belongs here."""
@@ -155,7 +171,7 @@ class PendingRequests:
     def put(self, manifest: JsonObject) -> Put:
         """Keep a CSR, or its newer state, if possible; what is kept under its name may be older otherwise."""
         try:
-            found = self._measured.pop(id(manifest), None) or _measured(manifest)
+            found = self._measured.pop(id(manifest), None) or self._measure(manifest)
         except UnusableRequest as error:
             self._ignore(manifest, error)
             return Put.UNUSABLE
@@ -163,20 +179,26 @@ class PendingRequests:
         name = request_name(kept)
         if self.is_still(name, kept):
             lane = self._room.lane(name) if lane.screening is Screening.UNSCREENED else lane
-        elif name in self._manifests:
+        elif name in self._kept:
             self._room.release(name)
-        self._manifests[name] = kept
+        packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept))
         self._arrivals.setdefault(name, next(self._arrived))
         try:
-            self._room.admit(name, lane, found.size)
+            self._room.admit(name, lane, packed.size)
         except NoRoom:
-            del self._manifests[name], self._arrivals[name]
+            del self._kept[name], self._arrivals[name]
             self.left_out = True
             return Put.LEFT_OUT
+        if not lane.has_machine and name not in self._awaited:
+            self.waits_for(name, (lane.provider_id,))
         return Put.KEPT
 
+    def _measure(self, manifest: JsonObject) -> _Measured:
+        kept, _ = bounded(manifest)
+        return _Measured(kept, self._glance(kept))
+
     def _evict(self, name: str) -> None:
-        del self._manifests[name], self._arrivals[name]
+        del self._kept[name], self._arrivals[name]
         self._waits_no_longer(name)
         self.left_out = True
         self._evicted(name)
@@ -191,15 +213,23 @@ class PendingRequests:
         """Find the lane of a CSR that is kept and was not screened yet. Raises KeyError where it is not kept."""
         lane = self._room.lane(name)
         if lane.screening is Screening.UNSCREENED:
-            lane = self._screen(self._manifests[name])
+            found = self._screen(self._kept[name].unpacked())
+            if found.screening is Screening.UNSCREENED:
+                return lane
+            lane = found
             self._room.move(name, lane)
         return lane
+
+    def glance_again(self, name: str) -> None:
+        """A Machine has changed: one that nobody's Machine claimed may have one now, and a lane of its own."""
+        if name in self._room and not self._room.lane(name).has_machine:
+            self._room.move(name, self._glance(self._kept[name].unpacked()))
 
     # A list that is under way
 
     def list_begins(self) -> None:
         """Whatever was read of a list before is held by nobody any more."""
-        self._list = _List(self._screen)
+        self._list = _List(self._glance, self._screen)
         self._measured = {}
 
     def holds_of_list(self, manifest: JsonObject) -> bool:
@@ -241,7 +271,7 @@ class PendingRequests:
 
     def drop(self, name: str) -> None:
         """It is settled or gone."""
-        if self._manifests.pop(name, None) is not None:
+        if self._kept.pop(name, None) is not None:
             del self._arrivals[name]
             self._room.release(name)
         self._waits_no_longer(name)
@@ -255,8 +285,8 @@ class PendingRequests:
 
     def is_still(self, name: str, manifest: JsonObject) -> bool:
         """Whether what is kept under that name is that very CSR, not one that was re-created under its name."""
-        current = self._manifests.get(name)
-        return current is not None and request_uid(current) == request_uid(manifest)
+        current = self._kept.get(name)
+        return current is not None and current.uid == request_uid(manifest)
 
     def settled(self, manifest: JsonObject) -> None:
         """We have just decided it for good."""
@@ -266,7 +296,7 @@ class PendingRequests:
 
     def waits_for(self, name: str, provider_ids: Iterable[str]) -> None:
         """It waits for a change of what these stand for: the Machine that it claims to be, and others in its way."""
-        if name not in self._manifests:
+        if name not in self._kept:
             return
         self._waits_no_longer(name)
         self._awaited[name] = frozenset(provider_ids)
@@ -280,11 +310,6 @@ class PendingRequests:
 
 
 _ABSENT: Final = unscreened({})
-
-
-def _measured(manifest: JsonObject) -> _Measured:
-    kept, size = bounded(manifest)
-    return _Measured(kept, size, unscreened(kept))
 
 
 def request_name(manifest: JsonObject) -> str:

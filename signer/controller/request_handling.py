@@ -64,8 +64,11 @@ class RequestHandling:
         self._adjudicator = adjudicator
         self._heeds = heeds
         self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
-        self.pending = PendingRequests(key, screen=adjudicator.screen, evicted=self._make_way)
+        self.pending = PendingRequests(
+            key, glance=adjudicator.glance, screen=adjudicator.screen, evicted=self._make_way
+        )
         self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane)
+        self._looking = asyncio.Lock()
 
     # What the watch says
 
@@ -100,6 +103,7 @@ class RequestHandling:
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
         for name in self.pending if provider_ids == ALL_PROVIDER_IDS else self.pending.waiting_for(provider_ids):
+            self.pending.glance_again(name)
             self._queue.add(name)
 
     def stop(self) -> None:
@@ -141,11 +145,15 @@ class RequestHandling:
                     self._queue.done(name)
 
     async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
+        if self._is_to_be_looked_at(name):
+            # One look in each turn of the event loop: the watch, and answers to other workers, come in between.
+            async with self._looking:
+                sent = self._is_to_be_looked_at(name) and self._sent_to_its_lane(name)
+                await asyncio.sleep(0)
+            if sent:
+                return
         manifest = self.pending.get(name)
         if manifest is None:
-            return
-        if self._sent_to_its_lane(name):
-            await asyncio.sleep(0)  # thousands in a row must not hold up the event loop
             return
         started = self._around.monotonic()
         adjudication = await self._adjudicator.adjudicate(manifest)
@@ -165,11 +173,13 @@ class RequestHandling:
             self._around.monotonic() - started
         )
 
-    def _sent_to_its_lane(self, name: str) -> bool:
+    def _is_to_be_looked_at(self, name: str) -> bool:
         """Of many by the same requester each is looked at first, and then takes its turn among its like."""
         lane = self.pending.lane(name)
-        if lane.screening is not Screening.UNSCREENED or not self._queue.is_crowded(lane.requester):
-            return False
+        crowded = self._queue.is_crowded(lane.requester)
+        return crowded and lane.screening is Screening.UNSCREENED and name in self.pending
+
+    def _sent_to_its_lane(self, name: str) -> bool:
         if self.pending.screen(name).screening is Screening.UNSCREENED:
             return False  # it could not be told
         self._queue.add(name)

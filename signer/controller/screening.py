@@ -31,7 +31,7 @@ from signer.rules.request import claimed_provider_id
 _LOG = logging.getLogger(__name__)
 
 Screen: TypeAlias = Callable[[JsonObject], Lane]
-"""Finds the lane of a CSR: no network, no waiting, never raises; about 0.3 ms of CPU."""
+"""Finds the lane of a CSR: no network, no waiting, never raises; 0.3 to 1 ms of CPU."""
 
 
 def unscreened(manifest: JsonObject) -> Lane:

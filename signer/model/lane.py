@@ -35,17 +35,23 @@ class Lane:
     """The claimed provider ID; empty where nobody has looked yet, or nothing sensible is claimed."""
     public_key: str = ""
     """SHA-256 of the subject's public key, hexadecimal; empty where evidence does not pin it."""
+    has_machine: bool = True
+    """Whether a Machine or pool of the cluster has that provider ID. All claims that nobody has stand in one lane:
+    whoever invents provider IDs gets no turn for each.
+    """
 
     @property
     def path(self) -> tuple[str, ...]:
         """By what lanes of the same screening differ, coarsest first; of the same length for all of them."""
         match self.screening:
             case Screening.PLAUSIBLE:
-                return (self.requester, self.provider_id, self.public_key)
-            case Screening.UNSCREENED:
-                return (self.requester,)
-            case Screening.REFUSED:
-                return (self.requester, self.provider_id)
+                return (self.requester, self._claim, self.public_key)
+            case Screening.UNSCREENED | Screening.REFUSED:
+                return (self.requester, self._claim)
+
+    @property
+    def _claim(self) -> str:
+        return self.provider_id if self.has_machine else ""
 
 
 ONE_LANE: Final = Lane(Screening.PLAUSIBLE, "")

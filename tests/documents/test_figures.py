@@ -98,7 +98,7 @@ SECURITY = (
     f"or with more than {watch.MAXIMUM_OBJECTS:,} requests of ours",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
     f"With more than {fair_order.CROWD} of one requester waiting",
-    f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB",
+    f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
     f"the next look, which is {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes at most",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",

@@ -51,6 +51,11 @@ def _other_tokens(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], t
     return _invented(cluster, HONEST, number), (f"system:bootstrap:thief{number % 5}", BOOTSTRAP[1])
 
 
+def _no_machines(cluster: WorldCluster, number: int) -> tuple[dict[str, Any], tuple[str, Sequence[str]]]:
+    """Good evidence, of machines that the management cluster does not know."""
+    return node_of(cluster, f"nobody-{number}").client_request(f"flood-{number:04}"), BOOTSTRAP
+
+
 def _copies() -> Flood:
     """Copies of a request of the honest machine, which every token can read: the evidence in them is good."""
     copied: dict[str, Any] = {}
@@ -67,6 +72,7 @@ FLOODS: Final = {
     "random-provider-ids": _random_machines,
     "the-honest-provider-id": _honest_machine,
     "other-tokens": _other_tokens,
+    "no-machines": _no_machines,
     "copies": _copies(),
 }
 
@@ -93,6 +99,8 @@ def _join(cluster: WorldCluster, name: str) -> None:
     plant(cluster, node_of(cluster, HONEST).client_request(name))
 
 
+TOLD_BY_CLAIM: Final = {"random-provider-ids", "no-machines"}
+"""Nobody's Machine has what they claim: a glance is enough to serve others first."""
 _BEFORE: Final = ("a-first", FEW)
 _AMONG: Final = (f"flood-{FLOOD // 2:04}-honest", FEW + FLOOD // LOOKS)
 _AFTER: Final = ("z-last", FEW)
@@ -102,7 +110,7 @@ _AFTER: Final = ("z-last", FEW)
     ("flood", "name", "most"),
     [
         *((flood, *_BEFORE) for flood in FLOODS),
-        *((flood, *_AMONG) for flood in FLOODS),
+        *((flood, _AMONG[0], FEW if flood in TOLD_BY_CLAIM else _AMONG[1]) for flood in FLOODS),
         *((flood, *_AFTER) for flood in FLOODS),
     ],
 )

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from typing import Any
 
 import pytest
 
 from signer.controller import bounded_request
 from signer.controller import pending as module
-from signer.controller.bounded_request import bounded
+from signer.controller.packed_request import PackedRequest
 from signer.controller.pending import PendingRequests, Put, is_open
 from signer.controller.room import BOOKKEEPING_BYTES
-from signer.kube.fair_order import LOOKS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import ClusterKey
-from signer.model.lane import Lane, Screening
 from tests.unit.signer.controller.requests import APPROVED, SIGNER, csr
 
 
@@ -110,12 +108,13 @@ def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = bounded(csr("csr-0", "uid-0"))[1] + BOOKKEEPING_BYTES
-    monkeypatch.setattr(module, "MAXIMUM_BYTES", 4 * place)
+    place = PackedRequest.of(csr("csr-0", "uid-0"), "uid-0").size + BOOKKEEPING_BYTES
+    # Compressed, one takes a few bytes more or less than another.
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", 4 * place + place // 2)
     pending = filled(4)
     assert pending.put(csr("csr-4", "uid-4")) is Put.LEFT_OUT
     # A newer state that no longer fits is not kept, nor is the older one, which could not be written to.
-    assert pending.put(csr("csr-0", "uid-0", labels={"a": "x" * place})) is Put.LEFT_OUT
+    assert pending.put(csr("csr-0", "uid-0", labels={"a": secrets.token_hex(2 * place)})) is Put.LEFT_OUT
     assert pending.get("csr-0") is None
     for name in ("csr-1", "csr-2", "csr-3", "csr-3", "never-seen"):
         pending.drop(name)
@@ -198,170 +197,3 @@ def test_settled_and_recreated() -> None:
     pending.put(second)
     assert not pending.is_still("csr-0", first)
     assert not pending.is_still("never-seen", first)
-
-
-THIEF = "system:bootstrap:thief0"
-
-
-def posted(name: str, requester: str = THIEF, provider_id: str = "", key: str = "") -> Any:
-    """A CSR whose evidence is good for that machine and key; without a key it is invented."""
-    return csr(name, f"uid-{name}", spec={"username": requester}, labels={"claims": provider_id, "key": key})
-
-
-class Screened:
-    """Requests whose lanes are found by looking at their labels; remembers who was looked at and who made way."""
-
-    def __init__(self) -> None:
-        self.screened: list[str] = []
-        self.evicted: list[str] = []
-        self.pending = PendingRequests(
-            ClusterKey("team-a", "one"), screen=self._screen, evicted=lambda name: self.evicted.append(name)
-        )
-
-    def _screen(self, manifest: Any) -> Lane:
-        self.screened.append(manifest["metadata"]["name"])
-        labels = manifest["metadata"]["labels"]
-        screening = Screening.PLAUSIBLE if labels["key"] else Screening.REFUSED
-        return Lane(screening, manifest["spec"]["username"], labels["claims"], labels["key"])
-
-    def lists(self, *manifests: Any) -> list[str]:
-        """A list with these objects; returns the names of what is left of it."""
-        self.pending.list_begins()
-        held = [manifest for manifest in manifests if self.pending.holds_of_list(manifest)]
-        return [manifest["metadata"]["name"] for manifest in held if manifest]
-
-
-FLOODS = {
-    "random provider IDs": lambda number: posted(f"flood-{number}", provider_id=f"random-{number}"),
-    "the honest provider ID": lambda number: posted(f"flood-{number}", provider_id="honest"),
-    "another token": lambda number: posted(f"flood-{number}", "system:bootstrap:other0"),
-    "copies": lambda number: posted(f"flood-{number}", provider_id="honest", key="old"),
-}
-
-
-@pytest.mark.parametrize("flood", FLOODS)
-def test_an_honest_request_is_kept_however_full_it_is(monkeypatch: pytest.MonkeyPatch, flood: str) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 50)
-    screened = Screened()
-    pending = screened.pending
-    for number in range(200):
-        pending.put(FLOODS[flood](number))
-    assert (len(pending), pending.left_out, screened.evicted) == (50, True, [])
-    pending.waits_for("flood-49", ["honest"])
-    assert pending.put(posted("honest", provider_id="honest", key="new")) is Put.KEPT
-    assert pending.lane("honest") == Lane(Screening.PLAUSIBLE, THIEF, "honest", "new")
-    assert screened.evicted == ["flood-49"]  # the newest
-    assert pending.get("flood-49") is None
-    assert pending.waiting_for(["honest"]) == []
-    assert pending.left_out
-    # The flood goes on, and cannot push it out.
-    for number in range(200, 300):
-        pending.put(FLOODS[flood](number))
-    assert pending.get("honest") is not None
-
-
-@pytest.mark.parametrize("flood", FLOODS)
-@pytest.mark.parametrize("position", [0, 100, 200])
-def test_an_honest_request_of_a_list_is_kept(monkeypatch: pytest.MonkeyPatch, flood: str, position: int) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 50)
-    screened = Screened()
-    listed = [FLOODS[flood](number) for number in range(200)]
-    listed.insert(position, posted("honest", provider_id="honest", key="new"))
-    kept = screened.lists(*listed)
-    assert "honest" in kept
-    assert len(kept) == 50
-    screens = len(screened.screened)
-    assert screened.pending.list_ends()
-    for manifest in listed:
-        if manifest and manifest["metadata"]["name"] in kept:
-            assert screened.pending.put(manifest) is Put.KEPT
-    assert sorted(screened.pending) == sorted(kept)
-    assert len(screened.screened) == screens  # what was found out while it was read is known
-
-
-def test_what_makes_way_in_a_list_is_emptied_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
-    screened = Screened()
-    flood, honest = posted("flood"), posted("honest", key="new")
-    assert screened.lists(flood, honest) == ["honest"]
-    assert flood == {}
-    assert not screened.pending.concerns_us(flood)
-    assert screened.evicted == []  # it was never kept
-
-
-def test_a_list_without_end_is_not_screened_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 10)
-    monkeypatch.setattr(module, "SCREENED_PER_LIST", 100)
-    screened = Screened()
-    kept = screened.lists(*(posted(f"flood-{number}", provider_id=f"{number}") for number in range(1000)))
-    assert (len(kept), len(screened.screened)) == (10, 100)
-
-
-def test_a_lane_stays_with_its_request() -> None:
-    screened = Screened()
-    pending = screened.pending
-    pending.put(posted("node", provider_id="machine", key="1"))
-    assert pending.lane("node") == Lane(Screening.UNSCREENED, THIEF)
-    found = pending.screen("node")
-    assert found == pending.lane("node") == Lane(Screening.PLAUSIBLE, THIEF, "machine", "1")
-    # A newer state of the same CSR is in the same lane, and is not looked at again.
-    pending.put(posted("node", provider_id="machine", key="1"))
-    assert pending.screen("node") == found
-    assert screened.screened == ["node"]
-    # One that was re-created under its name is another one.
-    recreated = posted("node", provider_id="machine", key="1")
-    recreated["metadata"]["uid"] = "uid-other"
-    pending.put(recreated)
-    assert pending.lane("node") == Lane(Screening.UNSCREENED, THIEF)
-    pending.drop("node")
-    assert pending.lane("node") == Lane(Screening.UNSCREENED, "")
-    with pytest.raises(KeyError):
-        pending.screen("node")
-
-
-FLOOD = 5_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flood", FLOODS)
-@pytest.mark.parametrize(
-    ("position", "decisions"),
-    [(0, 4), (FLOOD // 2, 4 + FLOOD // LOOKS), (FLOOD, 4)],
-    ids=["before-it", "in-its-middle", "after-it"],
-)
-async def test_one_among_thousands_is_soon_decided(flood: str, position: int, decisions: int) -> None:
-    """What a worker does under load, with the queue: unscreened ones of a crowd are screened and put back."""
-    screened = Screened()
-    pending = screened.pending
-    queue: WorkQueue[str] = WorkQueue(lane_of=pending.lane)
-    posts = [FLOODS[flood](number) for number in range(FLOOD)]
-    posts.insert(position, posted("honest", provider_id="honest", key="new"))
-    for manifest in posts:
-        pending.put(manifest)
-        queue.add(manifest["metadata"]["name"])
-    decided = []
-    while "honest" not in decided:
-        name = await queue.get()
-        lane = pending.lane(name)
-        if lane.screening is Screening.UNSCREENED and queue.is_crowded(lane.requester):
-            pending.screen(name)
-            queue.add(name)
-        else:
-            decided.append(name)
-            pending.drop(name)
-        queue.done(name)
-    assert len(decided) - 1 <= decisions
-    assert len(screened.screened) <= FLOOD + 1
-
-
-async def test_without_a_crowd_nothing_is_screened() -> None:
-    """Thousands of nodes that renew at once are each a requester of their own."""
-    screened = Screened()
-    queue: WorkQueue[str] = WorkQueue(lane_of=screened.pending.lane)
-    names = [f"csr-{number}" for number in range(1000)]
-    for name in names:
-        screened.pending.put(posted(name, f"system:node:{name}", name, "key"))
-        queue.add(name)
-    assert not any(queue.is_crowded(f"system:node:{name}") for name in names)
-    assert [await queue.get() for _ in names] == names
-    assert screened.screened == []

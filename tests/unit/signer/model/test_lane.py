@@ -9,13 +9,20 @@ from signer.model.lane import Lane, Screening
     ("screening", "path"),
     [
         (Screening.PLAUSIBLE, ("token", "machine", "key")),
-        (Screening.UNSCREENED, ("token",)),
+        (Screening.UNSCREENED, ("token", "machine")),
         (Screening.REFUSED, ("token", "machine")),
     ],
 )
 def test_only_what_was_found_out_tells_lanes_apart(screening: Screening, path: tuple[str, ...]) -> None:
-    """Whoever invents evidence invents keys, too; what was not looked at has only its requester."""
+    """Whoever invents evidence invents keys, too; what was not looked at has only its requester and its claim."""
     assert Lane(screening, "token", "machine", "key").path == path
+
+
+@pytest.mark.parametrize("screening", Screening)
+def test_claims_that_no_machine_has_stand_in_one_lane(screening: Screening) -> None:
+    paths = {Lane(screening, "token", claim, "key", has_machine=False).path for claim in ("one", "another")}
+    assert len(paths) == 1
+    assert paths != {Lane(screening, "token", "one", "key").path}
 
 
 def test_best_first() -> None:
