@@ -17,6 +17,13 @@ from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster
+from tests.bench.challenge_flood import (
+    MAXIMUM_GROWTH,
+    MAXIMUM_SECONDS_SLOWER,
+    Flood,
+    Flooded,
+    measure_challenge_flood,
+)
 from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
 from tests.bench.load import Load, for_stock_signer
 from tests.bench.tpm_verification import TPMVerification, measure_tpm_verification
@@ -47,11 +54,22 @@ def main() -> int:
         control_plane.seed_kubeadm()
         drained = _drains(control_plane, options.requests)
         _print(drained, control_plane.versions())
+    flooded = [_flood(flood) for flood in Flood]
+    _print_floods(flooded)
     if options.json is not None:
         report: dict[str, Any] = {"drains": [one.as_json() for one in drained], "warmStart": warm_start.as_json()}
+        report["challengeFloods"] = [asdict(one) for one in flooded]
         report["tpmVerification"] = [asdict(one) for one in verifications]
         options.json.write_text(json.dumps(report, indent=2))
     return 0
+
+
+def _flood(flood: Flood) -> Flooded:
+    """Each on a control plane of its own."""
+    console.print(f"A flood of challenges: {flood.value} …")
+    with ControlPlane() as control_plane:
+        control_plane.seed_kubeadm()
+        return measure_challenge_flood(control_plane, flood)
 
 
 def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
@@ -95,6 +113,17 @@ def _print_verifications(measured: list[TPMVerification]) -> None:
         table.add_column(heading, justify="left" if not heading else "right")
     for one in measured:
         table.add_row(one.title, f"{one.median_milliseconds:.2f}", f"{one.maximum_milliseconds:.2f}")
+    console.print(table)
+
+
+def _print_floods(flooded: list[Flooded]) -> None:
+    limit = f"{MAXIMUM_GROWTH // 2**20} MiB, {MAXIMUM_SECONDS_SLOWER:.0f} s"
+    table = Table(title=f"{flooded[0].requests} first requests by one stolen token; to keep: {limit}")
+    for heading in ("", "MiB more", "join p99, s", "meanwhile", "slower by"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for one in flooded:
+        seconds = (one.p99_seconds_before, one.p99_seconds_meanwhile, one.slower_seconds)
+        table.add_row(one.flood, f"{one.grown / 2**20:.0f}", *(f"{value:.2f}" for value in seconds))
     console.print(table)
 
 

@@ -9,13 +9,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
 
+from signer.controller.configuration import OperatorAttestor
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -107,16 +108,15 @@ class Watcher(threading.Thread):
 
 
 @contextmanager
-def controller_process(load: Load) -> Iterator[subprocess.Popen[bytes]]:
+def controller_process(
+    connection: ClusterConnection, attestors: Mapping[str, OperatorAttestor]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Our controller as its users run it: a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig, config = Path(folder) / "kubeconfig", Path(folder) / "config.yaml"
-        kubeconfig.write_text(kubeconfig_of(load.cluster.management.api.connection(), "management"))
-        attestors = {
-            provider: {"settings": dict(attestor.settings)}
-            for provider, attestor in load.configuration.attestors.items()
-        }
-        config.write_text(yaml.safe_dump({"attestors": attestors}))
+        kubeconfig.write_text(kubeconfig_of(connection, "management"))
+        allowed = {provider: {"settings": dict(attestor.settings)} for provider, attestor in attestors.items()}
+        config.write_text(yaml.safe_dump({"attestors": allowed}))
         command = [sys.executable, "-m", "signer.cli", "run"]
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen([*command, "--kubeconfig", str(kubeconfig), "--config", str(config)], stderr=log)
@@ -130,7 +130,8 @@ def controller_process(load: Load) -> Iterator[subprocess.Popen[bytes]]:
 def drain_with_controller(what: str, load: Load, names: set[str]) -> Drained:
     """Start our controller on a heap of pending requests and wait for all certificates."""
     watcher = Watcher(load.cluster.api.connection(), names).watch()
-    with controller_process(load) as process:
+    management = load.cluster.management.api.connection()
+    with controller_process(management, load.configuration.attestors) as process:
         watcher.pid = process.pid
         return watcher.drained(what, len(names), process.pid)
 

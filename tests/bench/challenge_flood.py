@@ -1,0 +1,180 @@
+"""A flood of TPM challenges: what it costs the controller in memory, and honest machines in time.
+
+Whoever stole one bootstrap token posts well-formed first requests as fast as kube-apiserver takes them, each with a key
+of its own. Honest machines, with the very same token, join before it and meanwhile. The controller is a process of its
+own, as operators run it, so that its memory is its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from signer.controller.configuration import OperatorAttestor
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.world import ManagementCluster, Verdict, WorldCluster
+from tests.bench.drain import controller_process
+from tests.bench.honest_nodes import Joins, add_machines, join_in_turn
+from tests.bench.thief import write_loot
+from tests.integration.tpm.paper_node import PaperNode
+from tests.support.control_plane import ControlPlane
+from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+from tests.unit.attestors.tpm.paper_chip import PaperChip
+
+REQUESTS: Final = 10_000
+MAXIMUM_GROWTH: Final = 50 * 1024 * 1024
+"""Bytes of resident memory that so many may cost at most."""
+MAXIMUM_SECONDS_SLOWER: Final = 2.0
+"""Than without the flood, at the 99th percentile of honest joins."""
+HONEST_BEFORE: Final = 40
+HONEST_AT_MOST: Final = 600
+EVERY_SECONDS: Final = 0.5
+"""An honest machine begins to join twice a second."""
+_WARM: Final = 5
+_NUMBERS: Final = itertools.count(100_000)
+
+
+class Flood(enum.Enum):
+    """What the thief posts."""
+
+    ONE_CHIP = "the evidence of a Machine's own chip, copied"
+    MANY_CHIPS = "many chips, for a Machine that has another"
+    ONE_CHIP_NO_MACHINE = "the evidence of one chip, for Machines that are not there"
+    MANY_CHIPS_NO_MACHINE = "many chips, for Machines that are not there"
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the Machine that it claims to be exists."""
+        return self in (Flood.ONE_CHIP, Flood.MANY_CHIPS)
+
+    @property
+    def has_many_chips(self) -> bool:
+        """Whether each request shows another chip."""
+        return self in (Flood.MANY_CHIPS, Flood.MANY_CHIPS_NO_MACHINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Flooded:
+    """What came of it."""
+
+    flood: str
+    requests: int
+    resident_before: int
+    """Bytes, after the first honest joins."""
+    resident_most: int
+    """Bytes, the highest until the last honest join was done."""
+    honest_before: int
+    honest_meanwhile: int
+    p99_seconds_before: float
+    p99_seconds_meanwhile: float
+    reasons: dict[str, int]
+    """How many of the thief's requests had which reason at the end; an empty one is of those that wait."""
+
+    @property
+    def grown(self) -> int:
+        """Bytes of resident memory."""
+        return self.resident_most - self.resident_before
+
+    @property
+    def slower_seconds(self) -> float:
+        """How much longer an honest join takes, at the 99th percentile."""
+        return self.p99_seconds_meanwhile - self.p99_seconds_before
+
+
+def measure_challenge_flood(control_plane: ControlPlane, flood: Flood, requests: int = REQUESTS) -> Flooded:
+    """Run one, on a control plane that nobody else uses and that has kubeadm's grants."""
+    with tempfile.TemporaryDirectory() as folder, ManagementCluster(control_plane) as management:
+        cluster = management.add_cluster("flooded", control_plane)
+        known = cluster.ca_cert_hash  # once: it takes a while
+        victim, *honest = (
+            PaperNode(cluster, f"honest-{number:04}", _chip(), known_cluster=known) for number in range(HONEST_AT_MOST)
+        )
+        add_machines(cluster, [victim, *honest])
+        cluster.authorize("tpm")
+        token = control_plane.token_connection(control_plane.bootstrap_token())
+        loot = Path(folder) / "loot"
+        write_loot(loot, token, _posted(victim, flood, requests))
+        attestors = {"tpm": OperatorAttestor(settings=_authorities(Path(folder)))}
+        left = iter(honest)
+        with controller_process(control_plane.connection(), attestors) as process:
+
+            def join(at_least: int, over: Callable[[], bool] = lambda: True) -> Joins:
+                return join_in_turn(token, left, every_seconds=EVERY_SECONDS, at_least=at_least, over=over)
+
+            join(_WARM)
+            before = join(HONEST_BEFORE)
+            memory = Memory(process.pid)
+            with subprocess.Popen([sys.executable, "-m", "tests.bench.thief", str(loot)]) as thief:
+                try:
+                    meanwhile = join(HONEST_BEFORE, lambda: thief.poll() is not None)
+                finally:
+                    thief.terminate()
+            assert thief.returncode == 0
+            most = memory.most()
+        return Flooded(
+            flood.value,
+            requests,
+            memory.before,
+            most,
+            len(before.seconds),
+            len(meanwhile.seconds),
+            before.percentile(99),
+            meanwhile.percentile(99),
+            _reasons(cluster),
+        )
+
+
+class Memory:
+    """The resident memory of a process (``proc(5)``), and the most it had since this was made."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = Path(f"/proc/{pid}")
+        (self._process / "clear_refs").write_text("5")  # resets the highest value
+        self.before = self._bytes("VmRSS")
+
+    def most(self) -> int:
+        """Bytes."""
+        return self._bytes("VmHWM")
+
+    def _bytes(self, field: str) -> int:
+        lines = (self._process / "status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def _chip() -> PaperChip:
+    return PaperChip.new(next(_NUMBERS)).certified()
+
+
+def _posted(victim: PaperNode, flood: Flood, requests: int) -> Iterator[dict[str, Any]]:
+    for number in range(requests):
+        chip = _chip() if flood.has_many_chips else victim.chip
+        machine = victim.machine if flood.has_machine else f"nobody-{number}"
+        key = ec.generate_private_key(ec.SECP256R1())
+        yield victim.but(machine=machine, key=key).manifest(f"flood-{number:05}", chip.first())
+
+
+def _authorities(folder: Path) -> dict[str, str]:
+    """The operator trusts the maker of all these chips."""
+    for name, content in (("roots", root()), ("intermediates", intermediate())):
+        (folder / name).mkdir()
+        (folder / name / "maker.der").write_bytes(content)
+    return {
+        "endorsementRootsFolder": str(folder / "roots"),
+        "endorsementIntermediatesFolder": str(folder / "intermediates"),
+    }
+
+
+def _reasons(cluster: WorldCluster) -> dict[str, int]:
+    posted = cluster.client().items(CERTIFICATE_SIGNING_REQUESTS.collection())
+    flood = [item for item in posted if item["metadata"]["name"].startswith("flood-")]
+    return dict(Counter(Verdict.of(item).reason for item in flood))
