@@ -198,6 +198,18 @@ class TestOperatorFiles:
             assert outcome.reason == "OperatorFileUnusable"
             assert outcome.message == "deniedEndorsementKeysFile: /list: No such file or directory"
 
+    def test_what_they_say_now_counts(self) -> None:
+        """And not what they said when somebody looked last."""
+
+        class DeniedMeanwhile(FixedTrust):
+            def current(self) -> Trust:
+                return Trust(denied=frozenset({CHIP.fingerprint}))
+
+        desk = DESK.but(settings=replace(NO_SETTINGS, trust=DeniedMeanwhile()))
+        assert desk.screen(CHIP.first()) == Plausible()
+        for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING)):
+            assert desk.denial(fields)[0] == "EndorsementKeyDenied"
+
     def test_screening_touches_none(self) -> None:
         assert DESK.but(settings=replace(NO_SETTINGS, trust=Forbidden())).screen(CHIP.first()) == Plausible()
 
