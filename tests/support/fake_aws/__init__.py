@@ -8,6 +8,7 @@ from __future__ import annotations
 from .accounts import ISSUER_HOST, Session
 from .cloud import FakeAWS
 from .ec2 import FakeEC2
+from .instances import EC2Instance, FakeAccount
 from .sts import Answer
 
-__all__ = ["ISSUER_HOST", "Answer", "FakeAWS", "FakeEC2", "Session"]
+__all__ = ["ISSUER_HOST", "Answer", "EC2Instance", "FakeAWS", "FakeAccount", "FakeEC2", "Session"]
