@@ -1,0 +1,85 @@
+"""EC2 that knows DescribeInstances alone, answers it for any instance, and counts the calls. For many instances.
+
+Source: EC2 API Reference, DescribeInstances (version 2016-11-15), Query API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from signer.testing.api.thread import LoopThread
+
+from .ec2 import ACCOUNT
+
+_HOST: Final = "127.0.0.1"
+_LAUNCHED: Final = "2026-01-02T02:04:05.000Z"
+_INSTANCE: Final = f"""<item>
+<instanceId>{{instance_id}}</instanceId>
+<instanceState><code>16</code><name>running</name></instanceState>
+<privateDnsName>{{instance_id}}.eu-west-1.compute.internal</privateDnsName>
+<rootDeviceType>ebs</rootDeviceType>
+<rootDeviceName>/dev/xvda</rootDeviceName>
+<blockDeviceMapping><item>
+  <deviceName>/dev/xvda</deviceName><ebs><attachTime>{_LAUNCHED}</attachTime></ebs>
+</item></blockDeviceMapping>
+<networkInterfaceSet><item>
+  <attachment><deviceIndex>0</deviceIndex><attachTime>{_LAUNCHED}</attachTime></attachment>
+  <privateIpAddressesSet><item><privateIpAddress>10.0.1.17</privateIpAddress></item></privateIpAddressesSet>
+</item></networkInterfaceSet>
+<metadataOptions><httpTokens>required</httpTokens><httpPutResponseHopLimit>1</httpPutResponseHopLimit></metadataOptions>
+</item>"""
+_ANSWER: Final = f"""<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">
+<requestId>1</requestId>
+<reservationSet><item>
+<reservationId>r-1</reservationId><ownerId>{ACCOUNT}</ownerId>
+<instancesSet>{{instances}}</instancesSet>
+</item></reservationSet>
+</DescribeInstancesResponse>"""
+
+
+class CountingEC2:
+    """A context manager."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        """The instances that each call asked for."""
+        self._thread = LoopThread("counting EC2")
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        application = web.Application()
+        application.router.add_post("/", self._answer)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
+        self._port = self._thread.wait(self._listen())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.wait(self._runner.cleanup())
+        self._thread.stop()
+
+    @property
+    def endpoints(self) -> Mapping[str, str]:
+        """For the controller half."""
+        return MappingProxyType({"ec2": f"http://{_HOST}:{self._port}"})
+
+    async def _listen(self) -> int:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, _HOST, 0).start()
+        return int(self._runner.addresses[0][1])
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        parameters = dict(parse_qsl(await request.text()))
+        if parameters.get("Action") != "DescribeInstances" or parameters.get("Filter.1.Name") != "instance-id":
+            return web.Response(status=400)
+        asked = tuple(value for name, value in parameters.items() if name.startswith("Filter.1.Value."))
+        self.calls.append(asked)
+        instances = "".join(_INSTANCE.format(instance_id=instance_id) for instance_id in asked)
+        return web.Response(text=_ANSWER.format(instances=instances), content_type="text/xml")
