@@ -38,6 +38,7 @@ from signer.model.record import (
 from signer.model.reservation import Pair
 from signer.model.signing_request import SigningRequest
 from signer.rules.checks import MACHINE_CHECKS, run_checks
+from signer.rules.claim import require_as_told
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
 from signer.rules.request import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -84,6 +85,7 @@ class Admission:
         for _ in range(_RECORD_ATTEMPTS):
             self._cases.require_unchanged(case)
             machine = the_machine(outcome.provider_id, self._inventory.machines_with(self._key, outcome.provider_id))
+            require_as_told(attested.told, machine)
             facts = await self._checked(request, case, attested, identity, machine)
             await self._tokens.require_the_machines(request.envelope.username, machine, case.policy)
             record = facts.record

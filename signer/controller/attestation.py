@@ -14,6 +14,7 @@ from attestors.contract import (
     ChallengeIssued,
     ControllerHalf,
     Denied,
+    NoClaimedMachine,
     NotProvableYet,
     Outcome,
     Screened,
@@ -27,7 +28,7 @@ from signer.controller.authority_source import AuthoritySource, AuthorityUnavail
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
@@ -40,11 +41,14 @@ _ATTESTATION_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """What the evidence proved, and the CA that the cluster had at that moment."""
+    """What the evidence proved, and what the cluster had at that moment."""
 
     outcome: VerifiedIdentity | AssertedIdentity
     description: AttestorDescription
     authority: Authority
+    """Its CA."""
+    told: MachineView | NoClaimedMachine
+    """The Machine that the attestor was told of."""
 
 
 class Attestation:
@@ -72,7 +76,8 @@ class Attestation:
         Raises:
             Refused, Deferred: from the first check that does not pass, or from the attestor's answer.
         """
-        authority, attestation = await self._checked(request, case, description)
+        authority = await self._checked(request, case, description)
+        told, attestation = self._claimed(request, case, description)
         outcome = await self._ask(attestation, request, case)
         match outcome:
             case Denied():
@@ -84,7 +89,7 @@ class Attestation:
             case VerifiedIdentity() | AssertedIdentity():
                 facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
                 run_checks(IDENTITY_CHECKS, facts)
-                return Attested(outcome, description, authority)
+                return Attested(outcome, description, authority, told)
 
     def screen(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Screened:
         """What the attestor can say without asking anybody: it only puts requests in order.
@@ -107,15 +112,19 @@ class Attestation:
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
-    async def _checked(
-        self, request: SigningRequest, case: Case, description: AttestorDescription
-    ) -> tuple[Authority, AttestationRequest]:
+    async def _checked(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Authority:
         authority = await self.authority()
         if request.evidence.cluster.text not in authority.ca_certificate_hashes:
             # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
             authority = await self.authority(not_before=self._monotonic())
         self._check(request, case, description, authority)
-        return authority, self._claims.attestation_request(request, case, description.provider)
+        return authority
+
+    def _claimed(
+        self, request: SigningRequest, case: Case, description: AttestorDescription
+    ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
+        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
+        return self._claims.machine(request), self._claims.attestation_request(request, case, description.provider)
 
     def _check(
         self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority

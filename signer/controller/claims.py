@@ -39,7 +39,7 @@ class Claims:
             signer_name=request.envelope.signer,
             subject_public_key_info=request.certificate_request.subject_public_key_info,
         )
-        machine = self._machine(claimed_provider_id(request))
+        machine = self.machine(request)
         asks = self._tokens.asks(self._key, request.envelope.username)
         return AttestationRequest(
             provider_id=claimed_provider_id(request),
@@ -56,9 +56,13 @@ class Claims:
             management=self._lookups.of(self._key, machine),
         )
 
-    def _machine(self, provider_id: str) -> MachineView | NoClaimedMachine:
-        """The one Machine of that provider ID; where several have it, the claim is nobody's."""
-        found = self._inventory.machines_with(self._key, provider_id)
+    def machine(self, request: SigningRequest) -> MachineView | NoClaimedMachine:
+        """The one Machine of the claimed provider ID; where several have it, the claim is nobody's.
+
+        Raises:
+            Refused: the provider ID is not well formed.
+        """
+        found = self._inventory.machines_with(self._key, claimed_provider_id(request))
         return found[0] if len(found) == 1 and found[0].kind == MACHINE_KIND else NoClaimedMachine()
 
     def _told_of(self, machine: MachineView | NoClaimedMachine, provider: str) -> ClaimedMachine | NoClaimedMachine:

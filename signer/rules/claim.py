@@ -37,6 +37,7 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 
 _LOOK_AGAIN: Final = timedelta(minutes=5)
+_CHANGED_PAUSE: Final = timedelta(seconds=0.1)
 
 
 def role_of(machine: MachineView) -> MachineRole:
@@ -71,6 +72,26 @@ def recorded_identity(
             _LOOK_AGAIN,
         )
     return RecordedIdentity(identities.pop()) if identities else NoRecordedIdentity()
+
+
+def require_as_told(told: MachineView | NoClaimedMachine, machine: MachineView) -> None:
+    """The Machine that the evidence is matched with is the one that the attestor was told of.
+
+    An attestor may ask others for half a minute. Meanwhile the Machine may have been made anew, with the same provider
+    ID and another chip or role; or somebody has said that another chip is in it.
+
+    Raises:
+        Deferred: it is another one, or something that attestors are told of it is otherwise now.
+    """
+    if _told_of(told) != _told_of(machine):
+        raise Deferred(Reason.RESERVATION_PENDING, f"{machine} changed while the request was judged", _CHANGED_PAUSE)
+
+
+def _told_of(machine: MachineView | NoClaimedMachine) -> tuple[object, ...]:
+    """What attestors are told, and what they look up by; of an instance of a MachinePool that is nothing."""
+    if isinstance(machine, NoClaimedMachine) or machine.kind != MACHINE_KIND:
+        return ()
+    return machine.name, machine.uid, machine.annotations, role_of(machine), machine.infrastructure
 
 
 def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoClaimedMachine) -> RequesterCredential:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller import admission
 from signer.controller.attestation import Attestation
 from signer.model.cluster import ClusterView
@@ -16,6 +18,8 @@ from signer.model.record import JOURNAL_ENTRIES
 from signer.store.inventory import Inventory
 from signer.testing.world import Verdict
 from tests.integration.house import House, node_of, provider_id
+
+SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
 
 def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificate(
@@ -53,6 +57,31 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
     assert house.records(cluster) == []
     cluster.patch({"spec": {"paused": False}})
     assert cluster.wait_until_decided("join").condition == "Approved"
+
+
+def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attestor may have let in the chip that was named until then."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    ask = Attestation._ask
+    told: list[Mapping[str, str]] = []
+
+    async def annotated_meanwhile(self: Attestation, attestation: Any, request: Any, case: Any) -> Any:
+        outcome = await ask(self, attestation, request, case)
+        told.append(attestation.machine.annotations)
+        if len(told) == 1:
+            await asyncio.to_thread(cluster.patch_machine, "m", {"metadata": {"annotations": SAID}})
+            while not self._claims.machine(request).annotations:  # type: ignore[union-attr]  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+        return outcome
+
+    monkeypatch.setattr(Attestation, "_ask", annotated_meanwhile)
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
+    assert cluster.wait_until_decided("join").condition == "Approved"
+    assert told == [{}, SAID]
 
 
 def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,10 +29,10 @@ from signer.model.bootstrap_token import (
     TracingOff,
     Untraceable,
 )
-from signer.model.cluster import MachineView
+from signer.model.cluster import InfrastructureReference, MachineView
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode
-from signer.rules.claim import recorded_identity, requester_credential, role_of
+from signer.rules.claim import recorded_identity, requester_credential, require_as_told, role_of
 from tests.unit.signer.builders import machine_view, record
 from tests.unit.signer.outcomes import deferred
 
@@ -50,6 +51,46 @@ def test_roles() -> None:
 
 def test_a_control_plane_machine_of_a_pool_is_of_the_control_plane() -> None:
     assert role_of(machine_view(control_plane=True, owner_pool="p")) is MachineRole.CONTROL_PLANE
+
+
+# The Machine that the attestor was told of
+
+
+def test_what_attestors_are_not_told_may_change() -> None:
+    require_as_told(MACHINE, MACHINE)
+    require_as_told(MACHINE, replace(MACHINE, node_ref="m1", addresses=(), readiness_gates=frozenset({"Ready"})))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(MACHINE, uid="u2"),
+        replace(MACHINE, name="m2"),
+        replace(MACHINE, annotations=(("attestation.cluster.x-k8s.io/tpm-endorsement-key", "sha256:" + "ab" * 32),)),
+        replace(MACHINE, control_plane=True),
+        replace(MACHINE, owner_pool="p"),
+        replace(
+            MACHINE,
+            infrastructure=InfrastructureReference("infrastructure.cluster.x-k8s.io", "v1", "Metal3Machine", "i"),
+        ),
+    ],
+    ids=["made anew", "another", "annotated", "of the control plane", "of a pool", "another InfraMachine"],
+)
+def test_a_machine_that_is_another_than_the_attestor_was_told_of(changed: MachineView) -> None:
+    found = deferred(partial(require_as_told, MACHINE), changed)
+    assert found.reason == Reason.RESERVATION_PENDING
+    assert found.retry_after is not None
+    assert found.retry_after.total_seconds() < 1
+
+
+def test_a_machine_that_appeared_meanwhile() -> None:
+    deferred(partial(require_as_told, NoClaimedMachine()), MACHINE)
+
+
+def test_of_an_instance_of_a_pool_nothing_is_told() -> None:
+    instance = replace(MACHINE, kind="MachinePool")
+    require_as_told(NoClaimedMachine(), instance)
+    deferred(partial(require_as_told, MACHINE), instance)
 
 
 # Recorded identity
