@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from attestors.tpm.ownership.listing import Contradiction, InvalidListing, Listi
 INVENTORY_KEY: Final = "endorsement-keys"
 """The key in the document's data."""
 
-_KEPT_CHARACTERS: Final = 8 * 1024 * 1024
-"""Of all listings that are kept parsed. What is kept takes about five times as much."""
+_KEPT_BYTES: Final = 48 * 1024 * 1024
+"""Of all listings that are kept parsed, with their texts."""
 _SHOWN_LINES: Final = 5
 
 
@@ -81,9 +82,9 @@ class _Parsed:
     By their text: a resource version can come back with another content after the API server's data was restored.
     """
 
-    def __init__(self, maximum_characters: int = _KEPT_CHARACTERS) -> None:
-        self._maximum = maximum_characters
-        self._characters = 0
+    def __init__(self, maximum_bytes: int = _KEPT_BYTES) -> None:
+        self._maximum = maximum_bytes
+        self._bytes = 0
         self._kept: OrderedDict[str, Listing] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -97,11 +98,15 @@ class _Parsed:
                 return self._kept[text]
             listing = parse_listing(text)
             self._kept[text] = listing
-            self._characters += len(text)
-            while self._characters > self._maximum:
-                oldest, _ = self._kept.popitem(last=False)
-                self._characters -= len(oldest)
+            self._bytes += _weight(text, listing)
+            while self._bytes > self._maximum:
+                self._bytes -= _weight(*self._kept.popitem(last=False))
             return listing
+
+
+def _weight(text: str, listing: Listing) -> int:
+    """In bytes. The text alone says little: short lines that nobody can read take thirty times as much."""
+    return 2 * sys.getsizeof(text) + listing.weight
 
 
 _PARSED: Final = _Parsed()

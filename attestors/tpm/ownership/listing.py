@@ -11,6 +11,10 @@ MAXIMUM_CHARACTERS: Final = 1024 * 1024
 """As much as a ConfigMap holds."""
 MAXIMUM_LINES: Final = 20_000
 
+_ENTRY_BYTES: Final = 220
+"""Of a provider ID or key: objects, and their places in mappings."""
+_NUMBER_BYTES: Final = 36
+
 _LINE: Final = re.compile(r"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>sha256:[0-9a-f]{64})[ \t]*\r?")
 _PROVIDER_ID: Final = re.compile(r"\s*(?P<provider_id>[^\s#]\S*)")
 
@@ -48,6 +52,12 @@ class Listing:
     _keys: Mapping[str, str] = field(repr=False)
     _owners: Mapping[str, tuple[str, int]] = field(repr=False)
     _faults: Mapping[str, tuple[int, ...]] = field(repr=False)
+
+    @property
+    def weight(self) -> int:
+        """What it takes beside its text, at most, in bytes."""
+        numbers = sum(map(len, self._faults.values()))
+        return _ENTRY_BYTES * (len(self._keys) + len(self._owners) + len(self._faults)) + _NUMBER_BYTES * numbers
 
     def line_of(self, provider_id: str) -> Entry:
         """What it says about a provider ID."""

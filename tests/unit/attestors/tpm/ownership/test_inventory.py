@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, Final
 
 import pytest
@@ -107,6 +108,25 @@ def test_the_claim_is_compared_as_a_whole() -> None:
         assert not isinstance(ask(listed(MINE), provider_id=claimed), Owned)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["{0:x}", "{0:x} a b", "{0} sha256:{0:064x}", "{0} sha256:" + "5" * 64, "a sha256:{0:064x}", "a", "\U0001f600{0}"],
+    ids=["unreadable", "words", "readable", "one-key", "one-machine", "one-word", "wide"],
+)
+def test_a_listing_weighs_at_least_what_it_takes(line: str) -> None:
+    """Whatever a tenant writes."""
+    numbers = [line.format(number) for number in range(4000)]
+    tracemalloc.start()
+    try:
+        parsed = inventory_module._Parsed()
+        text = "\n".join(numbers)
+        parsed.listing(text)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken <= parsed._bytes
+
+
 class TestParsed:
     @pytest.fixture(autouse=True)
     def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -118,7 +138,7 @@ class TestParsed:
             return parse_listing(text)
 
         monkeypatch.setattr(inventory_module, "parse_listing", parse)
-        monkeypatch.setattr(inventory_module, "_PARSED", inventory_module._Parsed(300))
+        monkeypatch.setattr(inventory_module, "_PARSED", inventory_module._Parsed(1000))
         return texts
 
     def test_once_for_each_content(self, parsed: list[str]) -> None:
@@ -132,13 +152,20 @@ class TestParsed:
         assert isinstance(ask(listed(THEIRS, "7")), NotSaid)
 
     def test_is_bounded(self, parsed: list[str]) -> None:
-        large = "#" * 299
-        for text in (MINE, large, MINE, large, "#" * 400, "#" * 400):
+        large, too_large = "#" * 400, "#" * 500
+        for text in (MINE, large, MINE, large, too_large, too_large):
             ask(listed(text))
-        assert parsed == [MINE, large, MINE, large, "#" * 400, "#" * 400]
+        assert parsed == [MINE, large, MINE, large, too_large, too_large]
+
+    def test_what_takes_more_than_its_text_counts_as_more(self, parsed: list[str]) -> None:
+        """One Secret of short lines, changed again and again, must not fill the controller's memory."""
+        first, second = "a\nb", "c\nd"
+        for text in (first, second, first):
+            ask(listed(text))
+        assert parsed == [first, second, first]
 
     def test_the_least_used_goes_first(self, parsed: list[str]) -> None:
-        first, second, third = (character * 120 for character in "123")
+        first, second, third = ("#" + character * 160 for character in "123")
         for text in (first, second, first, third, first, second):
             ask(listed(text))
         assert parsed == [first, second, third, second]
