@@ -34,6 +34,9 @@ from attestors.wire.binding import Binding
 LIFETIME: Final = timedelta(minutes=5)
 """A TPM answers within a second; the rest is for the node's way back. Far below the life of any certificate."""
 
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""As much as the clocks of two replicas may differ."""
+
 _CONTEXT: Final = b"tpm challenge v1"
 _TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128})\.(?P<expiry>[1-9][0-9]{0,11})")
 
@@ -43,7 +46,7 @@ class InvalidToken(ValueError):
 
 
 class ChallengeExpired(Exception):
-    """The answer comes too late; the message says by how much."""
+    """The answer comes too late, or its challenge is from a clock that was wrong; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ class Token:
             expiry = datetime.fromtimestamp(self.expiry, UTC)
             raise ChallengeExpired(
                 f"the challenge was good until {expiry:%Y-%m-%dT%H:%M:%SZ}; the node starts again with a new key"
+            )
+        if self.expiry - now.timestamp() > (LIFETIME + CLOCKS_APART).total_seconds():
+            # Made while a clock was ahead: for as long as that it could be answered in advance.
+            raise ChallengeExpired(
+                "the challenge was made by a controller whose clock was ahead; the node starts again with a new key"
             )
 
 

@@ -320,6 +320,11 @@ class Answering:
     def answer(self, **changes: Any) -> dict[str, str]:
         return self.chip.answer(self.challenge, self.node.binding(), **changes)
 
+    def later(self, seconds: int) -> str:
+        """The token, good for longer."""
+        uid, _, expiry = self.answer()[wire.CHALLENGE_TOKEN_FIELD].partition(".")
+        return f"{uid}.{int(expiry) + seconds}"
+
 
 def _relabelled(answering: Answering) -> dict[str, str]:
     values = [value_of(pcr) for pcr in PCRSelection.parse("sha256:0,1,2,3,4,5,6,7").registers()]
@@ -351,11 +356,8 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
         "did not sign this quote",
     ),
     "without-the-secret": (lambda it: it.answer(secret=bytes(32)), "BindingMismatch", ""),
-    "later-expiry": (
-        lambda it: it.answer(token=f"{it.answer()[wire.CHALLENGE_TOKEN_FIELD].split('.')[0]}.999999999999"),
-        "BindingMismatch",
-        "",
-    ),
+    "later-expiry": (lambda it: it.answer(token=it.later(60)), "BindingMismatch", ""),
+    "no-expiry": (lambda it: it.answer(token=it.later(10**9)), "ChallengeExpired", "starts again"),
     "no-token": (lambda it: it.answer(token="none"), "MalformedEvidence", "challenge token"),
 }
 
