@@ -200,12 +200,14 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
 def attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Those for attestors, in the order of their keys.
 
-    Few, short, and ours by their prefix: a mirror of 100,000 Machines holds them in memory.
+    Few, short, and ours by their prefix: a mirror of 100,000 Machines holds them in memory. One that is too long is
+    kept as an empty text: with a slip in it, it must not look as if nobody had said anything.
     """
     annotations = mapping_of(metadata, "annotations")
     ours = sorted(key for key in annotations if key.startswith(f"{ANNOTATION_PREFIX}/"))
-    found = ((key, short_text_of(annotations, key, _MAXIMUM_ANNOTATION_CHARACTERS)) for key in ours)
-    return tuple((key, value) for key, value in found if value)[:_MAXIMUM_ANNOTATIONS]
+    found = [(key, short_text_of(annotations, key, _MAXIMUM_ANNOTATION_CHARACTERS)) for key in ours]
+    usable_first = sorted(found, key=lambda one: not one[1])
+    return tuple(sorted(usable_first[:_MAXIMUM_ANNOTATIONS]))
 
 
 def _owner_pool(metadata: Mapping[str, Any]) -> str:
