@@ -156,7 +156,7 @@ class AWSControllerHalf:
         self.settings.freshness.require_fresh(
             "the caller identity request",
             made_at=presigned.signed_at,
-            expires_at=presigned.signed_at + presigned.lifetime,
+            lifetime=presigned.lifetime,
             now=request.now,
         )
         return _Presigned(presigned, binding)
@@ -174,7 +174,10 @@ class AWSControllerHalf:
             raise denied("IssuerMismatch", f"the web identity token is not of account {document.account_id}'s issuer")
         binding = request.binding.prove(identity.binding)
         self.settings.freshness.require_fresh(
-            "the web identity token", made_at=identity.issued_at, expires_at=identity.expires_at, now=request.now
+            "the web identity token",
+            made_at=identity.issued_at,
+            lifetime=identity.expires_at - identity.issued_at,
+            now=request.now,
         )
         identity.require_instance(document, session_token=self.settings.require_session_tokens)
         self._allowed_role(document, identity.partition, identity.account, identity.role_name)

@@ -17,8 +17,8 @@ class Freshness:
     clock_skew: timedelta
     """How far a node's clock, or AWS's, may be ahead of ours."""
 
-    def require_fresh(self, what: str, *, made_at: datetime, expires_at: datetime, now: datetime) -> None:
-        """Evidence of now: made before, not long ago, and not expired by its own word.
+    def require_fresh(self, what: str, *, made_at: datetime, lifetime: timedelta, now: datetime) -> None:
+        """Evidence of now: made before, not long ago, and not expired by its own word, which is ``lifetime``.
 
         Raises:
             Ended: denied; the node makes new evidence.
@@ -28,7 +28,8 @@ class Freshness:
             raise denied(
                 "EvidenceFromTheFuture", f"{what} was made {ahead} seconds from now: compare the node's clock with ours"
             )
-        expired_at = min(made_at + self.maximum_age, expires_at)
+        # Only now: before, nobody knows that the time is not the last that there is, to which nothing can be added.
+        expired_at = made_at + min(self.maximum_age, lifetime)
         if now >= expired_at + self.clock_skew:
             late = int((now - expired_at).total_seconds())
             raise denied("EvidenceExpired", f"{what} expired {late} seconds ago: the node must make a new one")

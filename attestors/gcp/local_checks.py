@@ -91,7 +91,8 @@ def check_times(claims: Claims, now: datetime) -> None:
     """
     if not timedelta() < claims.expires - claims.issued <= MAXIMUM_LIFETIME + CLOCK_SKEW:
         raise denied("TokenLifetimeRefused", "the identity token is good for longer than an hour, or never")
-    if claims.expires + CLOCK_SKEW <= now:
+    # Never added to the token's time: it may be the last that there is.
+    if claims.expires <= now - CLOCK_SKEW:
         raise denied("TokenExpired", "the identity token has run out: the node must ask again with a new one")
 
 

@@ -250,6 +250,11 @@ async def test_the_future_is_refused(desk: Desk) -> None:
     assert isinstance(await desk.ask(fields(presigned(desk.session, at=NOW + timedelta(seconds=30)))), VerifiedIdentity)
 
 
+async def test_the_end_of_time_is_the_future(desk: Desk) -> None:
+    latest = NOW.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)
+    assert await desk.denied(fields(presigned(desk.session, at=latest))) == "EvidenceFromTheFuture"
+
+
 # The caller.
 
 

@@ -18,7 +18,7 @@ def check(age_seconds: int, lifetime_seconds: int = 900) -> str:
     """The reason, or nothing."""
     made_at = NOW - timedelta(seconds=age_seconds)
     try:
-        BOUNDS.require_fresh("it", made_at=made_at, expires_at=made_at + timedelta(seconds=lifetime_seconds), now=NOW)
+        BOUNDS.require_fresh("it", made_at=made_at, lifetime=timedelta(seconds=lifetime_seconds), now=NOW)
     except Ended as ended:
         return ended.outcome.reason
     return ""

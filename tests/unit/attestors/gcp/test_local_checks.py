@@ -148,6 +148,11 @@ class TestTimes:
     def test_another_life_than_google_gives(self, life: timedelta) -> None:
         assert denial(exp=int((NOW + life).timestamp())) == "TokenLifetimeRefused"
 
+    def test_the_end_of_time(self) -> None:
+        """Whoever has a bootstrap token can write it; it is no defect to be logged, and asks nobody."""
+        latest = 253_402_300_799
+        check_locally(request(token(claims(iat=latest - 3600, exp=latest))), SETTINGS)
+
     def test_from_the_future_is_not_judged_before_the_signature(self) -> None:
         check_locally(request(token(claims(issued=NOW + timedelta(hours=2)))), SETTINGS)
 
