@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from attestors.aws.caller_identity import SecurityTokenService
 from attestors.aws.ec2.directory import InstanceDirectory
-from attestors.aws.ec2.instance import Instance
+from attestors.aws.ec2.instance import Described
 from attestors.aws.ec2.trust import RoleTrust
 from attestors.aws.issuers import IssuerKeys
 from attestors.aws.partitions import Region
@@ -68,7 +68,7 @@ class Accounts:
         self._roles = roles
         self._endpoints = endpoints
 
-    async def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Instance]:
+    async def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Described]:
         """See :meth:`attestors.aws.ec2.api.AWSAPI.instances`."""
         return await self._calls.run(_EC2, lambda _: self._api.instances(account, region, instance_ids))
 

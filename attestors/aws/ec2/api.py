@@ -26,7 +26,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from attestors.aws.ec2.instance import Instance, UnexpectedDescription
+from attestors.aws.ec2.instance import Described, UnexpectedDescription, read_description
 from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust
 from attestors.aws.partitions import Region
 from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
@@ -89,8 +89,8 @@ class AWSAPI:
         # EC2's description alone takes tens of megabytes once it is read.
         self._loader = botocore.session.get_session().get_component("data_loader")
 
-    def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> tuple[Instance, ...]:
-        """Those of the instances that EC2 knows; one that it does not know is left out, and spoils no other.
+    def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> tuple[Described, ...]:
+        """Those of the instances that EC2 knows; one that it does not know, or oddly describes, spoils no other.
 
         Raises:
             CloudUnavailable, CloudRefused: there is no answer.
@@ -101,7 +101,7 @@ class AWSAPI:
             "Filters": [{"Name": "instance-id", "Values": list(instance_ids)}],
             "MaxResults": 1000,
         }
-        found: list[Instance] = []
+        found: list[Described] = []
         for _ in range(_MAXIMUM_PAGES):
             page = self._call(
                 EC2, "ec2", "DescribeInstances", account, region, lambda ec2: ec2.describe_instances(**asking)
@@ -187,11 +187,11 @@ class _AssumedRole:
         return DeferredRefreshableCredentials(refresh_using=self._assume, method=self.METHOD)
 
 
-def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Instance]:
+def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Described]:
     for reservation in page.get("Reservations", []):
         for description in reservation.get("Instances", []):
             try:
-                yield Instance.read(description, account=reservation.get("OwnerId", ""), region=region.name)
+                yield read_description(description, account=reservation.get("OwnerId", ""), region=region.name)
             except UnexpectedDescription as error:
                 raise CloudUnavailable(EC2, str(error)) from error
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from attestors.aws.ec2.instance import Instance
+from attestors.aws.ec2.instance import Described, Instance, NotUnderstood
 from attestors.aws.partitions import Region
 from attestors.clouds.cache import SingleFlightCache
 from attestors.clouds.errors import CloudUnavailable
@@ -28,6 +28,8 @@ FAILURE_SECONDS: Final = 2.0
 MAXIMUM_QUESTIONS: Final = 2000
 """That wait at once, for each account and region."""
 
+_SERVICE: Final = "AWS EC2"
+
 
 @dataclass(frozen=True, slots=True)
 class NotListed:
@@ -35,7 +37,7 @@ class NotListed:
 
 
 Found: TypeAlias = Instance | NotListed
-Describe: TypeAlias = Callable[[str, Region, Sequence[str]], Awaitable[Sequence[Instance]]]
+Describe: TypeAlias = Callable[[str, Region, Sequence[str]], Awaitable[Sequence[Described]]]
 """Account, region, instance IDs."""
 
 
@@ -105,7 +107,7 @@ class InstanceDirectory:
     async def _ask(self, account: str, region: Region, instance_id: str) -> Found:
         desk = self._desk(account, region)
         if len(desk.waiting) >= MAXIMUM_QUESTIONS:
-            raise CloudUnavailable("AWS EC2", "not asked: too many instances of the account are asked for already")
+            raise CloudUnavailable(_SERVICE, "not asked: too many instances of the account are asked for already")
         question = desk.waiting.setdefault(instance_id, asyncio.get_running_loop().create_future())
         if desk.clerk is None or desk.clerk.done():
             desk.clerk = asyncio.create_task(self._serve(desk, account, region), name=f"ec2 {account} {region.name}")
@@ -147,4 +149,8 @@ class InstanceDirectory:
                 raise
         else:
             for instance_id, question in waiting:
-                question.set_result(found.get(instance_id, NotListed()))
+                answer = found.get(instance_id, NotListed())
+                if isinstance(answer, NotUnderstood):
+                    question.set_exception(CloudUnavailable(_SERVICE, answer.cause))
+                else:
+                    question.set_result(answer)

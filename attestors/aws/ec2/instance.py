@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from attestors.contract import IPAddress
 
@@ -94,6 +94,32 @@ class Instance:
             raise
         except ValueError as error:
             raise UnexpectedDescription("EC2 describes the instance with a value that is not known here") from error
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderstood:
+    """EC2 knows the instance and says something of it that is not understood here."""
+
+    instance_id: str
+    cause: str
+
+
+Described: TypeAlias = Instance | NotUnderstood
+
+
+def read_description(description: Mapping[str, Any], *, account: str, region: str) -> Described:
+    """One of the instances of an answer. What is odd about it is its own: the others of the answer are good.
+
+    Raises:
+        UnexpectedDescription: it does not even say of which instance.
+    """
+    try:
+        return Instance.read(description, account=account, region=region)
+    except UnexpectedDescription as error:
+        instance_id = description.get("InstanceId")
+        if not isinstance(instance_id, str):
+            raise
+        return NotUnderstood(instance_id, str(error))
 
 
 def _read(description: Mapping[str, Any], account: str, region: str) -> Instance:

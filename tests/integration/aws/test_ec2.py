@@ -15,7 +15,7 @@ import pytest
 
 from attestors.aws import AWSAttestor
 from attestors.aws.ec2.api import AWSAPI, Access
-from attestors.aws.ec2.instance import MetadataOptions
+from attestors.aws.ec2.instance import Instance, MetadataOptions
 from attestors.aws.partitions import parse_region
 from attestors.aws.services import Elsewhere
 from attestors.aws.settings import AWSSettings
@@ -71,6 +71,7 @@ def test_instances_are_described_and_unknown_ones_left_out(ec2: FakeEC2, asking:
     launched = ec2.launch(tags={"team": "a"})
     found = asking.instances(ACCOUNT, REGION, [launched.instance_id, "i-0123456789abcdef0"])
     [instance] = found
+    assert isinstance(instance, Instance)
     assert (instance.instance_id, instance.account) == (launched.instance_id, ACCOUNT)
     assert instance.private_dns_name == launched.private_dns_name
     assert launched.private_ip in {str(address) for address in instance.addresses}
@@ -82,6 +83,7 @@ def test_a_terminated_instance_is_described_as_such(ec2: FakeEC2, asking: AWSAPI
     launched = ec2.launch()
     ec2.ec2.terminate_instances(InstanceIds=[launched.instance_id])
     [instance] = asking.instances(ACCOUNT, REGION, [launched.instance_id])
+    assert isinstance(instance, Instance)
     assert instance.state.value == "terminated"
 
 

@@ -20,7 +20,7 @@ from attestors.aws.ec2.directory import (
     NotListed,
     TokenBucket,
 )
-from attestors.aws.ec2.instance import Instance
+from attestors.aws.ec2.instance import Described, Instance, read_description
 from attestors.aws.partitions import Region, parse_region
 from attestors.clouds.errors import CloudUnavailable
 from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, description
@@ -69,6 +69,7 @@ class Desk:
     clock: Clock = field(default_factory=Clock)
     calls: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)
+    odd: set[str] = field(default_factory=set)
     failure: BaseException | None = None
     at_once: int = 200
 
@@ -77,12 +78,16 @@ class Desk:
             self.describe, at_once=self.at_once, clock=self.clock, sleep=self.clock.sleep
         )
 
-    async def describe(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Instance]:
+    async def describe(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Described]:
         self.calls.append((account, region.name, tuple(instance_ids)))
         if self.failure is not None:
             raise self.failure
         return [
-            Instance.read(description(InstanceId=name), account=account, region=region.name)
+            read_description(
+                description(InstanceId=name, **({"State": {"Name": "dreaming"}} if name in self.odd else {})),
+                account=account,
+                region=region.name,
+            )
             for name in instance_ids
             if name not in self.unknown
         ]
@@ -106,6 +111,17 @@ async def test_questions_of_a_moment_are_one_call() -> None:
         name(number) for number in range(50)
     ]
     assert len(desk.calls) == 1
+
+
+async def test_an_instance_that_is_described_oddly_spoils_no_other() -> None:
+    """Whoever can give one instance what is not understood here must not keep the nodes of an account out."""
+    desk = Desk(odd={name(2)})
+    asked = [desk.ask(name(number)) for number in range(4)]
+    await desk.clock.pass_to(desk.clock.now + 60)
+    assert len(desk.calls) == 1
+    assert [isinstance(task.exception(), CloudUnavailable) for task in asked] == [False, False, True, False]
+    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with a value that is not known here"
+    assert all(isinstance(asked[number].result(), Instance) for number in (0, 1, 3))
 
 
 async def test_the_same_question_is_asked_once() -> None:
