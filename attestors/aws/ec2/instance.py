@@ -19,7 +19,8 @@ _DNS_NAME: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)*"
 )
 _MAXIMUM_INTERFACES: Final = 64
-_MAXIMUM_ADDRESSES: Final = 512
+_MAXIMUM_ADDRESSES: Final = 2048
+"""15 interfaces may have 50 private addresses each, of either family, and each of these a public one."""
 _MAXIMUM_TAGS: Final = 64
 """EC2 allows 50."""
 

@@ -49,6 +49,21 @@ def test_an_instance_is_read() -> None:
     )
 
 
+def test_a_large_instance_whose_pods_have_addresses_of_its_interfaces_is_read() -> None:
+    """15 interfaces of 50 private addresses: what a large instance can have, and the VPC CNI plugin uses."""
+    interfaces = [
+        interface("10.0.1.17", PrivateIpAddresses=[{"PrivateIpAddress": f"10.0.{card}.{at}"} for at in range(50)])
+        for card in range(15)
+    ]
+    assert len(read(NetworkInterfaces=interfaces).addresses) == 750
+
+
+def test_more_addresses_than_an_instance_can_have_are_not_understood() -> None:
+    addresses = [{"PrivateIpAddress": f"10.{at >> 8}.{at & 255}.1"} for at in range(2049)]
+    with pytest.raises(UnexpectedDescription, match="2048 addresses"):
+        read(NetworkInterfaces=[interface("10.0.1.17", PrivateIpAddresses=addresses)])
+
+
 def test_addresses_of_all_interfaces_are_the_instances() -> None:
     first = interface(
         "10.0.1.17",
