@@ -39,7 +39,7 @@ class ClaimedMachine:
 
     name: str
     annotations: Mapping[str, str]
-    """Those for attestors: their keys begin with ``attestation.cluster.x-k8s.io/``. A value that is too long is empty."""
+    """Those for attestors: their keys begin with ``attestation.cluster.x-k8s.io/``; one that is too long is empty."""
     role: MachineRole = MachineRole.WORKER
     recorded: RecordedIdentity | NoRecordedIdentity = NoRecordedIdentity()
 
