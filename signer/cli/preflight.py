@@ -26,8 +26,8 @@ from signer.kube.management import management_connection
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
+from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import valid_until
-from signer.model.record import format_time
 from signer.model.side_door import UnreadableGrant, shown
 from signer.rules.side_door import Grant, RemovableGrant, TooManyIdentities
 

@@ -26,8 +26,9 @@ from signer.authority import (
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.authority.pem import read_blocks
 from signer.model.decision import Approve, Deferred, Refused
+from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry, parse_time
+from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
 from signer.rules.machine import MachineFacts, NoRecord
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine
+from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine, RequesterCredential
 from attestors.wire import binding as binding_format
 from signer.controller.case import Case
 from signer.controller.lookups import Lookups
-from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
 from signer.rules.claim import recorded_identity, requester_credential, role_of
@@ -40,7 +40,7 @@ class Claims:
             subject_public_key_info=request.certificate_request.subject_public_key_info,
         )
         machine = self.machine(request)
-        asks = self._tokens.asks(self._key, request.envelope.username)
+        credential = requester_credential(self._tokens.asks(self._key, request.envelope.username), machine)
         return AttestationRequest(
             provider_id=claimed_provider_id(request),
             evidence=request.evidence,
@@ -51,8 +51,8 @@ class Claims:
             dns_names=request.certificate_request.dns_names,
             ip_addresses=request.certificate_request.ip_addresses,
             now=case.now,
-            machine=self._told_of(machine, provider),
-            credential=requester_credential(asks, machine),
+            machine=self._told_of(machine, provider, credential, case.cluster),
+            credential=credential,
             management=self._lookups.of(self._key, machine),
         )
 
@@ -65,7 +65,13 @@ class Claims:
         found = self._inventory.machines_with(self._key, claimed_provider_id(request))
         return found[0] if len(found) == 1 and found[0].kind == MACHINE_KIND else NoClaimedMachine()
 
-    def _told_of(self, machine: MachineView | NoClaimedMachine, provider: str) -> ClaimedMachine | NoClaimedMachine:
+    def _told_of(
+        self,
+        machine: MachineView | NoClaimedMachine,
+        provider: str,
+        credential: RequesterCredential,
+        cluster: ClusterView,
+    ) -> ClaimedMachine | NoClaimedMachine:
         if isinstance(machine, NoClaimedMachine):
             return machine
         authentic, key = self._inventory.authentic, MachineKey.of(machine)
@@ -74,5 +80,11 @@ class Claims:
             name=machine.name,
             annotations=MappingProxyType(dict(machine.annotations)),
             role=role_of(machine),
-            recorded=recorded_identity(machine, authentic.of_machine(key), provider),
+            recorded=recorded_identity(
+                machine,
+                authentic.of_machine(key),
+                provider,
+                credential=credential,
+                cluster_created=cluster.created,
+            ),
         )

@@ -17,8 +17,8 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
+from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode, Policy, UntraceableTokens
-from signer.model.record import format_time
 
 _LOG = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
+from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
-from signer.model.record import AttestedNode, MachineKey, format_time
+from signer.model.record import AttestedNode, MachineKey
 from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
 from signer.store.mirror import ObjectKey
 

@@ -33,8 +33,8 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.decision import printable
+from signer.model.kubernetes_time import format_time
 from signer.model.policy import MachinePoolTokens, Mode, Policy
-from signer.model.record import format_time
 from signer.rules.bootstrap_token import CutBack, Due, Extend, LeaveAsItIs, TakeMarkOff, due_for
 
 _LOG = logging.getLogger(__name__)

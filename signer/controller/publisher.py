@@ -11,8 +11,8 @@ from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORS
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
+from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
-from signer.model.record import format_time
 from signer.model.signing_request import Condition, SigningRequest
 
 _CHALLENGE_MESSAGE: Final = (

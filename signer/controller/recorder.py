@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
-from signer.model.record import format_time
+from signer.model.kubernetes_time import format_time
 
 _LOG = logging.getLogger(__name__)
 _QUEUE: Final = 256

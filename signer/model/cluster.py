@@ -12,10 +12,12 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
+from signer.model.kubernetes_time import parse_time
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
@@ -25,6 +27,8 @@ DELETE_FOR_MOVE_ANNOTATION: Final = "clusterctl.cluster.x-k8s.io/delete-for-move
 
 MACHINE_KIND: Final = "Machine"
 MACHINE_POOL_KIND: Final = "MachinePool"
+
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
 DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
@@ -98,6 +102,8 @@ class ClusterView:
     """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
     infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
     """Where the signer names are published for its provider."""
+    created: datetime = LONG_AGO
+    """Of this object: ``clusterctl move`` creates it anew. Long ago where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,9 @@ class MachineView:
     paused: bool
     deleting: bool
     owner_pool: str = ""
-    """The MachinePool that owns this Machine; empty for a Machine of no pool, and for an instance."""
+    """The MachinePool that owns this Machine; empty for a Machine of no pool or of several, and for an instance."""
+    of_a_pool: bool = False
+    """Whether any MachinePool is among the Machine's owners."""
     control_plane: bool = False
     readiness_gates: frozenset[str] = frozenset()
     """Condition types that the Machine waits for before it counts as ready."""
@@ -165,12 +173,14 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
         service_domain=short_text_of(network, "serviceDomain").lower().removesuffix(".") or DEFAULT_SERVICE_DOMAIN,
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),
+        created=_created(metadata),
     )
 
 
 def machine_view(manifest: Mapping[str, Any]) -> MachineView:
     """Read a Machine of either version."""
     metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
+    pools = _owner_pools(metadata)
     return MachineView(
         cluster=ClusterKey(text_of(metadata, "namespace"), short_text_of(spec, "clusterName")),
         kind=MACHINE_KIND,
@@ -183,7 +193,8 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
         bootstrap_ready=bootstrap_is_ready(status),
         paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
-        owner_pool=_owner_pool(metadata),
+        owner_pool=next(iter(pools)) if len(pools) == 1 else "",
+        of_a_pool=bool(pools),
         control_plane=CONTROL_PLANE_LABEL in mapping_of(metadata, "labels"),
         readiness_gates=frozenset(
             short_text_of(gate, "conditionType", _MAXIMUM_CONDITION_TYPE_CHARACTERS)
@@ -210,16 +221,22 @@ def attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], 
     return tuple(sorted(usable_first[:_MAXIMUM_ANNOTATIONS]))
 
 
-def _owner_pool(metadata: Mapping[str, Any]) -> str:
-    """The one MachinePool among the owners; with several, it is nobody's."""
-    pools = {
+def _created(metadata: Mapping[str, Any]) -> datetime:
+    try:
+        return parse_time(text_of(metadata, "creationTimestamp"))
+    except ValueError:
+        return LONG_AGO  # no API server writes it so
+
+
+def _owner_pools(metadata: Mapping[str, Any]) -> set[str]:
+    """The MachinePools among the owners; a Machine of several is none's."""
+    return {
         short_text_of(owner, "name")
         for owner in items_of(metadata, "ownerReferences")
         if isinstance(owner, Mapping)
         and text_of(owner, "kind") == MACHINE_POOL_KIND
         and text_of(owner, "apiVersion").startswith(_CLUSTER_API_GROUP_PREFIX)
     }
-    return pools.pop() if len(pools) == 1 else ""
 
 
 def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | NoInfrastructure:

@@ -14,8 +14,9 @@ from typing import Final
 from attestors.contract import Security
 from attestors.wire.names import Purpose, SignerName, parse_signer_name
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
+from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, format_time
+from signer.model.record import AttestedNode
 
 NODE_ATTESTED: Final = "NodeAttested"
 """The condition's type, for ``spec.readinessGates[].conditionType``."""

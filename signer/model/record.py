@@ -10,11 +10,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.contract import Security
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+from signer.model.kubernetes_time import format_time, parse_time
 
 _TICK: Final = timedelta(seconds=1)
 """Times are written in whole seconds."""
@@ -23,7 +24,6 @@ JOURNAL_ENTRIES: Final = 16
 STOCK_APPROVALS: Final = 8
 """Approvals of stock serving requests kept per record."""
 
-_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
 """Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
 
@@ -343,22 +343,6 @@ def _parse_stock_approval(approval: Mapping[str, Any]) -> StockApproval:
         spec_digest=required_text(approval, "specDigest"),
         decided=_required_time(approval, "decidedTime"),
     )
-
-
-def format_time(moment: datetime) -> str:
-    """Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds."""
-    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
-
-
-def parse_time(text: str) -> datetime:
-    """Read a ``metav1.Time``.
-
-    Raises:
-        ValueError: of another form.
-    """
-    if not _TIME.fullmatch(text):
-        raise ValueError("a time is of the form 2026-01-02T03:04:05Z")
-    return datetime.fromisoformat(text)
 
 
 def _digest(*parts: str) -> str:

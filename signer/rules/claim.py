@@ -7,7 +7,7 @@ exactly that Machine. So whatever is doubtful here is told as the less, or makes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from attestors.contract import (
@@ -44,24 +44,32 @@ def role_of(machine: MachineView) -> MachineRole:
     """What the Machine is in its Cluster. One that is of the control plane is that, whatever else owns it."""
     if machine.control_plane:
         return MachineRole.CONTROL_PLANE
-    return MachineRole.POOL_MEMBER if machine.owner_pool else MachineRole.WORKER
+    return MachineRole.POOL_MEMBER if machine.of_a_pool else MachineRole.WORKER
 
 
 def recorded_identity(
-    machine: MachineView, records: Iterable[AttestedNode], provider: str
+    machine: MachineView,
+    records: Iterable[AttestedNode],
+    provider: str,
+    *,
+    credential: RequesterCredential,
+    cluster_created: datetime,
 ) -> RecordedIdentity | NoRecordedIdentity:
     """What that attestor proved for this very Machine; ``records`` are the authentic ones that name it.
 
-    By UID: a Machine that was made anew under its old name starts without a record, and so does one that
-    ``clusterctl move`` has made anew. What was only asserted was never proven, and is not recorded for an attestor.
+    By UID: a Machine that was made anew under its old name starts without a record. ``clusterctl move`` makes all of
+    them anew, and the Cluster too: to a node that comes with its certificate, a record from before that Cluster object
+    still counts for the Machine of the same name and provider ID, so that no node loses its renewal by a move.
+    What was only asserted was never proven, and is not recorded for an attestor.
 
     Raises:
         Deferred: records of two identities name it. None of them may be told, and neither may there be none.
     """
+    renews = isinstance(credential, NodeCredential)
     identities = {
         record.identity.identity
         for record in records
-        if record.machine_uid == machine.uid
+        if (record.machine_uid == machine.uid or (renews and record.last_attestation < cluster_created))
         and record.identity.provider == provider
         and record.identity.security is Security.SECURE
     }

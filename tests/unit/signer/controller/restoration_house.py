@@ -27,7 +27,7 @@ from signer.kube.resources import (
 )
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
-from signer.model.record import format_time
+from signer.model.kubernetes_time import format_time
 from signer.model.side_door import ClusterIdentity, parse_cluster_role_binding
 from signer.store.inventory import Inventory, discover_cluster_api
 from signer.store.removed_grants import RemovedGrants

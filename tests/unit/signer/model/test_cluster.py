@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from typing import Any
 
@@ -88,6 +89,15 @@ class TestCluster:
             control_plane_host="api.example.com",
             service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00::/108")),
         )
+
+    def test_when_it_was_created(self) -> None:
+        created = {"metadata": {"creationTimestamp": "2026-01-02T03:04:05Z"}}
+        assert cluster_view(created).created == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    @pytest.mark.parametrize("metadata", [{}, {"creationTimestamp": None}, {"creationTimestamp": "9999"}])
+    def test_a_time_that_is_none_is_long_ago(self, metadata: dict[str, Any]) -> None:
+        """So that no record is from before it."""
+        assert cluster_view({"metadata": metadata}).created == datetime(1970, 1, 1, tzinfo=UTC)
 
     def test_nothing(self) -> None:
         expected = ClusterView(ClusterKey("", ""), "", False, False, "", DEFAULT_SERVICE_NETWORKS)
@@ -253,6 +263,20 @@ class TestMachine:
     )
     def test_owner_pool(self, owners: Any, pool: str) -> None:
         assert machine_view({"metadata": {"ownerReferences": owners}}).owner_pool == pool
+
+    @pytest.mark.parametrize(
+        ("owners", "of_a_pool"),
+        [
+            ([owner("MachinePool", "p1")], True),
+            ([owner("MachinePool", "p1"), owner("MachinePool", "p2")], True),
+            ([owner("MachinePool", 5)], True),
+            ([owner("MachineSet", "s1")], False),
+            ([owner("MachinePool", "p1", "example.com/v1")], False),
+            (None, False),
+        ],
+    )
+    def test_any_pool_among_the_owners_counts(self, owners: Any, of_a_pool: bool) -> None:
+        assert machine_view({"metadata": {"ownerReferences": owners}}).of_a_pool is of_a_pool
 
     def test_instance_as_text(self) -> None:
         view = replace(machine_view(V1BETA2_MACHINE), kind="MachinePool", name="p1")

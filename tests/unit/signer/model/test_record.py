@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
+from signer.model.kubernetes_time import format_time, parse_time
 from signer.model.record import (
     JOURNAL_ENTRIES,
     STOCK_APPROVALS,
@@ -24,10 +25,8 @@ from signer.model.record import (
     MachineKey,
     StockApproval,
     Unjournaled,
-    format_time,
     new_record,
     parse_record,
-    parse_time,
     record_name,
     record_spec,
     required_text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from attestors.contract import (
     NoRecordedIdentity,
     OtherToken,
     RecordedIdentity,
+    RequesterCredential,
     Security,
     TokenNotTraceableNow,
     TokenOfMachine,
@@ -46,12 +47,12 @@ OWN = TokenOwner("team-a", "Machine", "m1", "u1")
 
 def test_roles() -> None:
     assert role_of(machine_view()) is MachineRole.WORKER
-    assert role_of(machine_view(owner_pool="p")) is MachineRole.POOL_MEMBER
+    assert role_of(machine_view(of_a_pool=True)) is MachineRole.POOL_MEMBER
     assert role_of(machine_view(control_plane=True)) is MachineRole.CONTROL_PLANE
 
 
 def test_a_control_plane_machine_of_a_pool_is_of_the_control_plane() -> None:
-    assert role_of(machine_view(control_plane=True, owner_pool="p")) is MachineRole.CONTROL_PLANE
+    assert role_of(machine_view(control_plane=True, of_a_pool=True)) is MachineRole.CONTROL_PLANE
 
 
 # The Machine that the attestor was told of
@@ -69,7 +70,7 @@ def test_what_attestors_are_not_told_may_change() -> None:
         replace(MACHINE, name="m2"),
         replace(MACHINE, annotations=(("attestation.cluster.x-k8s.io/tpm-endorsement-key", "sha256:" + "ab" * 32),)),
         replace(MACHINE, control_plane=True),
-        replace(MACHINE, owner_pool="p"),
+        replace(MACHINE, of_a_pool=True),
         replace(
             MACHINE,
             infrastructure=InfrastructureReference("infrastructure.cluster.x-k8s.io", "v1", "Metal3Machine", "i"),
@@ -97,8 +98,17 @@ def test_of_an_instance_of_a_pool_nothing_is_told() -> None:
 # Recorded identity
 
 
-def told(*records: AttestedNode, machine: MachineView = MACHINE) -> RecordedIdentity | NoRecordedIdentity:
-    return recorded_identity(machine, records, "tpm")
+ATTESTED = record(MACHINE).last_attestation
+A_TOKEN = TokenOfMachine()
+
+
+def told(
+    *records: AttestedNode,
+    machine: MachineView = MACHINE,
+    credential: RequesterCredential = A_TOKEN,
+    created: datetime = ATTESTED - timedelta(days=1),
+) -> RecordedIdentity | NoRecordedIdentity:
+    return recorded_identity(machine, records, "tpm", credential=credential, cluster_created=created)
 
 
 def test_what_was_proven_is_told() -> None:
@@ -113,8 +123,22 @@ def test_one_identity_under_two_node_names() -> None:
     assert told(record(MACHINE), replace(record(MACHINE), node_name="another")) == RecordedIdentity("ek:1")
 
 
-def test_a_machine_made_anew_has_no_record() -> None:
-    assert told(record(MACHINE), machine=replace(MACHINE, uid="u2")) == NoRecordedIdentity()
+@pytest.mark.parametrize("credential", [NodeCredential(), A_TOKEN])
+def test_a_machine_made_anew_has_no_record(credential: RequesterCredential) -> None:
+    anew = replace(MACHINE, uid="u2")
+    assert told(record(MACHINE), machine=anew, credential=credential) == NoRecordedIdentity()
+    assert told(record(MACHINE), machine=anew, credential=credential, created=ATTESTED) == NoRecordedIdentity()
+
+
+def test_a_node_keeps_what_was_recorded_before_its_cluster_was_moved() -> None:
+    moved, after = replace(MACHINE, uid="u2"), ATTESTED + timedelta(seconds=1)
+    assert told(record(MACHINE), machine=moved, credential=NodeCredential(), created=after) == RecordedIdentity("ek:1")
+
+
+@pytest.mark.parametrize("credential", [A_TOKEN, OtherToken("another"), TokenNotTraceableNow("later")])
+def test_who_joins_with_a_token_after_a_move_starts_anew(credential: RequesterCredential) -> None:
+    moved, after = replace(MACHINE, uid="u2"), ATTESTED + timedelta(seconds=1)
+    assert told(record(MACHINE), machine=moved, credential=credential, created=after) == NoRecordedIdentity()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds (``apimachinery/pkg/apis/meta/v1/time.go``)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
+
+def format_time(moment: datetime) -> str:
+    """As Kubernetes writes it."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def parse_time(text: str) -> datetime:
+    """Read a ``metav1.Time``.
+
+    Raises:
+        ValueError: of another form.
+    """
+    if not _TIME.fullmatch(text):
+        raise ValueError("a time is of the form 2026-01-02T03:04:05Z")
+    return datetime.fromisoformat(text)

@@ -1,0 +1,73 @@
+"""Trust on first use through ``clusterctl move``, which makes Cluster and Machines anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from signer.controller.configuration import OperatorAttestor
+from signer.kube.resources import ATTESTED_NODES
+from signer.model.kubernetes_time import parse_time
+from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
+from tests.integration.house import House
+from tests.integration.move import Move, copy_controller_key
+from tests.integration.tpm.whose import (
+    FIRST_USE,
+    OperatorFolder,
+    add_worker,
+    assert_denied,
+    assert_joins,
+    chip,
+    cluster_of,
+    csr,
+)
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
+
+
+@pytest.fixture
+def target() -> Iterator[House]:
+    """The other management cluster; its controller is started by the test."""
+    with (
+        open_management_cluster() as management,
+        open_workload_clusters(management) as make_cluster,
+        open_controllers(management) as start,
+    ):
+        yield House(management, make_cluster, start)
+
+
+@pytest.fixture
+def attestors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OperatorAttestor]:
+    return OperatorFolder(tmp_path_factory.mktemp("operator")).attestors
+
+
+def _last_attestation(house: House) -> datetime:
+    records = house.management.client.items(ATTESTED_NODES.collection("default"))
+    return max(parse_time(record["spec"]["lastAttestationTime"]) for record in records)
+
+
+def test_nodes_renew_by_their_records_and_nobody_else_does(
+    house: House, target: House, attestors: dict[str, OperatorAttestor]
+) -> None:
+    house.run(attestors=attestors)
+    cluster = cluster_of(house, "first-use", *FIRST_USE)
+    renewing = assert_joins(add_worker(cluster))
+    copy_controller_key(house.management, target.management)
+    move = Move(cluster, target.management)
+    target.run(attestors=attestors)
+    move.pause()
+    # A Cluster object is told from its records' times by whole seconds.
+    wait_until(
+        lambda: datetime.now(UTC).replace(microsecond=0) > _last_attestation(house), "the record's second is over"
+    )
+    move.create()
+    move.delete()
+    move.unpause()
+    move.reconcile()
+    stolen = renewing.but(chip=chip())
+    assert_denied(stolen.with_new_key().ask(csr(), stolen.chip.first()), "EndorsementKeyMismatch")
+    renewing = assert_joins(renewing)
+    assert_joins(renewing)
