@@ -105,7 +105,7 @@ class _Parsed:
 
 
 def _weight(text: str, listing: Listing) -> int:
-    """In bytes. The text alone says little: short lines that nobody can read take thirty times as much."""
+    """In bytes. The text alone says little: short lines take many times as much."""
     return 2 * sys.getsizeof(text) + listing.weight
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +11,18 @@ from typing import Final, TypeAlias
 MAXIMUM_CHARACTERS: Final = 1024 * 1024
 """As much as a ConfigMap holds."""
 MAXIMUM_LINES: Final = 20_000
+MAXIMUM_UNREADABLE_LINES: Final = 1000
+"""With more it is something else than an inventory, and only costs time."""
 
 _ENTRY_BYTES: Final = 220
 """Of a provider ID or key: objects, and their places in mappings."""
 _NUMBER_BYTES: Final = 36
 
 _LINE: Final = re.compile(r"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>sha256:[0-9a-f]{64})[ \t]*\r?")
-_PROVIDER_ID: Final = re.compile(r"\s*(?P<provider_id>[^\s#]\S*)")
+_WORD: Final = re.compile(r"\S+")
+_WORDS_AT_FAULT: Final = 4
+"""Of a line that cannot be read; the provider ID may stand behind the key, or behind another one."""
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class InvalidListing(ValueError):
@@ -76,10 +82,11 @@ def parse_listing(text: str) -> Listing:
     """Read an inventory.
 
     Whatever is wrong with a line is a fault of the provider IDs that it is about, and of no other: one provider ID with
-    two keys, one key under two provider IDs, a line that has no key. A repeated line is none.
+    two keys, one key under two provider IDs, a line that has no key. A repeated line is none. Of a line that cannot be
+    read, each of the first words may be the provider ID.
 
     Raises:
-        InvalidListing: too many characters or lines.
+        InvalidListing: too many characters or lines, or lines that cannot be read.
     """
     if len(text) > MAXIMUM_CHARACTERS:
         raise InvalidListing(f"it has more than {MAXIMUM_CHARACTERS} characters")
@@ -89,12 +96,16 @@ def parse_listing(text: str) -> Listing:
     owners: dict[str, tuple[str, int]] = {}
     first_lines: dict[str, int] = {}
     faults: dict[str, set[int]] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
+    unreadable = 0
+    for number, line in enumerate(text.removeprefix(_BYTE_ORDER_MARK).split("\n"), start=1):
         found = _LINE.fullmatch(line)
         if found is None:
-            unreadable = _PROVIDER_ID.match(line)
-            if unreadable is not None:
-                faults.setdefault(unreadable["provider_id"], set()).add(number)
+            words = _words(line)
+            unreadable += bool(words)
+            if unreadable > MAXIMUM_UNREADABLE_LINES:
+                raise InvalidListing(f"more than {MAXIMUM_UNREADABLE_LINES} lines cannot be read")
+            for word in words:
+                faults.setdefault(word, set()).add(number)
             continue
         provider_id, key = found.groups()
         first_line = first_lines.setdefault(provider_id, number)
@@ -105,3 +116,9 @@ def parse_listing(text: str) -> Listing:
             for one in (owner, provider_id):
                 faults.setdefault(one, set()).update((owners_line, number))
     return Listing(keys, owners, {one: tuple(sorted(numbers)) for one, numbers in faults.items()})
+
+
+def _words(line: str) -> list[str]:
+    """The first words of a line; none of a comment."""
+    words = [found.group() for found in itertools.islice(_WORD.finditer(line), _WORDS_AT_FAULT)]
+    return [] if words and words[0].startswith("#") else words

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from attestors.tpm.ownership.listing import (
     MAXIMUM_CHARACTERS,
     MAXIMUM_LINES,
+    MAXIMUM_UNREADABLE_LINES,
     Contradiction,
     InvalidListing,
     ListingLine,
@@ -26,7 +27,7 @@ TWO: Final = "sha256:" + "2b" * 32
 
 @pytest.mark.parametrize(
     "line",
-    ["p {}", "p {}\n", "\n\n  p\t{} \t\r\n", "# p {}\n #q\np {}", "q\np {}", "p {0}\np  {0}", "\ufeffq x\np {}"],
+    ["p {}", "p {}\n", "\n\n  p\t{} \t\r\n", "# p {}\n #q\np {}", "q\np {}", "p {0}\np  {0}", "\ufeffp {}"],
     ids=["bare", "ended", "spaced", "commented", "beside-a-malformed-one", "repeated", "byte-order-mark"],
 )
 def test_a_line_gives_a_provider_id_its_key(line: str) -> None:
@@ -36,7 +37,7 @@ def test_a_line_gives_a_provider_id_its_key(line: str) -> None:
     assert not listing.lists(TWO)
 
 
-@pytest.mark.parametrize("text", ["", "\n", f"# p {ONE}", f"  #p {ONE}", f"P {ONE}", f"pp {ONE}", f"{ONE} p"])
+@pytest.mark.parametrize("text", ["", "\n", f"# p {ONE}", f"  #p {ONE}", f"P {ONE}", f"pp {ONE}", "# p", "q a b c p"])
 def test_nothing_is_said(text: str) -> None:
     assert parse_listing(text).line_of("p") == NoLine()
 
@@ -59,8 +60,11 @@ def test_nothing_is_said(text: str) -> None:
         (f"p {ONE.removeprefix('sha256:')}", (1,)),
         (f"p\x0b{ONE}", (1,)),
         (f"p\u00a0{ONE}", (1,)),
+        (f"{ONE} p", (1,)),
+        (f"q {ONE}\rp {TWO}", (1,)),
+        (f"q\u2028p {ONE}", (1,)),
     ],
-    ids=range(15),
+    ids=range(18),
 )
 def test_what_contradicts_itself_or_cannot_be_read_is_nobodys(text: str, lines: tuple[int, ...]) -> None:
     assert parse_listing(text).line_of("p") == Contradiction(lines)
@@ -82,7 +86,14 @@ def test_its_content_is_not_shown() -> None:
     assert "sha256" not in repr(parse_listing(f"p {ONE}"))
 
 
-@pytest.mark.parametrize("pattern", ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "machine-{0}" + " " * 40 + "x"])
+def test_one_that_can_hardly_be_read_is_not_read() -> None:
+    lines = [f"m{number} a b c d" for number in range(MAXIMUM_UNREADABLE_LINES)]
+    assert isinstance(parse_listing("\n".join([*lines, "", "# m", f"p {ONE}"])).line_of("m999"), Contradiction)
+    with pytest.raises(InvalidListing, match="more than 1000 lines cannot be read"):
+        parse_listing("\n".join([*lines, "one-more"]))
+
+
+@pytest.mark.parametrize("pattern", ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "# {0}" + " " * 40 + "x"])
 def test_a_large_one_is_read_fast(pattern: str) -> None:
     """On the event loop; the goal is 50 ms on an idle machine, and a quadratic one would take minutes."""
     text = "\n".join(pattern.format(number, ONE) for number in range(MAXIMUM_LINES))[:MAXIMUM_CHARACTERS]
@@ -100,9 +111,10 @@ def test_any_text_is_read(text: str) -> None:
     """And what is said of p is said in a line of its own, once."""
     listing = parse_listing(text)
     entry = listing.line_of("p")
-    own = [line for line in text.split("\n") if line.split()[:1] == ["p"]]
+    lines = [line.split() for line in text.removeprefix("\ufeff").split("\n")]
+    own = [words for words in lines if "p" in words[:4] and not words[0].startswith("#")]
     if isinstance(entry, ListingLine):
         assert own
-        assert all(line.split() == ["p", entry.key] for line in own)
+        assert all(words == ["p", entry.key] for words in own)
     if not own:
         assert entry == NoLine()
