@@ -13,6 +13,7 @@ from attestors.tpm.attestation_key import AttestationKey, EndorsementKey, Unsuit
 from attestors.tpm.endorsement import (
     AuthorityMissing,
     AuthorityOutsideValidity,
+    CertificateNotYetValid,
     EndorsementCertificateRefused,
     verify_endorsement_certificate,
 )
@@ -90,6 +91,9 @@ def _check_certificate(
     except (AuthorityMissing, AuthorityOutsideValidity) as error:
         # Of the operator's making, and the operator may mend it.
         raise not_yet("EndorsementAuthorityMissing", str(error)) from error
+    except CertificateNotYetValid as error:
+        # Of time's making, or of our clock's.
+        raise not_yet("EndorsementCertificateNotYetValid", str(error)) from error
     except EndorsementCertificateRefused as error:
         raise denied("EndorsementCertificateRefused", str(error)) from error
 

@@ -4,7 +4,8 @@
     ├── CertificateUnreadable            not a certificate, malformed, too large, or of an unsupported key
     ├── NotAnEndorsementCertificate      a CA, an attestation key's certificate, or one for some other use
     ├── EndorsementKeyMismatch           the certificate is of another key
-    ├── CertificateOutsideValidity       the endorsement key certificate has expired or is not valid yet
+    ├── CertificateExpired               the endorsement key certificate has expired
+    ├── CertificateNotYetValid           it is not valid yet, as far as our clock says
     ├── AuthorityMissing                 no issuer among the operator's authorities and the node's intermediates
     ├── AuthorityRefused                 there is an issuer, and it may not issue this
     │   └── AuthorityOutsideValidity     because it has expired or is not valid yet
@@ -33,8 +34,12 @@ class EndorsementKeyMismatch(EndorsementCertificateRefused):
     """The certified key is not the endorsement key."""
 
 
-class CertificateOutsideValidity(EndorsementCertificateRefused):
-    """The endorsement key certificate has expired or is not valid yet."""
+class CertificateExpired(EndorsementCertificateRefused):
+    """The endorsement key certificate has expired."""
+
+
+class CertificateNotYetValid(EndorsementCertificateRefused):
+    """The endorsement key certificate is not valid yet. It will be; or it is, and our clock is behind."""
 
 
 class AuthorityMissing(EndorsementCertificateRefused):

@@ -24,7 +24,8 @@ from attestors.tpm.endorsement.certificate import Certificate, read_certificates
 from attestors.tpm.endorsement.chain import find_root
 from attestors.tpm.endorsement.der import Malformed
 from attestors.tpm.endorsement.errors import (
-    CertificateOutsideValidity,
+    CertificateExpired,
+    CertificateNotYetValid,
     CertificateUnreadable,
     EndorsementKeyMismatch,
     NotAnEndorsementCertificate,
@@ -211,8 +212,9 @@ def _require_key_establishment(usage: KeyUsage, key: PublicKey) -> None:
 
 def _require_valid(certificate: Certificate, at: datetime) -> None:
     if at < certificate.not_before:
-        raise CertificateOutsideValidity(
-            f"The endorsement key certificate is not valid before {certificate.not_before:%Y-%m-%d}: check the clocks"
+        raise CertificateNotYetValid(
+            f"The endorsement key certificate is not valid before {certificate.not_before:%Y-%m-%d}: check the "
+            "controller's clock"
         )
     if at > certificate.not_after:
-        raise CertificateOutsideValidity(f"The endorsement key certificate expired on {certificate.not_after:%Y-%m-%d}")
+        raise CertificateExpired(f"The endorsement key certificate expired on {certificate.not_after:%Y-%m-%d}")

@@ -257,10 +257,15 @@ class TestCertificate:
     def test_it_is_judged_at_the_time_of_the_request(self) -> None:
         chip = CHIP.certified(not_before=NOW - timedelta(days=1), not_after=NOW + timedelta(days=1))
         assert isinstance(CERTIFIED.ask(chip.first()), ChallengeIssued)
-        for days in (-2, 2):
-            outcome = CERTIFIED.but(now=NOW + timedelta(days=days)).ask(chip.first())
-            assert isinstance(outcome, Denied)
-            assert outcome.reason == "EndorsementCertificateRefused"
+        assert CERTIFIED.but(now=NOW + timedelta(days=2)).denial(chip.first())[0] == "EndorsementCertificateRefused"
+
+    def test_one_that_is_not_valid_yet_waits(self) -> None:
+        """As on a controller whose clock is behind: nothing is wrong for good."""
+        chip = CHIP.certified(not_before=NOW + timedelta(days=1))
+        outcome = CERTIFIED.but(keys=no_keys).ask(chip.first())
+        assert isinstance(outcome, NotProvableYet)
+        assert outcome.reason == "EndorsementCertificateNotYetValid"
+        assert "check the controller's clock" in outcome.message
 
     def test_without_one_there_is_nothing_to_verify(self) -> None:
         reason, message = CERTIFIED.denial(CHIP.but(certificate=b"").first())

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from attestors.tpm.endorsement import (
-    CertificateOutsideValidity,
+    CertificateNotYetValid,
     EndorsementKeyMismatch,
     verify_endorsement_certificate,
 )
@@ -57,7 +57,7 @@ def test_each_is_refused_for_the_key_of_another_chip(folder: Path) -> None:
 @imitations
 def test_each_is_refused_before_its_beginning(folder: Path) -> None:
     beginning = verify(folder).not_before
-    with pytest.raises(CertificateOutsideValidity):
+    with pytest.raises(CertificateNotYetValid):
         verify_endorsement_certificate(
             stored(folder),
             endorsement_key=(folder / PUBLIC_KEY).read_bytes(),

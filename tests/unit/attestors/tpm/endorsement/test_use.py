@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.tpm.endorsement import (
-    CertificateOutsideValidity,
+    CertificateExpired,
+    CertificateNotYetValid,
     CertificateUnreadable,
     EndorsementKeyMismatch,
     NotAnEndorsementCertificate,
@@ -223,10 +224,10 @@ def test_validity_includes_both_ends_and_nothing_else() -> None:
     second = timedelta(seconds=1)
     for moment in (start, end):
         Attempt(certificate, at=moment).verify()
-    with pytest.raises(CertificateOutsideValidity, match="not valid before 2025-01-01"):
+    with pytest.raises(CertificateNotYetValid, match="not valid before 2025-01-01"):
         Attempt(certificate, at=start - second).verify()
     for accept_expired in (False, True):
-        with pytest.raises(CertificateOutsideValidity, match="expired on 2027-01-01"):
+        with pytest.raises(CertificateExpired, match="expired on 2027-01-01"):
             Attempt(certificate, at=end + second, accept_expired=accept_expired).verify()
 
 
