@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from attestors.wire.names import Purpose
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, pending, provider_id
@@ -135,6 +135,13 @@ def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
     cluster.patch_machine(node.machine, {"metadata": {"annotations": annotation}})
     verdict = renewing.ask(csr(), renewing.chip.first())
     assert_denied(verdict, "EndorsementKeyMismatch", f"Machine {node.machine} has another TPM")
+
+
+@pytest.mark.parametrize("said", ["", "x" * 3000], ids=["nothing", "too-much"])
+def test_a_slip_in_the_annotation_does_not_let_it_speak(house: House, cluster: WorldCluster, said: str) -> None:
+    """As of a provisioning script with an empty variable."""
+    node = add_worker(cluster, annotations={ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said})
+    assert_waits(house, node, "is neither sha256:")
 
 
 def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCluster) -> None:

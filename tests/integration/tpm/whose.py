@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +76,13 @@ def cluster_of(house: House, name: str, *sources: str, inventory: str = "", **mo
     return house.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
 
 
-def add_worker(cluster: WorldCluster, *, owner: JsonObject | None = None, control_plane: bool = False) -> PaperNode:
+def add_worker(
+    cluster: WorldCluster,
+    *,
+    owner: JsonObject | None = None,
+    control_plane: bool = False,
+    annotations: Mapping[str, str] | None = None,
+) -> PaperNode:
     """A Machine whose bootstrap token Cluster API made for it alone, and its node with a chip that nobody has said."""
     name = f"worker-{next(NUMBERS)}"
     machine = cluster.add_machine(name, owner=owner)
@@ -83,7 +90,10 @@ def add_worker(cluster: WorldCluster, *, owner: JsonObject | None = None, contro
     cluster.add_kubeadm_config(name, token, machine)
     # Its provider ID comes last, as from a provider: by then the token is known.
     labels = {CONTROL_PLANE_LABEL: ""} if control_plane else {}
-    patch = {"metadata": {"labels": labels}, "spec": {"providerID": provider_id(name)}}
+    patch = {
+        "metadata": {"labels": labels, "annotations": dict(annotations or {})},
+        "spec": {"providerID": provider_id(name)},
+    }
     cluster.patch_machine(name, patch)
     return PaperNode(cluster, name, chip(), token=token)
 
