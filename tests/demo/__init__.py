@@ -1,4 +1,4 @@
 """``make demo``: four machines ask to join, on the embedded API; only the honest one gets a certificate.
 
-Then two more, each with a software TPM, where there is one.
+Then two with a software TPM each, where there is one, and instances of a fake AWS and a fake Google.
 """

@@ -17,14 +17,20 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
 
+from attestors.gcp import GCPAttestor
 from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.controller.run import ControllerOptions
 from signer.testing.api import EmbeddedAPI
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.demo import chips as with_chips
 from tests.demo.chips import CastWithChips, Chips, chips
+from tests.demo.instances import CastAtGoogle, CastOnEC2, google_attestor
 from tests.demo.machines import MACHINES, Attempt, Cast, provider_id
+from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart
+from tests.support.fake_aws import FakeAccount
+from tests.support.fake_google import FakeGoogle
 
 console = Console(highlight=False)
 
@@ -42,6 +48,7 @@ def main(folder: Path) -> int:
             padding=(0, 2),
         )
     )
+    console.print("\nStarting API servers, software TPMs, a fake AWS and a fake Google, all here …")
     master_key = secrets.token_bytes(32)
     operator_settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
     attestors = {"keyed-mac": OperatorAttestor(settings=operator_settings)}
@@ -49,13 +56,19 @@ def main(folder: Path) -> int:
         EmbeddedAPI() as management_api,
         EmbeddedAPI(seed_kubeadm=True) as workload_api,
         EmbeddedAPI(seed_kubeadm=True) as metal_api,
+        EmbeddedAPI(seed_kubeadm=True) as aws_api,
+        EmbeddedAPI(seed_kubeadm=True) as google_api,
         EmbeddedAPI(seed_kubeadm=True) as lab_api,
         ManagementCluster(management_api) as management,
-        tempfile.TemporaryDirectory(prefix="node-attestation-demo-") as chips_folder,
-        chips(Path(chips_folder)) as made,
+        tempfile.TemporaryDirectory(prefix="node-attestation-demo-") as temporary,
+        chips(Path(temporary)) as made,
+        FakeAccount(Path(temporary)) as account,
+        FakeGoogle() as google,
     ):
         if isinstance(made, Chips):
             attestors["tpm"] = made.attestor()
+        attestors["aws"] = account.operator_attestor()
+        attestors["gcp"] = google_attestor(google, Path(temporary))
         configuration = Configuration(
             namespace=CONTROLLER_NAMESPACE,
             insecure_enabled=True,
@@ -64,15 +77,22 @@ def main(folder: Path) -> int:
         )
         production = _cluster(management, "production", "default", workload_api, "keyed-mac", MACHINES)
         metal = _cluster(management, "metal", "metal", metal_api, "tpm", with_chips.MACHINES)
+        ec2 = _cluster(management, "ec2", "ec2", aws_api, "aws", ())
+        compute = _cluster(management, "compute", "compute", google_api, "gcp", ())
         lab = _cluster(management, "lab", "lab", lab_api, "insecure", MACHINES)
         token = workload_api.bootstrap_token()
         console.print(f"\nA management cluster, and the workload cluster [bold]production[/bold] with {len(MACHINES)}")
         console.print("Machines, on embedded API servers. The controller watches production's requests.\n")
-        with RunningController(management_api.connection(), configuration):
+        # The clouds are on this machine: attestors that find them here are put in the place of the installed ones.
+        registry = RegistryWith(account.attestor, GCPAttestor(google.pem_certificates_url))
+        options = ControllerOptions(registry=registry)
+        with RunningController(management_api.connection(), configuration, options):
             attempts = Cast(production, master_key, token).attempts()
             verdicts = [_try(production, attempt) for attempt in attempts]
             ended = [_ended_as_it_must(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
             ended += _try_with_chips(metal, made)
+            ended += _try_on_ec2(ec2, CastOnEC2(ec2, account, Path(temporary)))
+            ended += _try_at_google(compute, CastAtGoogle(compute, google, Path(temporary)))
             under_insecure = _impersonate(lab)
         _print_insecure(under_insecure)
         _print_certificate(folder, verdicts[0])
@@ -120,8 +140,25 @@ def _try_with_chips(metal: WorldCluster, made: Chips | MissingPart) -> list[bool
         f"The workload cluster [bold]metal[/bold] has {len(with_chips.MACHINES)} Machines with a software TPM"
     )
     console.print("each, of one maker. An annotation of each Machine says which chip is in it.\n")
-    attempts = CastWithChips(metal, made).attempts()
-    return [_ended_as_it_must(attempt, _try(metal, attempt)) for attempt in attempts]
+    return _try_all(metal, CastWithChips(metal, made).attempts())
+
+
+def _try_on_ec2(cluster: WorldCluster, cast: CastOnEC2) -> list[bool]:
+    """Whether each instance of EC2 ended as it must."""
+    console.print("The workload cluster [bold]ec2[/bold] has three Machines at a fake AWS, which verifies")
+    console.print("signatures as AWS does. The operator lets one role of one account in.\n")
+    return _try_all(cluster, cast.attempts())
+
+
+def _try_at_google(cluster: WorldCluster, cast: CastAtGoogle) -> list[bool]:
+    """Whether each instance of Compute Engine ended as it must."""
+    console.print("The workload cluster [bold]compute[/bold] has one Machine at a fake Google Cloud. The")
+    console.print("operator lets one project in.\n")
+    return _try_all(cluster, cast.attempts())
+
+
+def _try_all(cluster: WorldCluster, attempts: Sequence[Attempt]) -> list[bool]:
+    return [_ended_as_it_must(attempt, _try(cluster, attempt)) for attempt in attempts]
 
 
 def _impersonate(lab: WorldCluster) -> Verdict:

@@ -14,12 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller.configuration import OperatorAttestor
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.nodes import SimulatedNode
-from signer.testing.world import Verdict, WorldCluster
+from signer.testing.world import WorldCluster
 from tests.demo.machines import Attempt, provider_id, stolen_evidence
+from tests.demo.programs import ask_with_program
 from tests.support.binaries import MissingPart
-from tests.support.node_program import NodeProgram
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 
 MACHINES: Final = ("metal-1", "metal-2")
@@ -124,14 +123,7 @@ class CastWithChips:
 
     def _program(self, machine: str, chip: SoftwareTPM) -> str:
         """Run the node's program on ``machine``, which asks to be metal-1; the name of its last request."""
-        program = NodeProgram(self._chips.folder / machine, self._node(chip))
-        token = program.supply_bootstrap(self._cluster)
-        program.credential()
-        requester = f"system:bootstrap:{token.partition('.')[0]}"
-        for manifest in self._cluster.client().items(CERTIFICATE_SIGNING_REQUESTS.collection()):
-            if manifest["spec"]["username"] == requester and Verdict.of(manifest).reason != "ChallengeIssued":
-                return str(manifest["metadata"]["name"])
-        raise LookupError(f"kubelet-authenticator on {machine} filed no request")
+        return ask_with_program(self._cluster, self._node(chip), self._chips.folder / machine)
 
 
 def _fingerprint(chip: SoftwareTPM) -> str:
