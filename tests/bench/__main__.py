@@ -24,9 +24,11 @@ from tests.bench.challenge_flood import (
     Flooded,
     measure_challenge_flood,
 )
+from tests.bench.cloud_verification import measure_cloud_verification
 from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
 from tests.bench.load import Load, for_stock_signer
-from tests.bench.tpm_verification import TPMVerification, measure_tpm_verification
+from tests.bench.tpm_verification import measure_tpm_verification
+from tests.bench.verification import Verification
 from tests.bench.warm_start import WarmStart, measure_warm_start
 from tests.support.binaries import MissingPart
 from tests.support.control_plane import ControlPlane
@@ -43,8 +45,9 @@ def main() -> int:
     options = parser.parse_args()
     warm_start = measure_warm_start()
     _print_warm_start(warm_start)
-    verifications = measure_tpm_verification()
-    _print_verifications(verifications)
+    verifications, of_clouds = measure_tpm_verification(), measure_cloud_verification()
+    _print_verifications("A TPM's answer", verifications)
+    _print_verifications("Evidence of clouds, without network", of_clouds)
     try:
         control_plane = ControlPlane()
     except MissingPart as error:
@@ -60,6 +63,7 @@ def main() -> int:
         report: dict[str, Any] = {"drains": [one.as_json() for one in drained], "warmStart": warm_start.as_json()}
         report["challengeFloods"] = [asdict(one) for one in flooded]
         report["tpmVerification"] = [asdict(one) for one in verifications]
+        report["cloudVerification"] = [asdict(one) for one in of_clouds]
         options.json.write_text(json.dumps(report, indent=2))
     return 0
 
@@ -107,8 +111,8 @@ def _submit_as_nodes(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
     return names
 
 
-def _print_verifications(measured: list[TPMVerification]) -> None:
-    table = Table(title="A TPM's answer, CPU time of the controller")
+def _print_verifications(what: str, measured: list[Verification]) -> None:
+    table = Table(title=f"{what}, CPU time of the controller")
     for heading in ("", "ms", "at most"):
         table.add_column(heading, justify="left" if not heading else "right")
     for one in measured:

@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import functools
 import secrets
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
 
 from attestors.tpm.attestation_key import AttestationKey, EndorsementKey
 from attestors.tpm.credential import make_credential
 from attestors.tpm.selection import PCRSelection
+from tests.bench.verification import RUNS, Verification, measure
 from tests.unit.attestors.tpm.support import Evidence, recording
 
-RUNS: Final = 200
 
-
-@dataclass(frozen=True)
-class TPMVerification:
-    """The median and the slowest of many runs, in milliseconds of CPU time."""
-
-    title: str
-    median_milliseconds: float
-    maximum_milliseconds: float
-
-
-def measure_tpm_verification(runs: int = RUNS) -> list[TPMVerification]:
+def measure_tpm_verification(runs: int = RUNS) -> list[Verification]:
     """Verify each recorded quote, and make a credential for each recorded endorsement key."""
     measured = []
     for recorded in recording()["quotes"]:
@@ -40,11 +25,11 @@ def measure_tpm_verification(runs: int = RUNS) -> list[TPMVerification]:
         evidence, extra_data = Evidence(*parts), bytes.fromhex(recorded["extraData"])
         selection = PCRSelection.parse(recorded["pcrSelection"])
         verify = functools.partial(evidence.verify, selection, extra_data)
-        measured.append(_measure(f"quote, {recorded['title']}", verify, runs))
+        measured.append(measure(f"quote, {recorded['title']}", verify, runs))
     for recorded in recording()["credentials"]:
         ek_public, ak_public = (bytes.fromhex(recorded[key]) for key in ("endorsementKey", "attestationKey"))
         make = functools.partial(_make_credential, ek_public, ak_public)
-        measured.append(_measure(f"credential, {recorded['template']}", make, runs))
+        measured.append(measure(f"credential, {recorded['template']}", make, runs))
     return measured
 
 
@@ -53,22 +38,10 @@ def _make_credential(ek_public: bytes, ak_public: bytes) -> object:
     return make_credential(*keys, bytes(32), random_bytes=secrets.token_bytes)
 
 
-def _measure(title: str, run: Callable[[], object], runs: int) -> TPMVerification:
-    run()
-    times = []
-    for _ in range(runs):
-        began = time.process_time()
-        run()
-        times.append((time.process_time() - began) * 1000)
-    return TPMVerification(title, statistics.median(times), max(times))
-
-
 def main() -> int:
     """Print them."""
     for measured in measure_tpm_verification():
-        print(
-            f"{measured.median_milliseconds:6.2f} ms  (at most {measured.maximum_milliseconds:5.2f})  {measured.title}"
-        )
+        print(measured)
     return 0
 
 
