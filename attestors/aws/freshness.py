@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from attestors.aws.verdict import denied
+from attestors.wire.names import EVIDENCE_EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,4 @@ class Freshness:
         expired_at = made_at + min(self.maximum_age, lifetime)
         if now >= expired_at + self.clock_skew:
             late = int((now - expired_at).total_seconds())
-            raise denied("EvidenceExpired", f"{what} expired {late} seconds ago: the node must make a new one")
+            raise denied(EVIDENCE_EXPIRED, f"{what} expired {late} seconds ago: the node must make a new one")

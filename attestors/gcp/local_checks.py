@@ -16,6 +16,7 @@ from attestors.gcp.token import IdentityToken, MalformedToken, UnsuitableAlgorit
 from attestors.gcp.verdict import denied, not_yet
 from attestors.wire.binding import Binding, ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence
+from attestors.wire.names import EVIDENCE_EXPIRED
 
 ISSUERS: Final = frozenset({"https://accounts.google.com", "accounts.google.com"})
 """Both forms are Google's (OpenID Connect, "Validating an ID token")."""
@@ -93,7 +94,7 @@ def check_times(claims: Claims, now: datetime) -> None:
         raise denied("TokenLifetimeRefused", "the identity token is good for longer than an hour, or never")
     # Never added to the token's time: it may be the last that there is.
     if claims.expires <= now - CLOCK_SKEW:
-        raise denied("TokenExpired", "the identity token has run out: the node must ask again with a new one")
+        raise denied(EVIDENCE_EXPIRED, "the identity token has run out: the node must ask again with a new one")
 
 
 def check_clock(claims: Claims, now: datetime) -> None:

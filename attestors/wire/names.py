@@ -42,6 +42,9 @@ ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
 ENDORSEMENT_KEY_SOURCE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorsement-key-source"
 """Written beside it: which source said that the key is that machine's."""
 
+EVIDENCE_EXPIRED: Final = "EvidenceExpired"
+"""Reason of a denial, by any attestor, for evidence that was good once: the node asks again with new evidence."""
+
 EVIDENCE_VERSION: Final = "v1"
 """The newest evidence version, which nodes write first."""
 

@@ -47,6 +47,7 @@ from authenticator.model.answer import (
     Challenged,
     Decision,
     Issued,
+    Outdated,
     Refused,
     Undecided,
     VersionUnsupported,
@@ -70,6 +71,9 @@ _FIRST_BACKOFF_SECONDS: Final = 0.25
 _LONGEST_BACKOFF_SECONDS: Final = 15.0
 _LONGEST_WATCH_SECONDS: Final = 300.0
 _SHORTEST_WATCH_SECONDS: Final = 1.0
+
+_SHORTEST_EVIDENCE_SECONDS: Final = 30.0
+"""No evidence runs out sooner; what is said to have is denied, with a pause, or it would be asked without end."""
 
 _MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
@@ -142,14 +146,22 @@ class Exchange:
             raise
 
     def _run(self) -> Pair:
-        pending = self._stored() or self._fresh()
+        stored = self._stored()
+        made = self.clock.monotonic() if stored is None else float("-inf")
+        pending = stored or self._fresh()
         while True:
             pending, answer = self._decision(pending)
             if isinstance(answer, Issued):
                 return self._accept(answer, pending)
             if isinstance(answer, Refused):
                 raise Denied(f"{pending.name} was {answer}")
-            if isinstance(answer, Challenged):
+            if isinstance(answer, Outdated):
+                if self.clock.monotonic() - made < _SHORTEST_EVIDENCE_SECONDS:
+                    raise Denied(f"{pending.name} was {answer} (it was new: is this node's clock right?)")
+                self.report(f"{pending.name} waited longer than its evidence is good for; asking anew")
+                made = self.clock.monotonic()
+                pending = self._fresh()
+            elif isinstance(answer, Challenged):
                 pending = self._challenged(pending, answer)
             else:
                 pending = self._refiled(pending, answer)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION
+from attestors.wire.names import CHALLENGE_ANNOTATION, EVIDENCE_EXPIRED, SUPPORTED_VERSIONS_ANNOTATION
 
 CHALLENGE_ISSUED: Final = "ChallengeIssued"
 UNSUPPORTED_VERSION: Final = "UnsupportedVersion"
@@ -65,7 +65,17 @@ class Refused:
         return f"{self.condition} with reason {self.reason}: {self.message}"
 
 
-Decision: TypeAlias = Issued | Challenged | VersionUnsupported | Refused
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Denied, for the evidence has run out: while the request waited, or before it was sent."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"Denied with reason {EVIDENCE_EXPIRED}: {self.message}"
+
+
+Decision: TypeAlias = Issued | Challenged | VersionUnsupported | Outdated | Refused
 Answer: TypeAlias = Undecided | Decision
 
 
@@ -101,6 +111,8 @@ def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, 
         versions = annotations.get(SUPPORTED_VERSIONS_ANNOTATION)
         if isinstance(versions, str) and versions:
             return VersionUnsupported(tuple(part.strip() for part in versions.split(",")[:_MAXIMUM_VERSIONS]))
+    if reason == EVIDENCE_EXPIRED:
+        return Outdated(message)
     return refused
 
 

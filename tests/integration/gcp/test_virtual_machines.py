@@ -140,7 +140,7 @@ class TestForgeries:
 
     def test_an_old_token(self, victim: VirtualMachine) -> None:
         claims = identity_claims(victim.instance, victim.audience(), victim.google.clock() - 2 * HOUR)
-        assert_denied(victim.ask(csr(), encode_token(claims, victim.google.keys[-1])), "TokenExpired")
+        assert_denied(victim.ask(csr(), encode_token(claims, victim.google.keys[-1])), "EvidenceExpired")
 
     def test_a_service_accounts_token(self, victim: VirtualMachine) -> None:
         """Whoever may use the service account can have one made for any audience, and it names no instance."""

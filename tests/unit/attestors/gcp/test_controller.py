@@ -124,7 +124,7 @@ async def test_a_project_inside_a_domain_has_other_dns_names() -> None:
         (token(alg="HS256"), "TokenAlgorithmRefused"),
         (token(alg="ES256"), "TokenAlgorithmRefused"),
         (token(claims(iss="https://example.com")), "TokenIssuerRefused"),
-        (token(claims(issued=NOW - 2 * HOUR)), "TokenExpired"),
+        (token(claims(issued=NOW - 2 * HOUR)), "EvidenceExpired"),
         (token(claims(exp=int((NOW + 48 * HOUR).timestamp()))), "TokenLifetimeRefused"),
         (token(claims(google=ABSENT)), "TokenOfNoInstance"),
         (token(claims(google=engine(project_id="another-project"))), "ProjectNotAllowed"),

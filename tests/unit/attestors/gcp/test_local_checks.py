@@ -136,7 +136,7 @@ class TestTimes:
 
     @pytest.mark.parametrize("age", [MAXIMUM_LIFETIME + CLOCK_SKEW, timedelta(days=300)])
     def test_expired(self, age: timedelta) -> None:
-        assert denial(issued=NOW - age) == "TokenExpired"
+        assert denial(issued=NOW - age) == "EvidenceExpired"
 
     def test_the_longest_life(self) -> None:
         longest = NOW + MAXIMUM_LIFETIME + CLOCK_SKEW

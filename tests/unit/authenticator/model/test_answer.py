@@ -11,6 +11,7 @@ from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTA
 from authenticator.model.answer import (
     Challenged,
     Issued,
+    Outdated,
     Refused,
     Undecided,
     VersionUnsupported,
@@ -179,6 +180,18 @@ def test_annotations_mean_nothing_with_another_reason(condition: dict[str, str])
     annotations = {CHALLENGE_ANNOTATION: "prove it", SUPPORTED_VERSIONS_ANNOTATION: "v2"}
     answer = read_answer(request(condition, **annotations))
     assert answer == Refused(condition["type"], condition["reason"], condition["message"])
+
+
+def test_evidence_that_ran_out_is_told_apart() -> None:
+    answer = read_answer(request(DENIED | {"reason": "EvidenceExpired", "message": "it ran out\x1b"}))
+    assert answer == Outdated("it ran out")
+    assert str(answer) == "Denied with reason EvidenceExpired: it ran out"
+
+
+def test_what_failed_did_not_run_out() -> None:
+    """Somebody else approved it."""
+    answer = read_answer(request(DENIED | {"type": "Failed", "reason": "EvidenceExpired", "message": "m"}))
+    assert answer == Refused("Failed", "EvidenceExpired", "m")
 
 
 @pytest.mark.parametrize("metadata", [None, [], "text", {"annotations": None}, {"annotations": ["x"]}])
