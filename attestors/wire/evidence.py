@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class Evidence:
 
     version: str
     cluster: CACertHash
-    fields: Mapping[str, str]
+    fields: Mapping[str, str] = field(repr=False)
 
     def expect_fields(self, *names: str) -> None:
         """Require exactly these fields.

@@ -7,7 +7,7 @@ token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from attestors.wire import pem
@@ -34,7 +34,7 @@ class RequestBlocks:
 
     certificate_request: bytes
     provider: str
-    evidence: bytes
+    evidence: bytes = field(repr=False)
 
 
 def encode(blocks: RequestBlocks) -> bytes:

@@ -249,3 +249,9 @@ def test_evidence_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         read.version = "v2"  # type: ignore[misc]
     assert Evidence("v1", CACertHash(CLUSTER.text), read.fields) == read
+
+
+def test_it_is_never_shown_as_a_whole() -> None:
+    """A presigned request holds a session's token, and a log may hold any value's repr."""
+    held = Evidence("v1", CLUSTER, MappingProxyType({"callerIdentityRequest": "X-Amz-Security-Token=secret"}))
+    assert "secret" not in repr(held)

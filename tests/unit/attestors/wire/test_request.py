@@ -139,3 +139,7 @@ def test_only_a_csr_and_each_attestation_block_once_is_read(parts: list[bytes]) 
         assert allowed
     except MalformedRequestBlocks:
         assert not allowed
+
+
+def test_the_evidence_is_never_shown() -> None:
+    assert "secret" not in repr(RequestBlocks(certificate_request=b"x", provider="aws", evidence=b"secret"))
