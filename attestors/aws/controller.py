@@ -31,6 +31,7 @@ from attestors.aws.ec2.directory import NotListed
 from attestors.aws.ec2.instance import Instance
 from attestors.aws.ec2.trust import require_trust
 from attestors.aws.issuers import UnknownKey
+from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
 from attestors.aws.verdict import Ended, denied, not_until_mended, not_yet
@@ -148,9 +149,7 @@ class AWSControllerHalf:
                 maximum_characters=wire.MAXIMUM_CALLER_IDENTITY_REQUEST_CHARACTERS,
             )
         )
-        # Every region's STS knows the sessions of its partition; a node may be told to ask another than its own.
-        if presigned.region.partition != document.region.partition:
-            raise denied("PartitionMismatch", "the caller identity request is for another partition than the document")
+        self._require_sts_of(presigned.region, document.region)
         signed_for = evidence.text(wire.CALLER_IDENTITY_BINDING_FIELD, maximum_characters=64)
         binding = request.binding.prove(wire.parse_binding_text(signed_for))
         self.settings.freshness.require_fresh(
@@ -160,6 +159,23 @@ class AWSControllerHalf:
             now=request.now,
         )
         return _Presigned(presigned, binding)
+
+    def _require_sts_of(self, asked: Region, own: Region) -> None:
+        """Every Region's STS knows the sessions of its partition, and a node may be told to ask another than its own.
+
+        It must be one that exists and that the operator lets in, or a node could have any host asked that might be
+        one, also such that do not answer, until no thread is left for others.
+        """
+        if asked.partition != own.partition:
+            raise denied("PartitionMismatch", "the caller identity request is for another partition than the document")
+        if asked == own:
+            return
+        if not isinstance(self.settings.regions, AnyRegion) and asked.name not in self.settings.regions:
+            raise denied("RegionNotAllowed", f"the caller identity request is for region {asked.name}, not let in")
+        try:
+            self.settings.certificates.of(asked)
+        except RegionCertificateMissing as error:
+            raise not_until_mended("RegionCertificateMissing", str(error)) from error
 
     def _token(self, request: AttestationRequest, document: InstanceIdentityDocument) -> _Token:
         text = request.evidence.text(

@@ -185,6 +185,18 @@ async def test_another_regions_sts_knows_the_session_too(desk: Desk, calls: Clou
     assert not desk.aws.sts_requests
 
 
+async def test_no_region_is_asked_that_nobody_here_knows(desk: Desk) -> None:
+    """The node chooses whose STS is asked: not any host that could be one, nor one that the operator rules out."""
+    made_up = presigned(desk.session, region="us-moonbase-7")
+    outcome = await desk.ask(fields(made_up))
+    assert isinstance(outcome, NotProvableYet)
+    assert outcome.reason == "RegionCertificateMissing"
+    desk.settings = settings({"allowedRegions": [REGION]})
+    other = presigned(desk.session, region=OTHER_REGION)
+    assert await desk.denied(fields(other)) == "RegionNotAllowed"
+    assert desk.nobody_was_called
+
+
 async def test_it_can_be_accepted_no_more(desk: Desk) -> None:
     issuers = {ACCOUNT: desk.aws.issuer.url}
     desk.settings = settings({"acceptPresignedRequests": False, "webIdentityIssuers": issuers})
