@@ -16,6 +16,7 @@ In this order; everything before 6 is local, and nothing unverified is used to c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
 from attestors.aws import wire
@@ -94,7 +95,7 @@ class AWSControllerHalf:
         """
         try:
             document, proof = self._judge(request)
-            role = await self._role_of(document, proof)
+            role = await self._role_of(document, proof, request.now)
             return await self._describe(document, role, proof.binding)
         except Ended as ended:
             return ended.outcome
@@ -189,7 +190,7 @@ class AWSControllerHalf:
         if identity.issuer != issuer:
             raise denied("IssuerMismatch", f"the web identity token is not of account {document.account_id}'s issuer")
         binding = request.binding.prove(identity.binding)
-        self.settings.freshness.require_fresh(
+        self.settings.freshness.require_not_expired(
             "the web identity token",
             made_at=identity.issued_at,
             lifetime=identity.expires_at - identity.issued_at,
@@ -210,9 +211,9 @@ class AWSControllerHalf:
 
     # Steps 6 and 7.
 
-    async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof) -> Role:
+    async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof, now: datetime) -> Role:
         if isinstance(proof, _Token):
-            return await self._vouched_by_issuer(document, proof)
+            return await self._vouched_by_issuer(document, proof, now)
         caller = await self.services.callers.caller_of(proof.request, proof.binding)
         role = self._allowed_role(document, caller.partition, caller.account, caller.role_name)
         if caller.session_name != document.instance_id:
@@ -224,12 +225,13 @@ class AWSControllerHalf:
             await self._require_trust(document, caller)
         return role
 
-    async def _vouched_by_issuer(self, document: InstanceIdentityDocument, proof: _Token) -> Role:
+    async def _vouched_by_issuer(self, document: InstanceIdentityDocument, proof: _Token, now: datetime) -> Role:
         identity = proof.identity
         try:
             proof.token.verify(await self.services.issuers.key(identity.issuer, proof.token.key_id))
         except (UnknownKey, InvalidToken) as error:
             raise denied("WebIdentityRefused", str(error)) from error
+        self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
     async def _require_trust(self, document: InstanceIdentityDocument, caller: CallerIdentity) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestors.aws.verdict import denied
+from attestors.aws.verdict import denied, not_until_mended
 from attestors.wire.names import EVIDENCE_EXPIRED
 
 
@@ -19,18 +19,40 @@ class Freshness:
     """How far a node's clock, or AWS's, may be ahead of ours."""
 
     def require_fresh(self, what: str, *, made_at: datetime, lifetime: timedelta, now: datetime) -> None:
-        """Evidence of now: made before, not long ago, and not expired by its own word, which is ``lifetime``.
+        """Evidence of now, by the clock of whoever made it: made before, and not expired.
 
         Raises:
             Ended: denied; the node makes new evidence.
         """
-        if made_at > now + self.clock_skew:
-            ahead = int((made_at - now).total_seconds())
+        if made_at - now > self.clock_skew:
             raise denied(
-                "EvidenceFromTheFuture", f"{what} was made {ahead} seconds from now: compare the node's clock with ours"
+                "EvidenceFromTheFuture",
+                f"{what} was made {_seconds(made_at - now)} seconds from now: compare the node's clock with ours",
             )
-        # Only now: before, nobody knows that the time is not the last that there is, to which nothing can be added.
-        expired_at = made_at + min(self.maximum_age, lifetime)
-        if now >= expired_at + self.clock_skew:
-            late = int((now - expired_at).total_seconds())
-            raise denied(EVIDENCE_EXPIRED, f"{what} expired {late} seconds ago: the node must make a new one")
+        self.require_not_expired(what, made_at=made_at, lifetime=lifetime, now=now)
+
+    def require_not_expired(self, what: str, *, made_at: datetime, lifetime: timedelta, now: datetime) -> None:
+        """Not made long ago, and not expired by its own word, which is ``lifetime``.
+
+        Raises:
+            Ended: denied; the node makes new evidence.
+        """
+        # Nothing is added to the time that the evidence names: it may be the last that there is.
+        late = now - made_at - min(self.maximum_age, lifetime)
+        if late >= self.clock_skew:
+            raise denied(EVIDENCE_EXPIRED, f"{what} expired {_seconds(late)} seconds ago: the node must make a new one")
+
+    def require_our_clock(self, what: str, *, made_at: datetime, now: datetime) -> None:
+        """Our clock is not behind AWS's: only for evidence in which AWS has signed the time.
+
+        Raises:
+            Ended: the request waits; nobody is denied because a controller's clock is slow.
+        """
+        if made_at - now > self.clock_skew:
+            raise not_until_mended(
+                "ClockBehind", f"{what} is {_seconds(made_at - now)} seconds ahead of this controller's clock: set it"
+            )
+
+
+def _seconds(duration: timedelta) -> int:
+    return int(duration.total_seconds())

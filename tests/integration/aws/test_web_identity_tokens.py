@@ -140,9 +140,18 @@ async def test_an_expired_token_is_refused(desk: Desk) -> None:
     assert desk.nobody_was_called
 
 
-async def test_a_token_from_the_future_is_refused(desk: Desk) -> None:
+async def test_a_token_from_the_future_waits_for_the_controllers_clock_to_be_set(desk: Desk) -> None:
+    """AWS signed the time, so it is the controller's clock that is wrong, and nobody is denied for it."""
     at = int(NOW.timestamp()) + 120
-    assert await desk.denied(evidence(desk, iat=at, exp=at + 300)) == "EvidenceFromTheFuture"
+    outcome = await desk.ask(evidence(desk, iat=at, exp=at + 300))
+    assert isinstance(outcome, NotProvableYet)
+    assert (outcome.reason, "120 seconds" in outcome.message) == ("ClockBehind", True)
+    assert not desk.ec2.described
+    forged = Issuer(generation=1).token(claims(desk, iat=at, exp=at + 300))
+    assert await desk.denied(token_fields(forged)) == "WebIdentityRefused"
+    latest = 253_402_300_799
+    forged = Issuer(generation=1).token(claims(desk, iat=latest, exp=latest))
+    assert await desk.denied(token_fields(forged)) == "WebIdentityRefused"
     with pytest.raises(MalformedEvidence):
         await desk.ask(evidence(desk, nbf=at))
 
