@@ -115,8 +115,12 @@ ATTACKS: Final[Mapping[str, tuple[Attack, str, str]]] = {
         "CallerIsAnotherInstance",
         "session is not",
     ),
-    "attacker's certificate": (forged(aws_documents.authority("attacker")), "IdentityDocumentRefused", ""),
-    "issuer and serial of AWS": (forged(COPIED_NAME), "IdentityDocumentRefused", ""),
+    "attacker's certificate": (
+        forged(aws_documents.authority("attacker")),
+        "IdentityDocumentRefused",
+        "not signed with the certificate of",
+    ),
+    "issuer and serial of AWS": (forged(COPIED_NAME), "IdentityDocumentRefused", "does not verify with the key of"),
     "two signers": (
         forged(aws_documents.authority(REGION), aws_documents.authority("attacker")),
         "MalformedEvidence",
@@ -125,9 +129,9 @@ ATTACKS: Final[Mapping[str, tuple[Attack, str, str]]] = {
     "another region's key": (
         forged(aws_documents.authority(OTHER_REGION), embedded=False),
         "IdentityDocumentRefused",
-        "",
+        "not signed with the certificate of",
     ),
-    "edited document": (edited, "IdentityDocumentRefused", ""),
+    "edited document": (edited, "IdentityDocumentRefused", "not the content that was signed"),
     "another action": (
         request_with(parameters={"Action": "GetSessionToken", "Version": "2011-06-15"}),
         "MalformedEvidence",
