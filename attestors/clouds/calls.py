@@ -1,7 +1,8 @@
 """Calls to clouds for asyncio callers: a bounded number of threads, a bounded number that waits, a deadline for each.
 
-The clouds' libraries are synchronous. A cloud that hangs must neither hold up the event loop nor pile up threads: what
-finds no place is refused at once, as an outage.
+The clouds' libraries are synchronous. A cloud that hangs must neither hold up the event loop nor pile up threads, nor
+keep the answers of another from those who wait for them: each service has threads of its own, and what finds no place
+is refused at once, as an outage.
 """
 
 from __future__ import annotations
@@ -48,11 +49,23 @@ def too_slow(service: str) -> CloudUnavailable:
     return CloudUnavailable(service, "did not answer in time")
 
 
+class _Lane:
+    """The threads for one service."""
+
+    def __init__(self, threads: int, waiting: int) -> None:
+        self.pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="cloud call")
+        self.places = threading.BoundedSemaphore(threads + waiting)
+
+    def leave(self, future: Future[Any]) -> None:
+        """A place is free again."""
+        self.places.release()
+
+
 class CloudCalls:
     """Runs synchronous calls in threads of its own.
 
     Args:
-        threads: how many calls run at once.
+        threads: how many calls to one service run at once.
         waiting: how many more may wait for a thread.
         deadline_seconds: for each call, from the moment it is asked for.
     """
@@ -64,38 +77,49 @@ class CloudCalls:
         waiting: int = MAXIMUM_WAITING,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="cloud call")
-        self._places = threading.BoundedSemaphore(threads + waiting)
+        self._threads = threads
+        self._waiting = waiting
         self._deadline_seconds = deadline_seconds
+        self._lanes: dict[str, _Lane] = {}
+        self._opening = threading.Lock()
 
     async def run(self, service: str, call: Callable[[Deadline], _Answer]) -> _Answer:
         """The answer of ``call``, which must heed its deadline; the caller is told at the deadline in any case.
+
+        ``service`` is one of the few that code or the operator names, and nothing that a node chooses.
 
         Raises:
             CloudUnavailable: too many calls at once, or too slow.
             Exception: what ``call`` raises.
         """
-        if not self._places.acquire(blocking=False):
+        lane = self._lane(service)
+        if not lane.places.acquire(blocking=False):
             raise CloudUnavailable(service, "not asked: too many calls are under way already")
         deadline = Deadline(service, self._deadline_seconds)
         try:
-            future = self._pool.submit(call, deadline)
+            future = lane.pool.submit(call, deadline)
         except BaseException:
-            self._places.release()
+            lane.places.release()
             raise
         # The place is free again when the thread is, not when the caller stops waiting.
-        future.add_done_callback(self._leave)
+        future.add_done_callback(lane.leave)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
         except TimeoutError:
             raise too_slow(service) from None
 
-    def _leave(self, future: Future[Any]) -> None:
-        self._places.release()
+    def _lane(self, service: str) -> _Lane:
+        with self._opening:
+            if service not in self._lanes:
+                self._lanes[service] = _Lane(self._threads, self._waiting)
+            return self._lanes[service]
 
     def close(self) -> None:
         """Start no more calls, and wait for those under way."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._opening:
+            lanes = tuple(self._lanes.values())
+        for lane in lanes:
+            lane.pool.shutdown(wait=True, cancel_futures=True)
 
 
 @functools.cache

@@ -47,6 +47,17 @@ async def test_what_finds_no_place_is_refused_at_once_and_places_are_given_back(
         assert await running.run("cloud", lambda deadline: True)
 
 
+async def test_a_service_that_hangs_keeps_no_other_waiting() -> None:
+    """One cluster's nodes can have a slow one asked as often as they like: the others' clouds answer all the same."""
+    gate = threading.Event()
+    with calls(threads=1, waiting=0) as running:
+        held = asyncio.create_task(running.run("slow cloud", lambda deadline: gate.wait(10)))
+        await asyncio.sleep(0)
+        assert await running.run("other cloud", lambda deadline: True)
+        gate.set()
+        assert await held
+
+
 async def test_no_more_threads_than_allowed() -> None:
     gate, lock = threading.Event(), threading.Lock()
     seen: set[int] = set()
