@@ -30,6 +30,8 @@ class PaperHTTPS:
 
     issuer: Issuer = field(default_factory=lambda: Issuer("issuer.example"))
     down: bool = False
+    says: dict[str, str] = field(default_factory=dict)
+    """In its configuration, in place of what is right."""
     asked: list[str] = field(default_factory=list)
 
     async def get(
@@ -40,7 +42,8 @@ class PaperHTTPS:
         self.asked.append(target)
         if self.down:
             raise CloudUnavailable(service, "down")
-        document = self.issuer.discovery() if target == DISCOVERY_PATH else self.issuer.key_set()
+        right = self.issuer.discovery() if target == DISCOVERY_PATH else self.issuer.key_set()
+        document = {**right, **self.says} if target == DISCOVERY_PATH else right
         return HTTPSAnswer(200, "application/json", json.dumps(document).encode())
 
     @property
@@ -132,3 +135,30 @@ async def test_an_outage_is_not_asked_about_by_everybody() -> None:
 def test_an_issuer_is_a_host_and_nothing_else(text: str) -> None:
     assert not is_issuer(text)
     assert is_issuer(ISSUER)
+
+
+KEYS = f"{ISSUER}/.well-known/jwks.json"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"issuer": "https://another.example"},
+        {"issuer": f"{ISSUER}/"},
+        {"jwks_uri": "https://another.example/.well-known/jwks.json"},
+        {"jwks_uri": KEYS.replace("https:", "http:")},
+        {"jwks_uri": KEYS.replace(".example", ".example:444")},
+        {"jwks_uri": KEYS.replace("//", "//user@")},
+        {"jwks_uri": f"{KEYS}?of=another"},
+        {"jwks_uri": f"{KEYS}#of-another"},
+        {"jwks_uri": f"{KEYS}\u00e9"},
+        {"jwks_uri": ""},
+    ],
+    ids=range(10),
+)
+async def test_an_issuer_with_its_keys_elsewhere_is_not_believed(says: dict[str, str]) -> None:
+    desk = Desk()
+    desk.https.says = says
+    with pytest.raises(CloudUnavailable):
+        await desk.keys.key(ISSUER, "RSA_0")
+    assert desk.https.asked == [DISCOVERY_PATH]
