@@ -70,7 +70,8 @@ class PresignedRequest:
                 twice, unknown or not of its form, or the headers that it signs are not the ones wanted.
         """
         found = _URL.fullmatch(url)
-        if found is None:
+        # A lone surrogate is a character of JSON, and cannot be encoded.
+        if found is None or not url.isascii():
             _refuse("is not an https URL with a query")
         if found["path"] != "/":
             _refuse("has another path than /")

@@ -122,6 +122,12 @@ def test_nothing_may_stand_behind_the_query(tail: str) -> None:
     refused(url() + tail)
 
 
+@pytest.mark.parametrize("character", ["\ud800", "\u00e9", "\u0662", "\x00"], ids=range(4))
+def test_what_is_no_text_of_a_url_is_refused(character: str) -> None:
+    for at in range(0, len(url()), 7):
+        refused(url()[:at] + character + url()[at:])
+
+
 def test_a_url_without_a_query_is_refused() -> None:
     assert refused(f"https://{HOST}/") == "is not an https URL with a query"
 
