@@ -48,6 +48,10 @@ class ClaimedMachine:
 class NoClaimedMachine:
     """No Machine has the claimed provider ID yet, or it is an instance of a MachinePool that has no Machine."""
 
+    pool: str = ""
+    """The MachinePool that lists the provider ID; empty where nothing in the Cluster has it. Whoever holds a bootstrap
+    token can invent those: do not ask a cloud about them."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCredential:

@@ -63,7 +63,10 @@ class Claims:
             Refused: the provider ID is not well formed.
         """
         found = self._inventory.machines_with(self._key, claimed_provider_id(request))
-        return found[0] if len(found) == 1 and found[0].kind == MACHINE_KIND else NoClaimedMachine()
+        if len(found) != 1:
+            return NoClaimedMachine()
+        (machine,) = found
+        return machine if machine.kind == MACHINE_KIND else NoClaimedMachine(pool=machine.name)
 
     def _told_of(
         self,

@@ -82,7 +82,7 @@ def test_an_instance_of_a_pool(reporting: Reporting, cluster: WorldCluster) -> N
     cluster.submit_with_token(reporting.node(cluster, "m1").client_request("join"), token)
     wait_until(lambda: bool(reporting.reports), "the attestor is asked")
     request = reporting.reports[0].request
-    assert request.machine == NoClaimedMachine()
+    assert request.machine == NoClaimedMachine(pool="pool")
     assert isinstance(request.credential, OtherToken)
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from attestors.clouds.errors import CloudError
 from attestors.clouds.google import GoogleAccess, compute_engine
-from attestors.contract import AttestationRequest
+from attestors.contract import AttestationRequest, NoClaimedMachine
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.ownership.answer import (
     CannotBeAskedNow,
@@ -25,7 +25,10 @@ from attestors.tpm.shielded_vm import AnotherKey, InstancesKey, NotAsked, NotSai
 
 @dataclass(frozen=True, slots=True)
 class GCPShieldedVM:
-    """Asks Compute Engine. It needs no Machine: the provider ID names the instance."""
+    """Asks Compute Engine. An instance of a MachinePool needs no Machine: the provider ID names it.
+
+    Of what the Cluster has not, Google is not asked: its quota is the project's, and names are easily invented.
+    """
 
     machines: ShieldedVirtualMachines = field(repr=False)
 
@@ -39,6 +42,8 @@ class GCPShieldedVM:
         Raises:
             CannotBeAskedNow: Google cannot be asked, or does not let us.
         """
+        if isinstance(request.machine, NoClaimedMachine) and not request.machine.pool:
+            return NotSaid("no Machine or MachinePool has this provider ID yet, so Google is not asked")
         try:
             said = await self.machines.ask(request.provider_id, endorsement_key.key)
         except CloudError as error:

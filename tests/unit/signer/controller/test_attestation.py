@@ -172,7 +172,7 @@ def test_of_two_machines_with_one_provider_id_it_is_neither(world: World) -> Non
 def test_an_instance_of_a_pool_is_no_machine(world: World) -> None:
     """What the pool's annotations say is of no instance of it."""
     world.add_pool("pool", PROVIDER_ID)
-    assert world.told().machine == NoClaimedMachine()
+    assert world.told().machine == NoClaimedMachine(pool="pool")
 
 
 def test_a_machine_beside_a_pools_instance_is_neither(world: World) -> None:

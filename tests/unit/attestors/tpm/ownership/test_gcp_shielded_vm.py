@@ -10,7 +10,7 @@ import pytest
 
 from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
 from attestors.clouds.google import EncryptionKey, Instance, NoKey, ShieldedInstanceIdentity
-from attestors.contract import NoClaimedMachine
+from attestors.contract import ClaimedMachine, NoClaimedMachine
 from attestors.tpm.ownership import CannotBeAskedNow, GCPShieldedVM, NotSaid, Owned, OwnedByOthers, SourceName, Unclear
 from attestors.tpm.shielded_vm import ShieldedVirtualMachines
 from tests.unit.attestors.support import NOW
@@ -38,14 +38,30 @@ class Compute:
         return ShieldedInstanceIdentity(NoKey(), EncryptionKey(self.chip.public_key_information, ""))
 
 
-async def ask(compute: Compute, provider_id: str = INSTANCE) -> Any:
+OF_A_POOL: Final = NoClaimedMachine(pool="pool")
+
+
+async def ask(
+    compute: Compute,
+    provider_id: str = INSTANCE,
+    machine: ClaimedMachine | NoClaimedMachine = OF_A_POOL,
+) -> Any:
     source = GCPShieldedVM(ShieldedVirtualMachines(compute, frozenset({"my-project"})))
-    asked = request(NoClaimedMachine(), provider_id=provider_id)
+    asked = request(machine, provider_id=provider_id)
     return await source.ask(asked, CHIP.key, NOT_VERIFIED)
 
 
 async def test_the_instances_own() -> None:
     assert await ask(Compute()) == Owned(SourceName.GCP_SHIELDED_VM)
+
+
+async def test_a_machines() -> None:
+    assert await ask(Compute(), machine=ClaimedMachine("worker-1", {})) == Owned(SourceName.GCP_SHIELDED_VM)
+
+
+async def test_google_is_not_asked_about_names_that_anybody_may_have_invented() -> None:
+    asked = Compute(fault=AssertionError("asked"))
+    assert isinstance(await ask(asked, machine=NoClaimedMachine()), NotSaid)
 
 
 async def test_another_instances() -> None:
