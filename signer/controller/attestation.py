@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from attestors.contract import (
@@ -37,6 +38,8 @@ from signer.rules.identity import IdentityFacts
 from signer.rules.request import RequestFacts
 
 _ATTESTATION_SECONDS: Final = 30.0
+_UNKNOWN_MACHINE_LOOK_AGAIN: Final = timedelta(minutes=5)
+"""A Machine that appears wakes what claims to be it. Provider IDs are easily invented, by the thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Attestation:
             case Denied():
                 raise Refused(outcome.reason, outcome.message)
             case NotProvableYet():
-                raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
+                raise Deferred(outcome.reason, outcome.message, _look_again(outcome, attestation))
             case ChallengeIssued():
                 return outcome
             case VerifiedIdentity() | AssertedIdentity():
@@ -158,3 +161,11 @@ class Attestation:
                 Reason.ATTESTOR_UNAVAILABLE,
                 f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
             ) from error
+
+
+def _look_again(outcome: NotProvableYet, attestation: AttestationRequest) -> timedelta:
+    """When to judge again what nothing wakes: not soon where nothing in the Cluster has the claimed provider ID."""
+    machine = attestation.machine
+    if isinstance(machine, NoClaimedMachine) and not machine.pool:
+        return max(outcome.retry_after, _UNKNOWN_MACHINE_LOOK_AGAIN)
+    return outcome.retry_after

@@ -152,6 +152,8 @@ class RequestHandling:
                 await asyncio.sleep(0)
             if sent:
                 return
+        # Where nobody needs to be asked, judging waits for nothing, and thousands of requests would hold up the watch.
+        await asyncio.sleep(0)
         manifest = self.pending.get(name)
         if manifest is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, cast
 
 import pytest
@@ -13,7 +14,9 @@ from attestors.contract import (
     MachineRole,
     NoClaimedMachine,
     NodeCredential,
+    NotProvableYet,
     OtherToken,
+    Outcome,
     Plausible,
     RecordedIdentity,
     Screened,
@@ -64,6 +67,9 @@ class Asked:
     def screen(self, request: AttestationRequest) -> Screened:
         self.requests.append(request)
         return Plausible()
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        return NotProvableYet("NotYet", "later", timedelta(seconds=10))
 
     def ready(self, provider: str) -> ReadyAttestor:
         return ReadyAttestor(TPM, cast("Any", self))
@@ -123,6 +129,18 @@ class World:
         assert self._attestation.screen(signing_request(), case, TPM) == Plausible()
         (request,) = asked.requests
         return request
+
+    async def retry_after(self, monkeypatch: pytest.MonkeyPatch) -> timedelta | None:
+        """When what is not provable yet is judged again."""
+
+        async def checked(*_: object) -> None:
+            return None
+
+        monkeypatch.setattr(self._attestation, "_checked", checked)
+        case = Case(cluster_view(), policy(), cast("AttestorSet", Asked()), NOW)
+        with pytest.raises(Deferred) as raised:
+            await self._attestation.attest(signing_request(), case, TPM)
+        return raised.value.defer.retry_after
 
 
 @pytest.fixture
@@ -286,3 +304,25 @@ def test_look_ups_are_confined_to_the_claimed_machine(world: World) -> None:
 def test_without_a_claimed_machine_there_is_none_to_look_at(world: World) -> None:
     world.told()
     assert world.lookups.of_whom == [(CLUSTER, NoClaimedMachine())]
+
+
+# When it is judged again
+
+
+async def test_what_has_a_machine_is_judged_again_when_the_attestor_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_machine("worker-1")
+    assert await world.retry_after(monkeypatch) == timedelta(seconds=10)
+
+
+async def test_so_is_an_instance_of_a_pool(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add_pool("pool", PROVIDER_ID)
+    assert await world.retry_after(monkeypatch) == timedelta(seconds=10)
+
+
+async def test_what_nothing_in_the_cluster_claims_is_not_judged_again_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of invented provider IDs would keep the controller busy; a Machine that appears wakes its own."""
+    assert await world.retry_after(monkeypatch) == timedelta(minutes=5)
