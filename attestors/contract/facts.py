@@ -46,11 +46,13 @@ class ClaimedMachine:
 
 @dataclass(frozen=True, slots=True)
 class NoClaimedMachine:
-    """No Machine has the claimed provider ID yet, or it is an instance of a MachinePool that has no Machine."""
+    """The claimed provider ID is that of an instance of a MachinePool, and no Machine stands for it.
+
+    The core asks no attestor about what nothing in the Cluster has.
+    """
 
     pool: str = ""
-    """The MachinePool that lists the provider ID; empty where nothing in the Cluster has it. Whoever holds a bootstrap
-    token can invent those: do not ask a cloud about them."""
+    """The MachinePool that lists the provider ID; empty only in requests that a test made."""
 
 
 @dataclass(frozen=True, slots=True)

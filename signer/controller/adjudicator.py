@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -141,7 +141,7 @@ class Adjudicator:
     def _placed(self, lane: Lane) -> Lane:
         if not lane.provider_id or self._inventory.machines_with(self._key, lane.provider_id):
             return lane
-        return replace(lane, has_machine=False)
+        return Lane(Screening.UNKNOWN_MACHINE, lane.requester, lane.provider_id)
 
     def screen(self, manifest: JsonObject) -> Lane:
         """The lane that a CSR waits in; never raises."""

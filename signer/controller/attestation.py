@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from attestors.contract import (
@@ -38,8 +37,6 @@ from signer.rules.identity import IdentityFacts
 from signer.rules.request import RequestFacts
 
 _ATTESTATION_SECONDS: Final = 30.0
-_UNKNOWN_MACHINE_LOOK_AGAIN: Final = timedelta(minutes=5)
-"""A Machine that appears wakes what claims to be it. Provider IDs are easily invented, by the thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Attestation:
             case Denied():
                 raise Refused(outcome.reason, outcome.message)
             case NotProvableYet():
-                raise Deferred(outcome.reason, outcome.message, _look_again(outcome, attestation))
+                raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
             case ChallengeIssued():
                 return outcome
             case VerifiedIdentity() | AssertedIdentity():
@@ -99,7 +96,8 @@ class Attestation:
 
         Raises:
             Refused: the provider ID is not well formed, or the requester may not ask.
-            Deferred: the attestor is not ready, or it cannot be told what is recorded for the Machine.
+            Deferred: nothing in the Cluster has the provider ID, the attestor is not ready, or it cannot be told what
+                is recorded for the Machine.
         """
         half: ControllerHalf = case.attestors.ready(description.provider).controller_half
         return half.screen(self._claims.attestation_request(request, case, description.provider))
@@ -161,11 +159,3 @@ class Attestation:
                 Reason.ATTESTOR_UNAVAILABLE,
                 f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
             ) from error
-
-
-def _look_again(outcome: NotProvableYet, attestation: AttestationRequest) -> timedelta:
-    """When to judge again what nothing wakes: not soon where nothing in the Cluster has the claimed provider ID."""
-    machine = attestation.machine
-    if isinstance(machine, NoClaimedMachine) and not machine.pool:
-        return max(outcome.retry_after, _UNKNOWN_MACHINE_LOOK_AGAIN)
-    return outcome.retry_after

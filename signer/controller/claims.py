@@ -12,6 +12,7 @@ from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineV
 from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
 from signer.rules.claim import recorded_identity, requester_credential, role_of
+from signer.rules.machine import the_machine
 from signer.rules.request import claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
@@ -31,7 +32,7 @@ class Claims:
 
         Raises:
             Refused: the provider ID is not well formed, or neither a node nor a bootstrap token asks.
-            Deferred: it cannot be told what is recorded for the Machine.
+            Deferred: no Machine has the provider ID, or it cannot be told what is recorded for the Machine.
         """
         binding = binding_format.compute(
             evidence_version=request.evidence.version,
@@ -57,15 +58,17 @@ class Claims:
         )
 
     def machine(self, request: SigningRequest) -> MachineView | NoClaimedMachine:
-        """The one Machine of the claimed provider ID; where several have it, the claim is nobody's.
+        """The one Machine of the claimed provider ID, or its MachinePool.
+
+        No attestor hears of what the Cluster has not: provider IDs are invented by the thousand, and judging or asking
+        a cloud about each would keep honest nodes waiting.
 
         Raises:
             Refused: the provider ID is not well formed.
+            Deferred: nothing in the Cluster has it yet, or several have.
         """
-        found = self._inventory.machines_with(self._key, claimed_provider_id(request))
-        if len(found) != 1:
-            return NoClaimedMachine()
-        (machine,) = found
+        provider_id = claimed_provider_id(request)
+        machine = the_machine(provider_id, self._inventory.machines_with(self._key, provider_id))
         return machine if machine.kind == MACHINE_KIND else NoClaimedMachine(pool=machine.name)
 
     def _told_of(

@@ -178,7 +178,7 @@ class PendingRequests:
         kept, lane = found.manifest, found.lane
         name = request_name(kept)
         if self.is_still(name, kept):
-            lane = self._room.lane(name) if lane.screening is Screening.UNSCREENED else lane
+            lane = _newer(self._room.lane(name), lane)
         elif name in self._kept:
             self._room.release(name)
         packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept))
@@ -189,7 +189,7 @@ class PendingRequests:
             del self._kept[name], self._arrivals[name]
             self.left_out = True
             return Put.LEFT_OUT
-        if not lane.has_machine and name not in self._awaited:
+        if lane.screening is Screening.UNKNOWN_MACHINE and name not in self._awaited:
             self.waits_for(name, (lane.provider_id,))
         return Put.KEPT
 
@@ -221,8 +221,8 @@ class PendingRequests:
         return lane
 
     def glance_again(self, name: str) -> None:
-        """A Machine has changed: one that nobody's Machine claimed may have one now, and a lane of its own."""
-        if name in self._room and not self._room.lane(name).has_machine:
+        """A Machine has changed: what no Machine had may have one now, and another lane."""
+        if name in self._room and self._room.lane(name).screening is Screening.UNKNOWN_MACHINE:
             self._room.move(name, self._glance(self._kept[name].unpacked()))
 
     # A list that is under way
@@ -307,6 +307,13 @@ class PendingRequests:
         """The names of those that wait for one of these, in the order in which they came: a copy is never first."""
         names = {name for provider_id in provider_ids for name in self._waiting.get(provider_id, ())}
         return sorted(names, key=self._arrivals.__getitem__)
+
+
+def _newer(before: Lane, glanced: Lane) -> Lane:
+    """The lane of a CSR that had one, after another glance: what a closer look has found is not forgotten."""
+    if glanced.screening is Screening.UNSCREENED and before.screening is not Screening.UNKNOWN_MACHINE:
+        return before
+    return glanced
 
 
 _ABSENT: Final = unscreened({})

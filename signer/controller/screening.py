@@ -69,7 +69,7 @@ def _lane_of_evidence(requester: str, request: SigningRequest, screen: Callable[
     except (Refused, MalformedEvidence, BindingMismatch):
         return Lane(Screening.REFUSED, requester, provider_id)
     except Deferred:
-        return Lane(Screening.UNSCREENED, requester)
+        return Lane(Screening.UNSCREENED, requester, provider_id)
     except Exception as error:  # noqa: BLE001 - a plugin's defect must end neither the watch nor a worker
         _LOG.error("a request could not be screened", exc_info=error, extra={"provider": request.provider})
         return Lane(Screening.REFUSED, requester, provider_id)

@@ -20,7 +20,7 @@ CROWD: Final = 64
 """Ready keys of one requester above which whoever takes an unscreened one must screen it, and put it back."""
 LOOKS: Final = 7
 """How many unscreened keys of crowds may come in a row while others wait: about as dear as a turn of work."""
-TURNS_OF_OTHERS: Final = {Screening.UNSCREENED: 7, Screening.REFUSED: 31}
+TURNS_OF_OTHERS: Final = {Screening.UNSCREENED: 7, Screening.UNKNOWN_MACHINE: 15, Screening.REFUSED: 31}
 """How many turns of work in a row may go to better ones while such a key waits; a late denial harms nobody."""
 
 

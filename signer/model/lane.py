@@ -20,7 +20,9 @@ class Screening(enum.IntEnum):
     """The evidence verifies, as far as that can be told without asking anybody."""
     UNSCREENED = 1
     """Not looked at, or it could not be told."""
-    REFUSED = 2
+    UNKNOWN_MACHINE = 2
+    """Nothing in the Cluster has the provider ID that it claims: there is nothing to look at closely yet."""
+    REFUSED = 3
     """Some check that needs nobody else refuses it."""
 
 
@@ -35,23 +37,17 @@ class Lane:
     """The claimed provider ID; empty where nobody has looked yet, or nothing sensible is claimed."""
     public_key: str = ""
     """SHA-256 of the subject's public key, hexadecimal; empty where evidence does not pin it."""
-    has_machine: bool = True
-    """Whether a Machine or pool of the cluster has that provider ID. All claims that nobody has stand in one lane:
-    whoever invents provider IDs gets no turn for each.
-    """
 
     @property
     def path(self) -> tuple[str, ...]:
         """By what lanes of the same screening differ, coarsest first; of the same length for all of them."""
         match self.screening:
             case Screening.PLAUSIBLE:
-                return (self.requester, self._claim, self.public_key)
+                return (self.requester, self.provider_id, self.public_key)
             case Screening.UNSCREENED | Screening.REFUSED:
-                return (self.requester, self._claim)
-
-    @property
-    def _claim(self) -> str:
-        return self.provider_id if self.has_machine else ""
+                return (self.requester, self.provider_id)
+            case Screening.UNKNOWN_MACHINE:
+                return (self.requester,)  # whoever invents provider IDs gets no turn for each
 
 
 ONE_LANE: Final = Lane(Screening.PLAUSIBLE, "")

@@ -78,6 +78,10 @@ class MachineFacts:
     now: datetime
 
 
+_UNKNOWN_LOOK_AGAIN: Final = timedelta(minutes=5)
+"""Any change of a Machine with that provider ID wakes what claims it; looking on a timer is only a safety net."""
+
+
 def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
     """The one Machine of this cluster with that provider ID.
 
@@ -85,10 +89,12 @@ def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineV
         Deferred: none has it yet, or more than one has.
     """
     if not machines:
-        raise Deferred(Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet")
+        raise Deferred(Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet", _UNKNOWN_LOOK_AGAIN)
     if len(machines) > 1:
         names = ", ".join(sorted(f"{machine.kind} {machine.name}" for machine in machines)[:3])
-        raise Deferred(Reason.MACHINE_AMBIGUOUS, f"several have provider ID {provider_id}: {names}")
+        raise Deferred(
+            Reason.MACHINE_AMBIGUOUS, f"several have provider ID {provider_id}: {names}", _UNKNOWN_LOOK_AGAIN
+        )
     return machines[0]
 
 

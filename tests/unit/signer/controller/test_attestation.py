@@ -35,6 +35,7 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHI
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -168,23 +169,31 @@ def test_a_machine_of_which_nobody_says_anything(world: World) -> None:
     assert world.told().machine == ClaimedMachine("worker-1", {})
 
 
+def assert_told_nothing(world: World, reason: Reason) -> None:
+    """The attestor does not hear of it, and nothing is judged again soon that nothing wakes."""
+    with pytest.raises(Deferred) as caught:
+        world.told()
+    assert caught.value.defer.reason == reason
+    assert caught.value.defer.retry_after == timedelta(minutes=5)
+
+
 def test_no_machine(world: World) -> None:
     world.add_machine("another", "test:///another")
     world.add_machine("of-another-cluster", cluster="lab")
-    assert world.told().machine == NoClaimedMachine()
+    assert_told_nothing(world, Reason.MACHINE_NOT_FOUND)
 
 
 def test_a_machine_that_is_gone(world: World) -> None:
     world.add_machine("worker-1")
     world.inventory.machines.removed({"metadata": {"namespace": CLUSTER.namespace, "name": "worker-1"}})
-    assert world.told().machine == NoClaimedMachine()
+    assert_told_nothing(world, Reason.MACHINE_NOT_FOUND)
 
 
 def test_of_two_machines_with_one_provider_id_it_is_neither(world: World) -> None:
     """Else a tenant's second Machine would say which TPM is in the first."""
     world.add_machine("worker-1")
     world.add_machine("worker-2")
-    assert world.told().machine == NoClaimedMachine()
+    assert_told_nothing(world, Reason.MACHINE_AMBIGUOUS)
 
 
 def test_an_instance_of_a_pool_is_no_machine(world: World) -> None:
@@ -196,7 +205,7 @@ def test_an_instance_of_a_pool_is_no_machine(world: World) -> None:
 def test_a_machine_beside_a_pools_instance_is_neither(world: World) -> None:
     world.add_pool("pool", PROVIDER_ID)
     world.add_machine("worker-1")
-    assert world.told().machine == NoClaimedMachine()
+    assert_told_nothing(world, Reason.MACHINE_AMBIGUOUS)
 
 
 def test_the_machine_of_a_pool_is_one(world: World) -> None:
@@ -278,17 +287,9 @@ def test_a_token_that_leads_nowhere_or_not_now(world: World) -> None:
 
 
 def test_a_node_asks(world: World) -> None:
+    world.add_machine("worker-1")
     world.tokens.answer = NodeAsks()
     assert world.told().credential == NodeCredential()
-
-
-def test_of_two_machines_with_one_provider_id_the_token_is_neithers(world: World) -> None:
-    for name in ("worker-1", "worker-2"):
-        world.add_machine(name)
-    world.tokens.answer = TokenAsks(
-        TracedTo(frozenset({TokenOwner(CLUSTER.namespace, "Machine", "worker-1", "worker-1")}))
-    )
-    assert isinstance(world.told().credential, OtherToken)
 
 
 # What may be looked up
@@ -301,9 +302,10 @@ def test_look_ups_are_confined_to_the_claimed_machine(world: World) -> None:
     assert world.lookups.of_whom == [(CLUSTER, world.inventory.machines.get(CLUSTER.namespace, "worker-1"))]
 
 
-def test_without_a_claimed_machine_there_is_none_to_look_at(world: World) -> None:
+def test_an_instance_of_a_pool_has_nothing_to_look_at(world: World) -> None:
+    world.add_pool("pool", PROVIDER_ID)
     world.told()
-    assert world.lookups.of_whom == [(CLUSTER, NoClaimedMachine())]
+    assert world.lookups.of_whom == [(CLUSTER, NoClaimedMachine(pool="pool"))]
 
 
 # When it is judged again

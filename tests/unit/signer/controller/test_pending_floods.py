@@ -144,7 +144,8 @@ class Glanced(Screened):
 
     def _glance(self, manifest: Any) -> Lane:
         claim = manifest["metadata"]["labels"]["claims"]
-        return Lane(Screening.UNSCREENED, manifest["spec"]["username"], claim, has_machine=claim in self.machines)
+        screening = Screening.UNSCREENED if claim in self.machines else Screening.UNKNOWN_MACHINE
+        return Lane(screening, manifest["spec"]["username"], claim)
 
 
 def test_what_is_kept_is_what_came() -> None:
@@ -168,6 +169,13 @@ def test_a_claim_that_no_machine_has_waits_for_one() -> None:
     pending.glance_again("node")
     assert pending.lane("node") == Lane(Screening.UNSCREENED, THIEF, "node")
     assert pending.lane("node").path != pending.lane("flood").path
+    # Its Machine may be known when the CSR is seen again, before anything else says so.
+    glanced.machines.add("flood")
+    pending.put(posted("flood", provider_id="flood", key="1"))
+    assert pending.lane("flood") == Lane(Screening.UNSCREENED, THIEF, "flood")
+    glanced.machines.remove("flood")
+    pending.put(posted("flood", provider_id="flood", key="1"))
+    assert pending.lane("flood") == Lane(Screening.UNKNOWN_MACHINE, THIEF, "flood")
     # With a Machine, whatever was found out about it stays.
     found = pending.screen("node")
     pending.glance_again("node")

@@ -78,7 +78,9 @@ def test_without_evidence_the_attestor_is_not_asked() -> None:
 
 def test_what_cannot_be_told_yet_is_left_open() -> None:
     answer = answering(Deferred(Reason.ATTESTOR_UNAVAILABLE, "its library is missing"))
-    assert lane_found(REQUESTER, builders.signing_request(), answer) == Lane(Screening.UNSCREENED, REQUESTER)
+    assert lane_found(REQUESTER, builders.signing_request(), answer) == Lane(
+        Screening.UNSCREENED, REQUESTER, builders.PROVIDER_ID
+    )
 
 
 def test_a_defect_of_a_plugin_is_logged_and_gains_nothing(caplog: pytest.LogCaptureFixture) -> None:
