@@ -31,6 +31,7 @@ from authenticator.flow.certificates import NodeCertificates, require_serving
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
 from authenticator.flow.own_addresses import serving_names
+from authenticator.flow.pauses import end_pauses
 from authenticator.model.attempt import PendingRequest, Subject
 from authenticator.model.certificate import new_key
 from authenticator.model.chain import name_of
@@ -47,13 +48,16 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "request",
         help="ask for a certificate now, or show what would be asked",
-        description="Asks for the node's certificate where there is none or it is due, and stores it. With --dry-run: "
-        "makes a key and a request that nobody stores or sends, and prints it decoded.",
+        description="Asks for the node's certificate where there is none or it is due, and stores it. With --now: even "
+        "if it was refused a short while ago. With --dry-run: makes a key and a request that nobody stores or sends, "
+        "and prints it decoded.",
     )
     add_common(command)
     add_kubeconfig(command)
     add_serving(command, "ask for the serving certificate")
-    command.add_argument("--dry-run", action="store_true", help="print the request, decoded, and send nothing")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("--now", action="store_true", help="end the pause after a refusal, once what it named is mended")
+    how.add_argument("--dry-run", action="store_true", help="print the request, decoded, and send nothing")
     command.set_defaults(command=run)
 
 
@@ -69,6 +73,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         purpose = Purpose.SERVING if wants_serving(options) else Purpose.CLIENT
         print("\n".join(describe(_dry_run(configuration, store, purpose), purpose)))
         return ExitCode.DONE
+    if options.now:
+        end_pauses(store, timeout=configuration.timeout)
     certificates = NodeCertificates(configuration, store, Clock(), report)
     certificates.client(patience=configuration.timeout)
     if wants_serving(options):

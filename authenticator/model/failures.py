@@ -71,7 +71,8 @@ EXPLANATIONS: Final = {
     ),
     ExitCode.DENIED: Explanation(
         "the controller or a person refused, or the certificate is not what was asked for",
-        "mend what the reason names; it is asked again, with a new key, after a pause that grows up to an hour",
+        "mend what the reason names; it is asked again, with a new key, after a pause that grows up to an hour, or at "
+        "once with `kubelet-authenticator request --now`",
     ),
     ExitCode.NO_CREDENTIAL: Explanation(
         "no certificate, or one that ran out, and no bootstrap kubeconfig that was not used before",

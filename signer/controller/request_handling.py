@@ -38,7 +38,7 @@ from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
-"""Judging a request that no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
+"""Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
 
 
 class Heeds(Protocol):

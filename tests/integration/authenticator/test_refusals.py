@@ -14,6 +14,7 @@ import pytest
 from attestors.wire.names import Purpose
 from authenticator.flow.clock import Clock
 from authenticator.flow.exchange import Gone
+from authenticator.flow.pauses import end_pauses
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt
 from authenticator.model.certificate import load_key, new_key
 from authenticator.model.failures import (
@@ -139,6 +140,27 @@ def test_pauses_grow_up_to_an_hour(desk: Desk, node: Node) -> None:
     assert pauses == [60, 120, 240, 480, 960, 1920, *[LONGEST_PAUSE_SECONDS] * 3]
 
 
+def test_who_mended_the_cause_ends_the_pause(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    first = refused(node, desk, lambda found: desk.decide(found, "Denied", "EndorsementKeyMismatch"))[1]
+    end_pauses(node.store, timeout=1)
+    with asking(node.certificates().client) as answer:
+        second = desk.next()
+        desk.grant(second)
+        answer.result()
+    assert key_of(first) != key_of(second)
+
+
+def test_ending_a_pause_gives_up_no_request_that_is_under_way(node: Node, nobody_decides: Timepiece) -> None:
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    pending = node.store.attempt(Purpose.CLIENT).pending
+    assert pending is not None
+    end_pauses(node.store, timeout=1)
+    assert node.store.attempt(Purpose.CLIENT).pending == pending
+
+
 def test_a_new_bootstrap_credential_ends_the_pause(desk: Desk, node: Node) -> None:
     node.supply_bootstrap()
     refused(node, desk, lambda found: desk.decide(found, "Denied", "BootstrapTokenMismatch"))
@@ -196,6 +218,10 @@ def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
     assert f"{reason}" in second.log
     assert "not again before" in second.log
     assert len(created(api)) == before == 1
+    third = program.run("request", "--now")
+    assert third.exit_code == ExitCode.DENIED
+    assert "not again before" not in third.log
+    assert len(created(api)) == 2
 
 
 # Undecided.
