@@ -299,4 +299,4 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
     }
 )
-"""Every reason explained; the troubleshooting table of ``docs/operating.md`` is made from it."""
+"""Every reason explained; the table in ``docs/troubleshooting.md`` is made from it."""

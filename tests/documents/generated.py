@@ -37,11 +37,20 @@ from signer.rules.checks import (
 )
 from tests.documents import preflight_example
 from tests.documents.markdown import ROOT
+from tests.documents.reason_table import PLACES
 
 _MARKED: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<arguments>[^\n]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml"}
+_SECTION_LINK: Final = re.compile(r"\]\(#(?P<anchor>[a-z-]+)\)")
+_PAGES: Final = {
+    "grants": "operating",
+    "reservations": "recovering",
+    "the-controller-key": "recovering",
+    "the-insecure-attestor": "operating",
+}
+"""Where the sections are that explanations link to."""
 _CONTEXT: Final = b"node-attestation binding v1"
 
 
@@ -71,11 +80,25 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def reasons() -> str:
-    """Every reason, with its cause and cure."""
+    """Every reason: what becomes of the request, whose matter it is, cause and cure."""
     return _table(
-        ("reason", "cause", "cure"),
-        ((f"`{reason}`", EXPLANATIONS[reason].cause, EXPLANATIONS[reason].cure) for reason in Reason),
+        ("reason", "result", "look at", "cause", "cure"),
+        (
+            (
+                f"`{reason}`",
+                PLACES[reason].result,
+                PLACES[reason].whose,
+                _linked(EXPLANATIONS[reason].cause),
+                _linked(EXPLANATIONS[reason].cure),
+            )
+            for reason in Reason
+        ),
     )
+
+
+def _linked(sentence: str) -> str:
+    """With links to the pages: the program's own text knows sections only."""
+    return _SECTION_LINK.sub(lambda match: f"]({_PAGES[match['anchor']]}.md#{match['anchor']})", sentence)
 
 
 def checks() -> str:

@@ -11,6 +11,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 
+OPERATING_GUIDE: Final = tuple(
+    ROOT / f"docs/{page}.md" for page in ("operating", "enforce", "recovering", "troubleshooting")
+)
+"""The pages of the operating guide, in its order."""
+
 _FENCE: Final = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[^\s`]*)\s*$")
 _HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.+?) *#*$")
 _LINK: Final = re.compile(r"!?\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)")

@@ -1,4 +1,4 @@
-"""A cluster that is not ready for Enforce, for the example in ``docs/operating.md``: printed by the program itself."""
+"""A cluster that is not ready for Enforce, for the example in ``docs/enforce.md``: printed by the program itself."""
 
 from __future__ import annotations
 

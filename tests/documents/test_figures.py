@@ -46,9 +46,10 @@ from signer.model import (
 from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import request
 from signer.store import controller_key, inventory, removed_grants, upkeep
-from tests.documents.markdown import ROOT
+from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 _MIB = 1024 * 1024
+_LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
 WORDS = {3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
@@ -122,6 +123,8 @@ OPERATING = (
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
     f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
+    f"which renews at {plan.AGENT_SHARE * 100:.0f} % | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
+    f"renews at {100 // pair.RENEWAL_DIVISOR} % | {_LIFETIME_HOURS / pair.RENEWAL_DIVISOR:.1f} hours",
 )
 NODE = (
     f"more than {100 // pair.RENEWAL_DIVISOR} % of its life left",
@@ -188,7 +191,8 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
     ],
 )
 def test_the_document_says_what_the_code_does(document: str, words: str) -> None:
-    text = (ROOT / f"docs/{document}.md").read_text(encoding="utf-8")
+    pages = OPERATING_GUIDE if document == "operating" else (ROOT / f"docs/{document}.md",)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     assert words in " ".join(text.split())
 
 

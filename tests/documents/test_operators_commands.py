@@ -1,4 +1,4 @@
-"""The commands of ``docs/operating.md`` that change something by hand, run by the real kubectl as they stand there."""
+"""The commands of the operating guide that change something by hand, run by the real kubectl as they stand there."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController, embedded_api, open_management_cluster
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
+from tests.documents.markdown import OPERATING_GUIDE
 from tests.documents.test_blocks import commands
 from tests.documents.test_what_is_not_stopped import (
     ATTESTORS,
@@ -45,10 +46,10 @@ KEY: Final = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
 
 
 def documented(*words: str) -> list[list[str]]:
-    """Commands of the document that begin with these words, in its order; without ``kubectl`` and its kubeconfig."""
+    """Commands of the guide that begin with these words, in its order; without ``kubectl`` and its kubeconfig."""
     found = []
     for block, command in commands():
-        if block.document.name == "operating.md" and command[1 : len(words) + 1] == list(words):
+        if block.document in OPERATING_GUIDE and command[1 : len(words) + 1] == list(words):
             arguments = command[1:]
             if "--kubeconfig" in arguments:
                 place = arguments.index("--kubeconfig")

@@ -1,0 +1,61 @@
+"""The reasons of the attestors that come with the project, read from their source.
+
+An attestor's reason is the first argument of the call that makes its outcome: :data:`CALLS`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from attestors.wire.names import EVIDENCE_EXPIRED
+from tests.documents.markdown import ROOT
+
+FOLDERS: Final = {"aws": ("aws", "clouds"), "gcp": ("gcp", "clouds"), "tpm": ("tpm",)}
+"""Where the reasons of each attestor are made; cloud attestors share the ground of ``clouds``."""
+DENIED: Final = "denied"
+WAITS: Final = "waits"
+CALLS: Final[Mapping[str, str]] = {
+    "denied": DENIED,
+    "Denied": DENIED,
+    "not_yet": WAITS,
+    "not_until_mended": WAITS,
+    "NotProvableYet": WAITS,
+}
+
+
+def reasons_of(attestor: str) -> dict[str, set[str]]:
+    """Every reason of that attestor, with what becomes of a request."""
+    found: dict[str, set[str]] = {}
+    for folder in FOLDERS[attestor]:
+        for file in sorted((ROOT / "attestors" / folder).rglob("*.py")):
+            for reason, result in _reasons_in(ast.parse(file.read_text(encoding="utf-8"))):
+                found.setdefault(reason, set()).add(result)
+    return found
+
+
+def _reasons_in(module: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS and node.args:
+            first = node.args[0]
+            chosen = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+            for argument in chosen:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value, CALLS[node.func.id]
+                elif isinstance(argument, ast.Name) and argument.id == "EVIDENCE_EXPIRED":
+                    yield EVIDENCE_EXPIRED, CALLS[node.func.id]
+        elif isinstance(node, ast.ClassDef):
+            yield from _of_fault(node)
+
+
+def _of_fault(fault: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """``reason = "CloudUnavailable"`` in the body of a cloud's fault, which makes a request wait."""
+    for statement in fault.body:
+        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            (target,) = statement.targets
+        if isinstance(target, ast.Name) and target.id == "reason" and isinstance(statement, ast.Assign | ast.AnnAssign):
+            value = statement.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value.value, WAITS

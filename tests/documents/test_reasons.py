@@ -1,0 +1,88 @@
+"""``docs/troubleshooting.md`` has every reason there is, and says of each what the code does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Final
+
+import pytest
+
+from signer.model.reasons import EXPLANATIONS, Reason
+from tests.documents.attestor_reasons import DENIED, FOLDERS, WAITS, reasons_of
+from tests.documents.markdown import ROOT, anchors
+from tests.documents.reason_table import PLACES, Result
+
+TEXT: Final = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+ROWS: Final = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in TEXT.partition("## Reasons of attestors")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("| `")
+]
+CONVERTED: Final = {"aws": {"CloudObjectMissing"}}
+"""Reasons of the shared ground that never reach a request: AWS says ``RoleMissing`` instead."""
+RESULTS: Final = {Result.DENIED_OR_WAITS: {Result.DENIED, Result.WAITS}}
+RESULT_OF_CALL: Final = {"Refused": Result.DENIED, "Deferred": Result.WAITS, "Malformed": Result.DENIED}
+
+
+def results_in_the_code() -> dict[Reason, set[Result]]:
+    """What the calls that name a reason make of a request."""
+    found: dict[Reason, set[Result]] = {}
+    for file in sorted((ROOT / "signer").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            result = RESULT_OF_CALL.get(node.func.id)
+            for argument in node.args[:2]:
+                if result is not None and _is_reason(argument):
+                    assert isinstance(argument, ast.Attribute)
+                    found.setdefault(Reason[argument.attr], set()).add(result)
+    return found
+
+
+def _is_reason(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason"
+
+
+def test_every_reason_has_its_place() -> None:
+    assert list(PLACES) == list(Reason)
+
+
+def test_what_becomes_of_a_request_is_what_the_code_does() -> None:
+    found = results_in_the_code()
+    assert len(found) > 35
+    said = {reason: RESULTS.get(place.result, {place.result}) for reason, place in PLACES.items()}
+    assert {reason: results for reason, results in found.items() if results != said[reason]} == {}
+
+
+def test_what_the_causes_link_to_is_on_a_page() -> None:
+    every = "".join(explanation.cause + explanation.cure for explanation in EXPLANATIONS.values())
+    linked = set(re.findall(r"\]\(#([a-z-]+)\)", every))
+    pages = {anchor for page in (ROOT / "docs").glob("*.md") for anchor in anchors(page)}
+    assert linked
+    assert linked <= pages
+    assert not re.search(r"\]\(#(?:" + "|".join(linked) + r")\)", TEXT), "an explanation's link was not resolved"
+
+
+@pytest.mark.parametrize("attestor", FOLDERS)
+def test_every_reason_of_an_attestor_is_in_the_table(attestor: str) -> None:
+    made = {
+        reason: result for reason, result in reasons_of(attestor).items() if reason not in CONVERTED.get(attestor, ())
+    }
+    assert len(made) > 10
+    shown = {row[0].strip("`"): {row[2]} for row in ROWS if attestor in row[1].split(", ")}
+    assert shown == made
+
+
+def test_a_row_is_whole() -> None:
+    assert len(ROWS) > 50
+    for row in ROWS:
+        assert len(row) == 5, row
+        assert all(row), row
+        assert set(row[1].split(", ")) <= set(FOLDERS), row
+        assert row[2] in (DENIED, WAITS), row
+
+
+def test_no_reason_has_two_rows() -> None:
+    names = [row[0] for row in ROWS]
+    assert sorted(set(names)) == sorted(names)
