@@ -7,10 +7,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 STAMP := $(VENV)/.installed
 TPM_STAMP := $(VENV)/.installed-tpm
+SITE_STAMP := $(VENV)/.installed-site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint fast slow mutation bench provision constraints generate clean
+.PHONY: help demo test lint fast slow mutation bench site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,7 +19,7 @@ help: ## Show this list
 demo: $(STAMP) $(TPM_STAMP) ## Machines ask to join; see who gets a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
 
-test: $(STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
+test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	$(PYTEST)
 
@@ -40,6 +41,9 @@ mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
 bench: $(STAMP) provision ## Measure against a real kube-apiserver
 	$(BIN)/python -m tests.bench
 
+site: $(STAMP) $(SITE_STAMP) ## Make a site of the documents, in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 generate: $(STAMP) ## Write generated files again
 	cp signer/crds/*.yaml deploy/crds/
 	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
@@ -48,7 +52,7 @@ generate: $(STAMP) ## Write generated files again
 constraints: $(STAMP) ## Resolve the tested versions again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev --group docs pyproject.toml -o constraints.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -60,6 +64,10 @@ $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
 	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@touch $@
+
+$(SITE_STAMP): $(STAMP)
+	@$(PIP_INSTALL) --group docs
 	@touch $@
 
 # tpm2-pytss comes as source. Only the node half of the TPM attestor needs it: without it, what needs it is skipped and
