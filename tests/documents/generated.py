@@ -6,7 +6,6 @@ What stands behind ``generated:`` is a section's name and its arguments; :data:`
 from __future__ import annotations
 
 import argparse
-import ast
 import base64
 import json
 import re
@@ -240,22 +239,10 @@ def envelope() -> str:
     return f"```text\n{text}```\n\n```json\n{json.dumps(shown, indent=2)}\n```\n"
 
 
-def quote(path: str, *symbols: str) -> str:
-    """A file of the project, or top-level functions and classes of it, as they stand."""
+def quote(path: str, shown: str) -> str:
+    """A file of the project as it stands, under the name that a reader gives it."""
     file = ROOT / path
-    text = file.read_text(encoding="utf-8")
-    if symbols:
-        text = "\n\n".join(_source_of(text, symbol) for symbol in symbols)
-    return f"```{_LANGUAGES[file.suffix]}\n{text.rstrip()}\n```\n"
-
-
-def _source_of(text: str, symbol: str) -> str:
-    lines = text.splitlines(keepends=True)
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == symbol:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            return "".join(lines[first - 1 : node.end_lineno])
-    raise UnknownSection(f"there is no {symbol} to quote")
+    return f"`{shown}`:\n\n```{_LANGUAGES[file.suffix]}\n{file.read_text(encoding='utf-8').rstrip()}\n```\n"
 
 
 SECTIONS: Final[dict[str, Callable[..., str]]] = {

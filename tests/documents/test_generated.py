@@ -39,8 +39,8 @@ def test_an_outdated_part_is_written_anew() -> None:
 def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(UnknownSection, match="fantasy"):
         render("<!-- generated: fantasy -->\n<!-- end -->\n")
-    with pytest.raises(UnknownSection, match="no_such_thing"):
-        render("<!-- generated: quote tests/documents/markdown.py no_such_thing -->\n<!-- end -->\n")
+    with pytest.raises(FileNotFoundError, match="no_such_thing"):
+        render("<!-- generated: quote tests/documents/no_such_thing.py shown.py -->\n<!-- end -->\n")
 
 
 def test_every_marker_is_paired() -> None:
