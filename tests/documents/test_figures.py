@@ -48,6 +48,7 @@ from signer.rules import request
 from signer.store import controller_key, inventory, removed_grants, upkeep
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
+REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
@@ -172,6 +173,10 @@ TPM = (
         for key in (wire.TOKEN_KEY, wire.CREDENTIAL_BLOB_KEY, wire.ENCRYPTED_SECRET_KEY, wire.PCR_SELECTION_KEY)
     ),
 )
+COMPATIBILITY = (
+    f"by templates {', '.join(template.title for template in ENDORSEMENT_TEMPLATES)}",
+    f"Regions whose certificate is shipped: {len(list(REGION_CERTIFICATES.glob('*.pem')))}",
+)
 WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 
 
@@ -185,6 +190,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("operating", OPERATING),
             ("writing-an-attestor", WRITING),
             ("node", NODE),
+            ("compatibility", COMPATIBILITY),
             ("tpm", TPM),
         )
         for words in figures
