@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from attestors.clouds.calls import CloudCalls, Deadline
 from attestors.clouds.errors import CloudUnavailable
+from attestors.tls import ConnectedSocket
 
 _PORT: Final = 443
 _CHUNK_BYTES: Final = 16 * 1024
@@ -103,6 +104,7 @@ class _Connection(http.client.HTTPSConnection):
 
     def __init__(self, host: str, route: Route, deadline: Deadline) -> None:
         super().__init__(host, context=route.trusted)
+        route.trusted.sslsocket_class = ConnectedSocket
         self._route = route
         self._deadline = deadline
 

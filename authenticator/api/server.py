@@ -7,7 +7,6 @@ The standard library's client, because every import counts in a program that a k
 from __future__ import annotations
 
 import contextlib
-import errno
 import http.client
 import json
 import os
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from attestors.tls import ConnectedSocket
 from authenticator.api.errors import (
     AlreadyExists,
     Busy,
@@ -155,7 +155,7 @@ class _Connection(http.client.HTTPSConnection):
         self.sock = connected
 
 
-class _EndingSocket(ssl.SSLSocket):
+class _EndingSocket(ConnectedSocket):
     """A connection on which everything together ends in time: a timeout bounds each single step only.
 
     Without it, a server that sends one byte at a time could hold its client for weeks.
@@ -163,21 +163,6 @@ class _EndingSocket(ssl.SSLSocket):
 
     end: float | None = None
     """On the monotonic clock; None during the handshake, which the socket's own timeout bounds as a whole."""
-
-    def getpeername(self) -> Any:
-        """As in ``socket``; a connection that the other side has reset is closed.
-
-        ``wrap_socket`` asks for the peer first. It would leave the socket of such a connection open when it fails, or
-        hand it out without TLS.
-
-        Raises:
-            ConnectionResetError: there is no peer any more.
-        """
-        try:
-            return super().getpeername()
-        except OSError as error:
-            self.close()
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
     def recv_into(self, *arguments: Any) -> int:
         """As in ``socket``.

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode, urlsplit
 
+from attestors.tls import ConnectedSocket
 from signer.kube.connection import ClusterConnection
 
 JSON: Final = "application/json"
@@ -279,6 +280,7 @@ class _NamedHTTPSConnection(http.client.HTTPSConnection):
 
 def _tls_context(connection: ClusterConnection) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=connection.certificate_authority.decode())
+    context.sslsocket_class = ConnectedSocket
     if connection.client_certificate is not None and connection.client_key is not None:
         with _private_file(connection.client_certificate + b"\n" + connection.client_key) as path:
             context.load_cert_chain(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
 from tests.integration.aws.desk import Desk
 from tests.support.fake_aws import Answer, FakeAWS
+from tests.support.reset_connection import reset_connection
 
 HOST = "sts.eu-west-1.amazonaws.com"
 
@@ -90,6 +92,21 @@ async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
         client = HTTPSClient(calls, routes=MappingProxyType({HOST: route}))
         with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} cannot be reached"):
             await client.get("AWS STS", HOST, "/", maximum_bytes=10)
+
+
+async def test_a_connection_that_is_reset_before_the_handshake_is_closed(
+    aws: FakeAWS, calls: CloudCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    plain = reset_connection()
+    descriptor = plain.fileno()
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: plain)
+    with pytest.raises(CloudUnavailable, match="cannot be reached") as caught:
+        await get(aws, calls)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)  # what is left open would live as long as the error behind this one
+    assert isinstance(caught.value.__context__, ConnectionResetError)
 
 
 async def test_proxies_of_the_environment_are_not_used(

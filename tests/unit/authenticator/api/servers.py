@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from attestors.tls import ConnectedSocket
 from authenticator.model.cluster import Cluster
 from signer.testing.api.authorities import Issuer, server_context
 
@@ -117,6 +118,8 @@ def serving(
     issuer = issuer or Issuer.new()
     authority = issuer.certificate_pem
     context = server_context(*issuer.serving(names, addresses), authority) if tls else None
+    if context is not None:
+        context.sslsocket_class = ConnectedSocket
     ended = threading.Event()
     threads: list[threading.Thread] = []
     with socket.create_server((ADDRESS, 0)) as listener:

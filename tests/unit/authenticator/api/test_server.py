@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
-import struct
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +33,7 @@ from authenticator.api.errors import (
 from authenticator.api.server import ApiServer, Event
 from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster
 from signer.testing.api.authorities import Issuer
+from tests.support.reset_connection import reset_connection
 from tests.unit.authenticator.api.servers import (
     ADDRESS,
     Behaviour,
@@ -219,12 +218,8 @@ def test_a_name_that_is_not_found_is_unreachable() -> None:
 def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.create_server((ADDRESS, 0)) as listener, serving(answers(200, STORED)) as server:
-        client = socket.create_connection(listener.getsockname())
-        accepted, _ = listener.accept()
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it resets it
-        accepted.close()
-        assert select.select([client], [], [], 10)[0]
+    with serving(answers(200, STORED)) as server:
+        client = reset_connection()
         monkeypatch.setattr(socket, "create_connection", lambda *_: client)
         with pytest.raises(Unreachable, match="reset by peer"):
             ApiServer(server.cluster(), TOKEN).get("n")
