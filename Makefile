@@ -10,6 +10,12 @@ TPM_STAMP := $(VENV)/.installed-tpm
 SITE_STAMP := $(VENV)/.installed-site
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
+# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
+# plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
+CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
+# Without its byte code, every program that a test starts compiles this project again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test lint fast slow mutation bench site provision constraints generate clean
 
@@ -21,10 +27,13 @@ demo: $(STAMP) $(TPM_STAMP) ## Machines ask to join; see who gets a certificate 
 
 test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
-	$(PYTEST)
+	@$(PYTEST) -m 'not serial' $(PARALLEL); parallel=$$?; \
+	$(PYTEST) -m serial; serial=$$?; \
+	echo "Tests on several workers ended with $$parallel, those that run alone with $$serial"; \
+	test $$parallel = 0 && test $$serial = 0
 
 fast: $(STAMP) ## The tests that take under a minute in all
-	$(PYTEST) -m 'not slow' --numprocesses auto --dist loadfile
+	$(PYTEST) -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .
