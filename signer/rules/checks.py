@@ -20,103 +20,172 @@ journal, approve                                     signer.controller.stock_ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
+from signer.model.decision import Deferred, Refused
 from signer.rules import identity, machine, request, serving, stock_serving
+from signer.rules import machine_comparisons as matched
+from signer.rules import request_comparisons as asked
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
-from signer.rules.request import RequestFacts
+from signer.rules.request import ClusterFacts, RequestFacts
 from signer.rules.stock_serving import StockRequestFacts, StockServingFacts
+from signer.rules.trace import SILENCE, Step, Trace
+from signer.rules.trace import Check as Check
 
 Facts = TypeVar("Facts")
 
-
-@dataclass(frozen=True, slots=True)
-class Check(Generic[Facts]):
-    """One check: it raises ``Refused`` or ``Deferred``, or the next one follows. ``says`` is for ``explain``."""
-
-    run: Callable[[Facts], None]
-    says: str
-
+CLUSTER_CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
+    Check(request.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
+    Check(request.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
+)
+"""Of what is judged before anything else, and again with everything else."""
 
 REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
-    Check(request.facts_belong_together, "the policy is the cluster's, the attestor the signer's"),
-    Check(request.cluster_is_not_paused, "the Cluster is not paused"),
-    Check(request.cluster_is_not_deleting, "the Cluster is not being deleted"),
-    Check(request.requester_may_ask, "the requester is a bootstrap token or a node"),
-    Check(request.provider_is_the_signers, "the provider block agrees with the signer name"),
-    Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor"),
-    Check(request.attestor_supports_the_purpose, "the attestor signs such certificates for such requesters"),
-    Check(request.version_is_supported, "the evidence version is supported"),
-    Check(request.subject_is_a_node, "the subject is exactly a node's"),
-    Check(request.requester_is_the_node, "a node asks for itself only"),
-    Check(request.attributes_are_known, "no unknown PKCS#10 attributes"),
-    Check(request.extensions_are_harmless, "no authority and no unknown critical extension"),
-    Check(request.alternative_names_fit_the_purpose, "alternative names fit the purpose"),
-    Check(request.usages_fit_the_purpose, "usages fit the purpose"),
-    Check(request.key_is_acceptable, "the key is strong and of a known kind"),
-    Check(request.provider_id_is_well_formed, "the provider ID is there and well formed"),
-    Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA"),
-    Check(request.self_signature_verifies, "the request is signed with its own key"),
+    Check(
+        request.facts_belong_together,
+        "the policy is the cluster's, the attestor the signer's",
+        asked.policy_and_attestor,
+    ),
+    *CLUSTER_CHECKS,
+    Check(request.requester_may_ask, "the requester is a bootstrap token or a node", asked.requester),
+    Check(request.provider_is_the_signers, "the provider block agrees with the signer name", asked.provider),
+    Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor", asked.authorization),
+    Check(
+        request.attestor_supports_the_purpose, "the attestor signs such certificates for such requesters", asked.purpose
+    ),
+    Check(request.version_is_supported, "the evidence version is supported", asked.version),
+    Check(request.subject_is_a_node, "the subject is exactly a node's", asked.subject),
+    Check(request.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(request.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
+    Check(request.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
+    Check(request.alternative_names_fit_the_purpose, "alternative names fit the purpose", asked.kinds_of_names),
+    Check(request.usages_fit_the_purpose, "usages fit the purpose", asked.usages),
+    Check(request.key_is_acceptable, "the key is strong and of a known kind", asked.key),
+    Check(request.provider_id_is_well_formed, "the provider ID is there and well formed", asked.provider_id),
+    Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA", asked.cluster_authority),
+    Check(request.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
-    Check(identity.security_is_declared, "the attestor returned what it may return"),
-    Check(identity.binding_is_this_requests, "the evidence commits to this key, cluster and signer"),
-    Check(identity.provider_id_is_proven, "the evidence proves the claimed provider ID"),
+    Check(identity.security_is_declared, "the attestor returned what it may return", matched.security),
+    Check(identity.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
+    Check(identity.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
 )
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
-    Check(machine.machine_is_of_this_cluster, "the Machine is this cluster's"),
-    Check(machine.machine_is_not_deleting, "the Machine is not being deleted"),
-    Check(machine.machine_is_not_paused, "the Machine is not paused"),
-    Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data"),
-    Check(machine.node_name_is_the_machines, "the node name is that Machine's"),
-    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree"),
-    Check(machine.node_name_is_free, "the node name is free, or this identity's"),
-    Check(machine.node_name_is_nobody_elses, "no other Machine of the cluster is called so"),
-    Check(machine.machine_has_one_node_name, "the Machine is not recorded as another node"),
-    Check(machine.request_is_not_superseded, "no newer request of the same identity was approved"),
-    Check(serving.credential_is_attested, "a node asks for a serving certificate with one that it was issued here"),
-    Check(serving.alternative_names_are_the_machines, "alternative names belong to that Machine"),
+    Check(machine.machine_is_of_this_cluster, "the Machine is this cluster's", matched.machines_cluster),
+    Check(machine.machine_is_not_deleting, "the Machine is not being deleted", matched.machine_deleting),
+    Check(machine.machine_is_not_paused, "the Machine is not paused", matched.machine_paused),
+    Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data", matched.bootstrap_data),
+    Check(machine.node_name_is_the_machines, "the node name is that Machine's", matched.node_name),
+    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
+    Check(machine.node_name_is_free, "the node name is free, or this identity's", matched.name_holder),
+    Check(machine.node_name_is_nobody_elses, "no other Machine of the cluster is called so", matched.others_names),
+    Check(machine.machine_has_one_node_name, "the Machine is not recorded as another node", matched.names_of_machine),
+    Check(
+        machine.request_is_not_superseded, "no newer request of the same identity was approved", matched.newer_requests
+    ),
+    Check(
+        serving.credential_is_attested,
+        "a node asks for a serving certificate with one that it was issued here",
+        matched.credential,
+    ),
+    Check(
+        serving.alternative_names_are_the_machines,
+        "alternative names belong to that Machine",
+        matched.alternative_names,
+    ),
 )
 
 STOCK_REQUEST_CHECKS: Final[tuple[Check[StockRequestFacts], ...]] = (
-    Check(request.cluster_is_not_paused, "the Cluster is not paused"),
-    Check(request.cluster_is_not_deleting, "the Cluster is not being deleted"),
-    Check(request.requester_may_ask, "the requester is a node"),
-    Check(request.subject_is_a_node, "the subject is exactly a node's"),
-    Check(request.requester_is_the_node, "a node asks for itself only"),
-    Check(request.attributes_are_known, "no unknown PKCS#10 attributes"),
-    Check(request.extensions_are_harmless, "no authority and no unknown critical extension"),
-    Check(request.alternative_names_fit_the_purpose, "there are DNS names or IP addresses, and no other names"),
-    Check(request.usages_fit_the_purpose, "usages are a server's"),
-    Check(request.key_is_acceptable, "the key is strong and of a known kind"),
-    Check(request.self_signature_verifies, "the request is signed with its own key"),
+    *CLUSTER_CHECKS,
+    Check(request.requester_may_ask, "the requester is a node", asked.requester),
+    Check(request.subject_is_a_node, "the subject is exactly a node's", asked.subject),
+    Check(request.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(request.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
+    Check(request.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
+    Check(
+        request.alternative_names_fit_the_purpose,
+        "there are DNS names or IP addresses, and no other names",
+        asked.kinds_of_names,
+    ),
+    Check(request.usages_fit_the_purpose, "usages are a server's", asked.usages),
+    Check(request.key_is_acceptable, "the key is strong and of a known kind", asked.key),
+    Check(request.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 STOCK_SERVING_CHECKS: Final[tuple[Check[StockServingFacts], ...]] = (
-    Check(stock_serving.record_is_this_nodes, "the record is this node's"),
-    Check(stock_serving.attestation_was_secure, "a secure attestor attested the node"),
-    Check(stock_serving.attestor_is_still_authorized, "that attestor is still authorized"),
-    Check(machine.machine_is_not_deleting, "its Machine is not being deleted"),
-    Check(machine.machine_is_not_paused, "its Machine is not paused"),
-    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree"),
-    Check(stock_serving.reservation_stands, "identity and Machine are reserved for each other"),
-    Check(stock_serving.client_certificate_is_valid, "a client certificate of the node is still valid"),
-    Check(stock_serving.no_former_credential_is_valid, "no former node of that name could have asked"),
-    Check(serving.credential_is_attested, "the node asks with a client certificate that it was issued here"),
-    Check(serving.alternative_names_are_the_machines, "alternative names belong to that Machine"),
+    Check(stock_serving.record_is_this_nodes, "the record is this node's", matched.whose_record),
+    Check(stock_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
+    Check(stock_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
+    Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
+    Check(machine.machine_is_not_paused, "its Machine is not paused", matched.machine_paused),
+    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
+    Check(stock_serving.reservation_stands, "identity and Machine are reserved for each other", matched.reservation),
+    Check(
+        stock_serving.client_certificate_is_valid,
+        "a client certificate of the node is still valid",
+        matched.client_certificates,
+    ),
+    Check(
+        stock_serving.no_former_credential_is_valid,
+        "no former node of that name could have asked",
+        matched.former_certificates,
+    ),
+    Check(
+        serving.credential_is_attested,
+        "the node asks with a client certificate that it was issued here",
+        matched.credential,
+    ),
+    Check(
+        serving.alternative_names_are_the_machines,
+        "alternative names belong to that Machine",
+        matched.alternative_names,
+    ),
 )
 
 
-def run_checks(checks: Iterable[Check[Facts]], facts: Facts) -> None:
-    """Run ``checks`` in order.
+SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
+    Step.READ,
+    Step.POLICY,
+    Step.ATTESTOR,
+    Step.APPROVED_BEFORE,
+    Step.AUTHORITY,
+    *REQUEST_CHECKS,
+    Step.CLAIM,
+    Step.ATTEST,
+    *IDENTITY_CHECKS,
+    Step.MATCH,
+    *MACHINE_CHECKS,
+    Step.TOKEN,
+    Step.RESERVE,
+    Step.JOURNAL,
+)
+"""All that stands between a request to one of our signers and its certificate."""
+
+STOCK_SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
+    Step.READ,
+    Step.POLICY,
+    *STOCK_REQUEST_CHECKS,
+    Step.RECORD,
+    *STOCK_SERVING_CHECKS,
+    Step.STOCK_JOURNAL,
+)
+"""All that stands between a kubelet's own serving request and its approval."""
+
+
+def run_checks(checks: Iterable[Check[Facts]], facts: Facts, trace: Trace = SILENCE) -> None:
+    """Run ``checks`` in order, and tell ``trace`` of each.
 
     Raises:
         Refused, Deferred: from the first check that does not pass.
     """
     for check in checks:
-        check.run(facts)
+        try:
+            check.run(facts)
+        except (Refused, Deferred) as error:
+            trace.stopped(check, facts, error)
+            raise
+        trace.passed(check, facts)

@@ -269,12 +269,16 @@ def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
 def usages_fit_the_purpose(facts: ShapeFacts) -> None:
     """Digital signature and client or server auth, each once; key encipherment may come with them."""
     envelope = facts.request.envelope
-    wanted = _USAGES[envelope.signer.purpose]
-    if Counter(envelope.usages) - Counter([_KEY_ENCIPHERMENT]) != Counter(wanted):
+    if Counter(envelope.usages) - Counter([_KEY_ENCIPHERMENT]) != Counter(_USAGES[envelope.signer.purpose]):
         raise Refused(
             Reason.INVALID_USAGES,
-            f"usages must be {', '.join(sorted(wanted))}, with or without {_KEY_ENCIPHERMENT}",
+            f"usages must be {usages_of(envelope.signer.purpose)}, with or without {_KEY_ENCIPHERMENT}",
         )
+
+
+def usages_of(purpose: Purpose) -> str:
+    """The usages that a certificate for that purpose must have, for a message."""
+    return ", ".join(sorted(_USAGES[purpose]))
 
 
 def key_is_acceptable(facts: ShapeFacts) -> None:

@@ -1,0 +1,201 @@
+"""For each check of what evidence leads to, what it compares with what. Only ``explain`` calls these.
+
+Each takes the facts of its check, passed or not, and raises for nothing that can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attestors.contract import AssertedIdentity
+from attestors.wire.names import Purpose
+from signer.model.certificate_request import (
+    COMMON_NAME,
+    ORGANIZATION,
+)
+from signer.model.cluster import MachineView
+from signer.model.decision import Deferred
+from signer.model.record import AttestedNode
+from signer.model.signing_request import CertificateCredential, NoCredentialNamed
+from signer.rules.comparison import Comparison, listed
+from signer.rules.identity import IdentityFacts
+from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
+from signer.rules.node_name import node_names
+from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_client_entries
+from signer.rules.stock_serving import StockServingFacts
+
+_SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
+_MINUTES: Final = "%Y-%m-%d %H:%M UTC"
+
+
+# The attestor's answer
+
+
+def security(facts: IdentityFacts) -> Comparison:
+    """``security_is_declared``."""
+    said = "asserted, not proven" if isinstance(facts.identity, AssertedIdentity) else "proven"
+    return Comparison(said, f"attestor {facts.attestor.provider} is {facts.attestor.security.value}")
+
+
+def binding(facts: IdentityFacts) -> Comparison:
+    """``binding_is_this_requests``. Hashes of public values."""
+    if isinstance(facts.identity, AssertedIdentity):
+        return Comparison("none: nothing was proven", facts.binding.value.hex())
+    return Comparison(facts.identity.binding.value.hex(), facts.binding.value.hex())
+
+
+def proven_provider_id(facts: IdentityFacts) -> Comparison:
+    """``provider_id_is_proven``."""
+    return Comparison(f"proven: {facts.identity.provider_id}", f"claimed: {facts.claimed_provider_id}")
+
+
+# The Machine and its record
+
+
+def machines_cluster(facts: MachineFacts) -> Comparison:
+    """``machine_is_of_this_cluster``."""
+    return Comparison(f"{facts.machine} of Cluster {facts.machine.cluster}", f"Cluster {facts.cluster.key}")
+
+
+def machine_deleting(facts: MatchedFacts) -> Comparison:
+    """``machine_is_not_deleting``."""
+    return Comparison(f"{facts.machine}{_is(facts.machine.deleting, 'being deleted')}", "not being deleted")
+
+
+def machine_paused(facts: MatchedFacts) -> Comparison:
+    """``machine_is_not_paused``."""
+    return Comparison(f"{facts.machine}{_is(facts.machine.paused, 'paused')}", "not paused")
+
+
+def bootstrap_data(facts: MachineFacts) -> Comparison:
+    """``machine_has_bootstrap_data``."""
+    return Comparison("yes" if facts.machine.bootstrap_ready else "not yet", "condition BootstrapConfigReady is True")
+
+
+def node_name(facts: MachineFacts) -> Comparison:
+    """``node_name_is_the_machines``."""
+    attested = facts.proven.node_names if facts.proven is not None else ()
+    source = facts.policy.node_name_source
+    try:
+        expected = " or ".join(node_names(facts.machine, source, attested).names)
+    except Deferred:
+        expected = "not known yet"
+    return Comparison(facts.node_name, f"{expected} (nodeNameSource: {source.value})")
+
+
+def node_ref(facts: MatchedFacts) -> Comparison:
+    """``node_ref_agrees``."""
+    return Comparison(f"nodeRef: {facts.machine.node_ref or 'none'}", f"{facts.node_name}, or none")
+
+
+def name_holder(facts: MachineFacts) -> Comparison:
+    """``node_name_is_free``."""
+    return Comparison(_held(facts.record), f"nothing, or {facts.machine} as {facts.identity.identity}")
+
+
+def others_names(facts: MachineFacts) -> Comparison:
+    """``node_name_is_nobody_elses``."""
+    return Comparison(f"others called {facts.node_name}: {listed(facts.others_called_so)}", "none")
+
+
+def names_of_machine(facts: MachineFacts) -> Comparison:
+    """``machine_has_one_node_name``."""
+    other = [
+        f"{one.node_name} until {one.last_not_after:{_MINUTES}}"
+        for one in facts.other_names
+        if one.node_name != facts.node_name
+    ]
+    return Comparison(f"recorded under other names: {listed(other)}", "none that is still valid")
+
+
+def newer_requests(facts: MachineFacts) -> Comparison:
+    """``request_is_not_superseded``."""
+    entries = () if isinstance(facts.record, NoRecord) else facts.record.journal
+    newest = [f"{one.csr_name} of {one.created:%Y-%m-%d %H:%M:%S}" for one in entries[-2:]]
+    return Comparison(f"journal: {listed(newest, 'empty')}", f"none newer than {facts.created:%Y-%m-%d %H:%M:%S}")
+
+
+def credential(facts: CredentialFacts) -> Comparison:
+    """``credential_is_attested``."""
+    if facts.purpose is not Purpose.SERVING:
+        return Comparison("client certificate", "asked of serving certificates only")
+    if isinstance(facts.credential, NoCredentialNamed):
+        return Comparison("the API server names none", "not asked before Kubernetes 1.32")
+    found = facts.credential.digest if isinstance(facts.credential, CertificateCredential) else "no one certificate"
+    entries = () if isinstance(facts.record, NoRecord) else valid_client_entries(facts.record, facts.now)
+    return Comparison(found, f"one of: {listed(one.certificate_digest for one in entries)}")
+
+
+def alternative_names(facts: AlternativeNameFacts) -> Comparison:
+    """``alternative_names_are_the_machines``."""
+    if facts.purpose is not Purpose.SERVING:
+        return Comparison("client certificate", "asked of serving certificates only")
+    own = [facts.node_name, *(one.address for one in facts.machine.addresses)]
+    if facts.proven is not None:
+        own += [*facts.proven.dns_names, *(str(address) for address in facts.proven.ip_addresses)]
+    return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), f"of: {listed(dict.fromkeys(own))}")
+
+
+# What stands for evidence in a stock serving request
+
+
+def whose_record(facts: StockServingFacts) -> Comparison:
+    """``record_is_this_nodes``."""
+    return Comparison(
+        f"node {facts.record.node_name} of {facts.record.machine.cluster}",
+        f"node {facts.node_name} of {facts.cluster.key}",
+    )
+
+
+def recorded_security(facts: StockServingFacts) -> Comparison:
+    """``attestation_was_secure``."""
+    identity = facts.record.identity
+    return Comparison(f"{identity.provider} ({identity.security.value})", "secure")
+
+
+def recorded_attestor(facts: StockServingFacts) -> Comparison:
+    """``attestor_is_still_authorized``."""
+    operator = "" if facts.operator_allows else "; this controller does not allow it here"
+    return Comparison(
+        facts.record.identity.provider,
+        f"one of the policy's: {listed(one.provider for one in facts.policy.authorized_attestors)}{operator}",
+    )
+
+
+def reservation(facts: StockServingFacts) -> Comparison:
+    """``reservation_stands``."""
+    return Comparison(facts.pair.value, f"{facts.record.machine} for {facts.record.identity.identity}")
+
+
+def client_certificates(facts: StockServingFacts) -> Comparison:
+    """``client_certificate_is_valid``."""
+    ends = [f"valid until {one.not_after:{_MINUTES}}" for one in valid_client_entries(facts.record, facts.now)]
+    return Comparison(listed(ends), f"one that is valid at {facts.now:{_MINUTES}}")
+
+
+def former_certificates(facts: StockServingFacts) -> Comparison:
+    """``no_former_credential_is_valid``."""
+    if not isinstance(facts.credential, NoCredentialNamed):
+        return Comparison("the API server names the credential", "not asked then")
+    former = [
+        f"valid until {entry.not_after:{_MINUTES}}"
+        for entry in facts.record.journal
+        if entry.decided < facts.record.first_attestation and entry.not_after > facts.now
+    ]
+    return Comparison(f"of former nodes: {listed(former)}", "none")
+
+
+def _is(holds: bool, what: str) -> str:
+    return f" is {what}" if holds else f" is not {what}"
+
+
+def _held(record: AttestedNode | NoRecord) -> str:
+    if isinstance(record, NoRecord):
+        return "no record of that name"
+    return f"recorded: {record.machine} as {record.identity.identity}, until {record.last_not_after:{_MINUTES}}"
+
+
+def recorded_machine(record: AttestedNode | NoRecord, machine: MachineView | MachineGone) -> Comparison:
+    """For the step from a node's record to its Machine."""
+    there = "which is there" if isinstance(machine, MachineView) else "which is gone"
+    return Comparison(_held(record) if isinstance(record, NoRecord) else f"{_held(record)}; {there}", "a Machine")
