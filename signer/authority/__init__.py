@@ -5,7 +5,13 @@ Pure and synchronous: no clock, no network, no Kubernetes. ``now`` and the Secre
 
 from __future__ import annotations
 
-from signer.authority.certificate_authority import Authority, CertificateAuthority, load_certificate_authority
+from signer.authority.certificate_authority import (
+    Authority,
+    CertificateAuthority,
+    KeyWithheld,
+    load_authority_certificates,
+    load_certificate_authority,
+)
 from signer.authority.duration import Validity, certificate_validity, new_serial_number
 from signer.authority.errors import (
     AuthorityError,
@@ -14,11 +20,13 @@ from signer.authority.errors import (
     IssuanceRefused,
     IssuanceRefusedReason,
 )
-from signer.authority.issuance import CertificateUsage, IssuanceRequest, NodePublicKey, issue
+from signer.authority.issuance import CertificateUsage, IssuanceRequest, NodePublicKey, issue, require_issuable
 from signer.authority.lenient_certificate import CACertificate
 
 __all__ = [
     "load_certificate_authority",
+    "load_authority_certificates",
+    "KeyWithheld",
     "CertificateAuthority",
     "CACertificate",
     "Authority",
@@ -29,6 +37,7 @@ __all__ = [
     "CertificateUsage",
     "NodePublicKey",
     "issue",
+    "require_issuable",
     "AuthorityError",
     "CertificateAuthorityUnavailable",
     "CertificateAuthorityUnavailableReason",

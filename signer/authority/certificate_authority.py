@@ -30,7 +30,13 @@ from signer.authority.private_key import (
     signs_slowly,
 )
 
-__all__ = ["Authority", "CertificateAuthority", "load_certificate_authority"]
+__all__ = [
+    "Authority",
+    "CertificateAuthority",
+    "KeyWithheld",
+    "load_authority_certificates",
+    "load_certificate_authority",
+]
 
 _Reason = CertificateAuthorityUnavailableReason
 _MAXIMUM_CERTIFICATE_BYTES = 64 * 1024
@@ -38,11 +44,16 @@ _MAXIMUM_CERTIFICATES = 16
 
 
 @dataclass(frozen=True, slots=True)
+class KeyWithheld:
+    """In place of a CA's private key where only its certificate is to be had: nothing can be issued."""
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateAuthority:
     """One CA whose private key is held. Made by `load_certificate_authority`, which does all checks."""
 
     certificate: CACertificate
-    private_key: AuthorityPrivateKey = field(repr=False, compare=False)
+    private_key: AuthorityPrivateKey | KeyWithheld = field(repr=False, compare=False)
     trusted: tuple[CACertificate, ...] = ()
     """The CAs that came with this one and that it provably chains to, nearest first. Other CAs of the Secret are not
     here."""
@@ -55,7 +66,7 @@ class CertificateAuthority:
     @property
     def is_slow_to_sign(self) -> bool:
         """Whether to sign in a thread (more than about a millisecond of CPU)."""
-        return signs_slowly(self.private_key)
+        return not isinstance(self.private_key, KeyWithheld) and signs_slowly(self.private_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +102,32 @@ def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetim
     Raises:
         CertificateAuthorityUnavailable: whatever stands there is not a CA that can sign now.
     """
-    certificates = _read_certificates(secret_data.get("tls.crt"))
-    certificate, candidates = certificates[0], certificates[1:]
-    _require_authority(certificate)
-    require_supported_public_key(certificate.public_key, "tls.crt")
-    _require_valid(certificate, now)
+    certificate, candidates = _read_authority(secret_data, now)
     private_key = read_private_key(secret_data.get("tls.key"))
     _require_match(certificate, private_key)
     return CertificateAuthority(
         certificate=certificate, private_key=private_key, trusted=_chain(certificate, candidates, now)
     )
+
+
+def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
+    """The same without a private key, by ``tls.crt`` alone: what explains decisions, and issues nothing.
+
+    Raises:
+        CertificateAuthorityUnavailable: whatever stands there is not a CA that could sign now.
+    """
+    certificate, candidates = _read_authority(secret_data, now)
+    return CertificateAuthority(certificate, KeyWithheld(), _chain(certificate, candidates, now))
+
+
+def _read_authority(secret_data: Mapping[str, bytes], now: datetime) -> tuple[CACertificate, list[CACertificate]]:
+    """The CA that signs, and the candidates for those that it chains to."""
+    certificates = _read_certificates(secret_data.get("tls.crt"))
+    certificate = certificates[0]
+    _require_authority(certificate)
+    require_supported_public_key(certificate.public_key, "tls.crt")
+    _require_valid(certificate, now)
+    return certificate, certificates[1:]
 
 
 def _read_certificates(text: bytes | None) -> list[CACertificate]:

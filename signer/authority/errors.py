@@ -65,6 +65,8 @@ class IssuanceRefusedReason(StrEnum):
     """The journalled validity does not fit the CA that would sign today, as after a change of CA: plan it afresh."""
     USAGE_NOT_PERMITTED_BY_AUTHORITY = "UsageNotPermittedByAuthority"
     """The CA certificate's own extended key usage excludes what the certificate is for."""
+    KEY_WITHHELD = "KeyWithheld"
+    """The CA's private key is not here: what explains decisions has its certificate only."""
     SELF_CHECK_FAILED = "SelfCheckFailed"
     """What came out is not what was asked for, or its signature does not verify. It is thrown away."""
 

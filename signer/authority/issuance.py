@@ -25,13 +25,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
-from signer.authority.certificate_authority import Authority, CertificateAuthority
+from signer.authority.certificate_authority import Authority, CertificateAuthority, KeyWithheld
 from signer.authority.duration import BACKDATE
 from signer.authority.errors import IssuanceRefused, IssuanceRefusedReason
 from signer.authority.pem import encode_block
 from signer.authority.private_key import require_supported_public_key, sign, signature_algorithm, verify
 
-__all__ = ["CertificateUsage", "IssuanceRequest", "NodePublicKey", "encode_extension", "issue"]
+__all__ = ["CertificateUsage", "IssuanceRequest", "NodePublicKey", "encode_extension", "issue", "require_issuable"]
 
 NodePublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
@@ -158,20 +158,29 @@ def issue(authority: Authority, request: IssuanceRequest) -> bytes:
     faulty RSA computation must not get out, since it can give the private key away.
 
     Raises:
-        IssuanceRefused: ``OutsideAuthorityValidity``, ``UsageNotPermittedByAuthority`` or ``SelfCheckFailed``.
+        IssuanceRefused: ``OutsideAuthorityValidity``, ``UsageNotPermittedByAuthority``, ``KeyWithheld`` or
+            ``SelfCheckFailed``.
     """
+    require_issuable(authority, request)
     signing = authority.signing
-    _require_within_authority(signing, request)
+    private_key = signing.private_key
+    if isinstance(private_key, KeyWithheld):
+        raise IssuanceRefused(_Reason.KEY_WITHHELD, "the CA's private key is not here; nothing can be signed")
     extensions = _extensions(signing, request)
-    tbs = _tbs_certificate(signing, request, extensions)
-    signature = sign(signing.private_key, tbs)
-    certificate = der.sequence(tbs, signature_algorithm(signing.private_key), der.bit_string(signature))
+    tbs = _tbs_certificate(signing, signature_algorithm(private_key), request, extensions)
+    signature = sign(private_key, tbs)
+    certificate = der.sequence(tbs, signature_algorithm(private_key), der.bit_string(signature))
     _self_check(signing, request, extensions, tbs, certificate)
     return encode_block("CERTIFICATE", certificate)
 
 
-def _require_within_authority(signing: CertificateAuthority, request: IssuanceRequest) -> None:
-    certificate = signing.certificate
+def require_issuable(authority: Authority, request: IssuanceRequest) -> None:
+    """The cluster's CA may sign such a certificate; for `issue`, and for who only wants to know.
+
+    Raises:
+        IssuanceRefused: ``OutsideAuthorityValidity`` or ``UsageNotPermittedByAuthority``.
+    """
+    certificate = authority.signing.certificate
     if request.not_before < certificate.not_before - BACKDATE or request.not_after > certificate.not_after:
         raise IssuanceRefused(
             _Reason.OUTSIDE_AUTHORITY_VALIDITY,
@@ -227,7 +236,8 @@ def _authority_key_identifier(signing: CertificateAuthority) -> x509.AuthorityKe
     """
     identifier = signing.certificate.subject_key_identifier
     if identifier is None:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.private_key.public_key())
+        public_key = require_supported_public_key(signing.certificate.public_key, "tls.crt")
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(public_key)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
@@ -237,12 +247,14 @@ _ORGANIZATION = der.object_identifier("2.5.4.10")
 _TRUE = der.encode(der.Tag.BOOLEAN, b"\xff")
 
 
-def _tbs_certificate(signing: CertificateAuthority, request: IssuanceRequest, extensions: _Extensions) -> bytes:
+def _tbs_certificate(
+    signing: CertificateAuthority, algorithm: bytes, request: IssuanceRequest, extensions: _Extensions
+) -> bytes:
     """TBSCertificate (RFC 5280 4.1)."""
     return der.sequence(
         _VERSION_3,
         der.integer(request.serial_number),
-        signature_algorithm(signing.private_key),
+        algorithm,
         signing.certificate.subject,
         der.sequence(der.time(request.not_before), der.time(request.not_after)),
         der.sequence(

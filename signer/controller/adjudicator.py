@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from attestors.contract import ChallengeIssued, Screened
+from attestors.contract import AttestorDescription, ChallengeIssued, Screened
 from attestors.registry import Registry
 from signer.controller.admission import Admission
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case, Cases
-from signer.controller.certificates import NotRepeatable, repeat, repeat_approved
+from signer.controller.certificates import SIGNING_BY_KEY, NotRepeatable, Signing, repeat, repeat_approved
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
 from signer.controller.lookups import Lookups
@@ -48,15 +48,16 @@ from signer.model.signing_request import (
     StockServingRequest,
     parse_signing_request,
 )
+from signer.rules import step_comparisons as compared
+from signer.rules.checks import CLUSTER_CHECKS, run_checks
 from signer.rules.machine import NoRecord, require_not_deleting, the_machine
 from signer.rules.request import (
     claimed_provider_id,
-    cluster_is_not_deleting,
-    cluster_is_not_paused,
     node_name_of,
     policy_names_the_attestor,
     unsupported_version,
 )
+from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
 from signer.store.records import Records
@@ -90,7 +91,10 @@ class Adjudicator:
         authority_source: AuthoritySource,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
+        signing: Signing = SIGNING_BY_KEY,
+        trace: Trace = SILENCE,
     ) -> None:
+        """``trace`` is told of every check and step; only who explains decisions gives one, or another ``signing``."""
         self._key = key
         self._configuration = configuration
         self._registry = registry
@@ -98,9 +102,13 @@ class Adjudicator:
         self._records = records
         self._cases = Cases(key, configuration, registry, inventory, now, monotonic)
         claims = Claims(key, inventory, tokens, lookups)
-        self._attestation = Attestation(key, configuration, authority_source, claims, monotonic)
-        self._admission = Admission(key, self._cases, inventory, reservations, records, tokens)
-        self._stock_serving = StockServing(key, configuration, self._cases, inventory, records)
+        self._signing = signing
+        self._trace = trace
+        self._attestation = Attestation(key, configuration, authority_source, claims, monotonic, trace)
+        self._admission = Admission(
+            key, self._cases, inventory, reservations, records, tokens, signing=signing, trace=trace
+        )
+        self._stock_serving = StockServing(key, configuration, self._cases, inventory, records, trace)
 
     async def adjudicate(self, manifest: Mapping[str, Any]) -> Adjudication:
         """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""
@@ -167,24 +175,37 @@ class Adjudicator:
             return Ignore()
         if isinstance(parsed, StockServingRequest | MalformedStockServingRequest):
             return await self._stock_serving.decide(parsed)
-        case = self._cases.take()
+        with self._trace.step(Step.POLICY) as note:
+            case = self._cases.take()
+            note(lambda: compared.policy(case.policy))
+        run_checks(CLUSTER_CHECKS, case, self._trace)
+        description = self._described(parsed, case)
+        request = self._readable(parsed, description)
+        if Condition.APPROVED in request.envelope.conditions:
+            with self._trace.step(Step.APPROVED_BEFORE):
+                decided = await self._decide_approved(request, case)
+            if not isinstance(decided, NotRepeatable):
+                return decided
+        outcome = await self._attestation.attest(request, case, description)
+        if isinstance(outcome, ChallengeIssued):
+            return Challenge(outcome.challenge)
+        return await self._admission.admit(request, case, outcome)
+
+    def _described(self, parsed: SigningRequest | Malformed, case: Case) -> AttestorDescription:
         provider = parsed.envelope.signer.provider
-        cluster_is_not_paused(case)
-        cluster_is_not_deleting(case)
-        policy_names_the_attestor(case.policy, provider)
-        description = case.attestors.description(provider)
-        if isinstance(parsed, Malformed):
+        with self._trace.step(Step.ATTESTOR) as note:
+            note(lambda: compared.attestor(provider, case.policy))
+            policy_names_the_attestor(case.policy, provider)
+            return case.attestors.description(provider)
+
+    def _readable(self, parsed: SigningRequest | Malformed, description: AttestorDescription) -> SigningRequest:
+        with self._trace.step(Step.READ) as note:
+            note(lambda: compared.read(str(parsed.envelope.signer)))
+            if isinstance(parsed, SigningRequest):
+                return parsed
             if parsed.reason is Reason.UNSUPPORTED_VERSION:
                 raise unsupported_version(description)
             raise Refused(parsed.reason, parsed.message)
-        if Condition.APPROVED in parsed.envelope.conditions:
-            decided = await self._decide_approved(parsed, case)
-            if not isinstance(decided, NotRepeatable):
-                return decided
-        outcome = await self._attestation.attest(parsed, case, description)
-        if isinstance(outcome, ChallengeIssued):
-            return Challenge(outcome.challenge)
-        return await self._admission.admit(parsed, case, outcome)
 
     async def _decide_approved(self, request: SigningRequest, case: Case) -> Decision | NotRepeatable:
         """One that has its approval: by us, before a controller stopped; or by somebody else."""
@@ -197,7 +218,7 @@ class Adjudicator:
             provider_id = record.machine.provider_id
             require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
             # Not repeatable when the CA has changed since: attested again, and planned anew.
-            return await repeat(request, record, entry, await self._attestation.authority(), case.now)
+            return await repeat(request, record, entry, await self._attestation.authority(), case.now, self._signing)
         copied = await self._copied(request, case)
         if not isinstance(copied, NotRepeatable):
             return copied
@@ -217,7 +238,7 @@ class Adjudicator:
             return NotRepeatable()
         provider_id = record.machine.provider_id
         require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
-        return await repeat_approved(request, record, await self._attestation.authority(), case.now)
+        return await repeat_approved(request, record, await self._attestation.authority(), case.now, self._signing)
 
     def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
         """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""

@@ -13,7 +13,9 @@ from signer.authority import Authority
 from signer.controller.attestation import Attested
 from signer.controller.case import Case, Cases
 from signer.controller.certificates import (
+    SIGNING_BY_KEY,
     NotRepeatable,
+    Signing,
     approval,
     asked_since,
     journal_entry,
@@ -21,7 +23,6 @@ from signer.controller.certificates import (
     public_key_digest,
     repeat,
     repeat_for_key,
-    sign,
 )
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -37,10 +38,12 @@ from signer.model.record import (
 )
 from signer.model.reservation import Pair
 from signer.model.signing_request import SigningRequest
+from signer.rules import step_comparisons as compared
 from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
 from signer.rules.request import node_name_of
+from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
 from signer.store.names_of_others import held_by_others
@@ -64,6 +67,9 @@ class Admission:
         reservations: Reservations,
         records: Records,
         tokens: BootstrapTokens,
+        *,
+        signing: Signing = SIGNING_BY_KEY,
+        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._cases = cases
@@ -72,6 +78,8 @@ class Admission:
         self._rebuild = Rebuild(inventory, reservations)
         self._records = records
         self._tokens = tokens
+        self._signing = signing
+        self._trace = trace
 
     async def admit(self, request: SigningRequest, case: Case, attested: Attested) -> Approve:
         """Match, reserve and journal; again from the match when somebody else wrote the record first.
@@ -84,22 +92,44 @@ class Admission:
         identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
         for _ in range(_RECORD_ATTEMPTS):
             self._cases.require_unchanged(case)
-            machine = the_machine(outcome.provider_id, self._inventory.machines_with(self._key, outcome.provider_id))
-            require_as_told(attested.told, machine)
+            machine = self._matched(attested)
             facts = await self._checked(request, case, attested, identity, machine)
-            await self._tokens.require_the_machines(request.envelope.username, machine, case.policy)
-            record = facts.record
-            # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
-            of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
-            pair = Pair(MachineKey.of(machine), identity)
-            await self._rebuild.rebuild(pair)
-            await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
+            await self._require_own_token(request, case, machine)
+            await self._reserve(facts)
             try:
-                approve = await self._journal(request, facts, case, attested.authority)
+                with self._trace.step(Step.JOURNAL):
+                    approve = await self._journal(request, facts, case, attested.authority)
                 return replace(approve, annotations=_annotations(outcome))
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    def _matched(self, attested: Attested) -> MachineView:
+        provider_id = attested.outcome.provider_id
+        with self._trace.step(Step.MATCH) as note:
+            machines = self._inventory.machines_with(self._key, provider_id)
+            note(lambda: compared.match(provider_id, machines))
+            machine = the_machine(provider_id, machines)
+            require_as_told(attested.told, machine)
+            return machine
+
+    async def _require_own_token(self, request: SigningRequest, case: Case, machine: MachineView) -> None:
+        username = request.envelope.username
+        with self._trace.step(Step.TOKEN) as note:
+            note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
+            await self._tokens.require_the_machines(username, machine, case.policy)
+
+    async def _reserve(self, facts: MachineFacts) -> None:
+        """Reserve the pair; what was reserved before, and only its record says so, first."""
+        machine, record = facts.machine, facts.record
+        # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
+        of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
+        pair = Pair(MachineKey.of(machine), facts.identity)
+        with self._trace.step(Step.RESERVE) as note:
+            stood = self._reservations.mirrored(pair)
+            note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
+            await self._rebuild.rebuild(pair)
+            await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
 
     async def _checked(
         self,
@@ -112,14 +142,14 @@ class Admission:
         """Run the checks of the Machine; by a second look at the record where ours may lack what was just issued."""
         facts = self._facts(request, case, attested, identity, machine)
         try:
-            run_checks(MACHINE_CHECKS, facts)
+            run_checks(MACHINE_CHECKS, facts, self._trace)
         except Refused as error:
             if error.deny.reason != Reason.FOREIGN_CREDENTIAL:
                 raise
             # Another replica may have issued the credential a moment ago: what our mirror lacks is never a denial.
             await self._records.refresh(self._key, record_name(self._key, facts.node_name))
             facts = self._facts(request, case, attested, identity, machine)
-            run_checks(MACHINE_CHECKS, facts)
+            run_checks(MACHINE_CHECKS, facts, self._trace)
         return facts
 
     def _facts(
@@ -173,7 +203,7 @@ class Admission:
         """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone."""
         record = facts.record
         if not isinstance(record, NoRecord):
-            issued = await _issued_before(request, facts, record, authority)
+            issued = await self._issued_before(request, facts, record, authority)
             if not isinstance(issued, NotRepeatable):
                 self._require_still(case, facts)
                 return issued
@@ -182,7 +212,7 @@ class Admission:
                     Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
                 )
         issuance = plan(request, facts, authority)
-        certificate = await sign(issuance, authority)
+        certificate = await self._signing.sign(issuance, authority)
         entry = journal_entry(request, facts, issuance, certificate, authority)
         if isinstance(record, NoRecord):
             wanted = new_record(facts.machine, facts.node_name, facts.identity, entry)
@@ -190,6 +220,17 @@ class Admission:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(case, facts)
         return approval(await self._records.write(wanted, facts.cluster), wanted.journal[-1], certificate)
+
+    async def _issued_before(
+        self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+    ) -> Approve | NotRepeatable:
+        """The certificate that was journaled for this request, before a restart or by another replica; or its key's."""
+        entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
+        if isinstance(entry, JournalEntry):
+            repeated = await repeat(request, record, entry, authority, facts.now, self._signing)
+            if not isinstance(repeated, NotRepeatable):
+                return repeated
+        return await repeat_for_key(request, facts, record, authority, self._signing)
 
     def _require_still(self, case: Case, facts: MachineFacts) -> None:
         """Nothing that was judged has changed since.
@@ -205,15 +246,3 @@ class Admission:
 
 def _annotations(outcome: VerifiedIdentity | AssertedIdentity) -> Mapping[str, str]:
     return MappingProxyType(dict(outcome.annotations) if isinstance(outcome, VerifiedIdentity) else {})
-
-
-async def _issued_before(
-    request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
-) -> Approve | NotRepeatable:
-    """The certificate that was journaled for this request, before a restart or by another replica; or for its key."""
-    entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
-    if isinstance(entry, JournalEntry):
-        repeated = await repeat(request, record, entry, authority, facts.now)
-        if not isinstance(repeated, NotRepeatable):
-            return repeated
-    return await repeat_for_key(request, facts, record, authority)

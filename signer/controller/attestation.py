@@ -32,9 +32,11 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
+from signer.rules import step_comparisons as compared
 from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
 from signer.rules.identity import IdentityFacts
-from signer.rules.request import RequestFacts
+from signer.rules.request import RequestFacts, claimed_provider_id
+from signer.rules.trace import SILENCE, Step, Trace
 
 _ATTESTATION_SECONDS: Final = 30.0
 
@@ -61,12 +63,14 @@ class Attestation:
         authority_source: AuthoritySource,
         claims: Claims,
         monotonic: Callable[[], float],
+        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
         self._claims = claims
         self._monotonic = monotonic
+        self._trace = trace
 
     async def attest(
         self, request: SigningRequest, case: Case, description: AttestorDescription
@@ -78,18 +82,12 @@ class Attestation:
         """
         authority = await self._checked(request, case, description)
         told, attestation = self._claimed(request, case, description)
-        outcome = await self._ask(attestation, request, case)
-        match outcome:
-            case Denied():
-                raise Refused(outcome.reason, outcome.message)
-            case NotProvableYet():
-                raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
-            case ChallengeIssued():
-                return outcome
-            case VerifiedIdentity() | AssertedIdentity():
-                facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
-                run_checks(IDENTITY_CHECKS, facts)
-                return Attested(outcome, description, authority, told)
+        outcome = await self._answer(attestation, request, case)
+        if isinstance(outcome, ChallengeIssued):
+            return outcome
+        facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
+        run_checks(IDENTITY_CHECKS, facts, self._trace)
+        return Attested(outcome, description, authority, told)
 
     def screen(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Screened:
         """What the attestor can say without asking anybody: it only puts requests in order.
@@ -114,10 +112,13 @@ class Attestation:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
     async def _checked(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Authority:
-        authority = await self.authority()
-        if request.evidence.cluster.text not in authority.ca_certificate_hashes:
-            # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
-            authority = await self.authority(not_before=self._monotonic())
+        with self._trace.step(Step.AUTHORITY) as note:
+            authority = await self.authority()
+            if request.evidence.cluster.text not in authority.ca_certificate_hashes:
+                # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
+                authority = await self.authority(not_before=self._monotonic())
+            signing = authority.signing.certificate
+            note(lambda: compared.authority(signing.public_key_hash, signing.not_after, case.now))
         self._check(request, case, description, authority)
         return authority
 
@@ -125,7 +126,10 @@ class Attestation:
         self, request: SigningRequest, case: Case, description: AttestorDescription
     ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
         """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
-        return self._claims.machine(request), self._claims.attestation_request(request, case, description.provider)
+        with self._trace.step(Step.CLAIM) as note:
+            machine = self._claims.machine(request)
+            note(lambda: compared.claim(claimed_provider_id(request), machine))
+            return machine, self._claims.attestation_request(request, case, description.provider)
 
     def _check(
         self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
@@ -141,7 +145,22 @@ class Attestation:
                 operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
                 ca_cert_hashes=authority.ca_certificate_hashes,
             ),
+            self._trace,
         )
+
+    async def _answer(
+        self, attestation: AttestationRequest, request: SigningRequest, case: Case
+    ) -> VerifiedIdentity | AssertedIdentity | ChallengeIssued:
+        with self._trace.step(Step.ATTEST) as note:
+            outcome = await self._ask(attestation, request, case)
+            note(lambda: compared.answer(outcome, attestation.provider_id))
+            match outcome:
+                case Denied():
+                    raise Refused(outcome.reason, outcome.message)
+                case NotProvableYet():
+                    raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
+                case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
+                    return outcome
 
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
         signer = request.envelope.signer

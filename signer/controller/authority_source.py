@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from signer.authority import Authority, CertificateAuthorityUnavailable, load_certificate_authority
+from signer.authority import (
+    Authority,
+    CertificateAuthority,
+    CertificateAuthorityUnavailable,
+    load_certificate_authority,
+)
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import SECRETS
@@ -40,6 +45,14 @@ class SecretCalls(Protocol):
         ...
 
 
+class LoadAuthority(Protocol):
+    """Makes a CA of what a Secret holds, as :func:`~signer.authority.load_certificate_authority` does."""
+
+    def __call__(self, secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
+        """See there."""
+        ...
+
+
 @dataclass(slots=True)
 class _Kept:
     looked_at: float
@@ -61,7 +74,10 @@ class AuthoritySource:
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
+        load: LoadAuthority | None = None,
     ) -> None:
+        """``load`` makes the CA of the Secret's data where private keys are not to be had."""
+        self._load_authority = load
         self._client = client
         self._path = SECRETS.object(f"{cluster.name}-ca", cluster.namespace)
         self._name = f"Secret {cluster.namespace}/{cluster.name}-ca"
@@ -120,7 +136,7 @@ class AuthoritySource:
     def _load(self, secret: JsonObject) -> Authority | AuthorityUnavailable:
         try:
             data = decode_secret(secret)
-            return Authority(load_certificate_authority(data, now=self._now()))
+            return Authority((self._load_authority or load_certificate_authority)(data, now=self._now()))
         except CertificateAuthorityUnavailable as error:
             return AuthorityUnavailable(str(error.reason), f"{self._name}: {error}")
         except UnreadableSecret as error:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
@@ -113,9 +113,51 @@ async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
         else:
             pem = issue(authority, issuance)
     except IssuanceRefused as error:
-        raise Deferred(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}") from error
+        raise bad_certificate(error) from error
     (block,) = read_blocks(pem, maximum_bytes=len(pem), maximum_blocks=1)
     return Certificate(pem, hashlib.sha256(block.content).hexdigest())
+
+
+def bad_certificate(error: IssuanceRefused) -> Deferred:
+    """What a certificate that the CA must not sign means for the request."""
+    return Deferred(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class NotRepeatable:
+    """The certificate of a journal entry cannot be made again: another one is planned."""
+
+
+class Signing(Protocol):
+    """Who makes certificates of what was planned."""
+
+    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+        """A new one; see :func:`sign`."""
+        ...
+
+    async def sign_again(
+        self, issuance: IssuanceRequest, digest: str, authority: Authority
+    ) -> Certificate | NotRepeatable:
+        """The one that was made before, and had that digest."""
+        ...
+
+
+class SigningByKey:
+    """Makes certificates with the cluster's CA."""
+
+    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+        """See Signing."""
+        return await sign(issuance, authority)
+
+    async def sign_again(
+        self, issuance: IssuanceRequest, digest: str, authority: Authority
+    ) -> Certificate | NotRepeatable:
+        """See Signing."""
+        certificate = await sign(issuance, authority)
+        return certificate if certificate.digest == digest else NotRepeatable()
+
+
+SIGNING_BY_KEY: Final[Signing] = SigningByKey()
 
 
 def journal_entry(
@@ -164,25 +206,28 @@ def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: d
     return min((created, *(entry.created for entry in entries)))
 
 
-@dataclass(frozen=True, slots=True)
-class NotRepeatable:
-    """The certificate of a journal entry cannot be made again: another one is planned."""
-
-
 async def repeat(
-    request: SigningRequest, record: AttestedNode, entry: JournalEntry, authority: Authority, now: datetime
+    request: SigningRequest,
+    record: AttestedNode,
+    entry: JournalEntry,
+    authority: Authority,
+    now: datetime,
+    signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """Make the certificate of a journal entry again, after a crash between journal and certificate."""
     if not fits(entry, authority, now):
         return NotRepeatable()
-    certificate = await sign(planned(request, record.node_name, entry), authority)
-    if certificate.digest != entry.certificate_digest:
-        return NotRepeatable()
-    return approval(record, entry, certificate)
+    issuance = planned(request, record.node_name, entry)
+    certificate = await signing.sign_again(issuance, entry.certificate_digest, authority)
+    return certificate if isinstance(certificate, NotRepeatable) else approval(record, entry, certificate)
 
 
 async def repeat_for_key(
-    request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+    request: SigningRequest,
+    facts: MachineFacts,
+    record: AttestedNode,
+    authority: Authority,
+    signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """The certificate that this very key has already: one made for as long as a new one, in the first half of its life.
 
@@ -194,18 +239,22 @@ async def repeat_for_key(
         life = entry.not_after - entry.not_before
         if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
             continue
-        repeated = await repeat(request, record, entry, authority, facts.now)
+        repeated = await repeat(request, record, entry, authority, facts.now, signing)
         if not isinstance(repeated, NotRepeatable):
             return repeated
     return NotRepeatable()
 
 
 async def repeat_approved(
-    request: SigningRequest, record: AttestedNode, authority: Authority, now: datetime
+    request: SigningRequest,
+    record: AttestedNode,
+    authority: Authority,
+    now: datetime,
+    signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """The certificate that this very key has already: what a copy gets that was approved before we came to it."""
     for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
-        repeated = await repeat(request, record, entry, authority, now)
+        repeated = await repeat(request, record, entry, authority, now, signing)
         if not isinstance(repeated, NotRepeatable):
             return repeated
     return NotRepeatable()

@@ -20,8 +20,10 @@ from signer.model.reasons import Reason
 from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, record_name
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import MalformedStockServingRequest, StockServingRequest
+from signer.rules import step_comparisons as compared
 from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
+from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.request import node_name_of
 from signer.rules.stock_serving import (
     AttestedMachine,
@@ -32,6 +34,7 @@ from signer.rules.stock_serving import (
     the_attested_machine,
     waits_for,
 )
+from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.inventory import Inventory
 from signer.store.names_of_others import held_by_others
 from signer.store.records import RecordChanged, Records
@@ -48,13 +51,20 @@ class StockServing:
     """Decides the stock serving requests of one cluster."""
 
     def __init__(
-        self, key: ClusterKey, configuration: Configuration, cases: Cases, inventory: Inventory, records: Records
+        self,
+        key: ClusterKey,
+        configuration: Configuration,
+        cases: Cases,
+        inventory: Inventory,
+        records: Records,
+        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._cases = cases
         self._inventory = inventory
         self._records = records
+        self._trace = trace
 
     async def decide(self, request: StockServingRequest | MalformedStockServingRequest) -> StockDecision:
         """Judge one request, and journal it where it is to be approved. Only those of nodes are looked at.
@@ -65,11 +75,12 @@ class StockServing:
         """
         if not request.envelope.username.startswith(NODE_USER_PREFIX):
             return Ignore()  # an administrator's own business; nobody approves those of others by themselves
-        case = self._cases.take()
+        with self._trace.step(Step.POLICY) as note:
+            case = self._cases.take()
+            note(lambda: compared.policy(case.policy))
         if not case.policy.approves_stock_serving:
             return LeftAlone(self._would_be(request, case))
-        if isinstance(request, MalformedStockServingRequest):
-            raise refuse_malformed(request.message)
+        request = self._readable(request)
         for _ in range(_RECORD_ATTEMPTS):
             attested = await self._judged_by_the_newest_record(request, case)
             try:
@@ -82,13 +93,18 @@ class StockServing:
         self, request: StockServingRequest | MalformedStockServingRequest, case: Case
     ) -> ApproveOnly | Deny | Defer:
         try:
-            if isinstance(request, MalformedStockServingRequest):
-                raise refuse_malformed(request.message)
-            return _approval(self._judge(request, case).record)
+            return _approval(self._judge(self._readable(request), case).record)
         except Refused as error:
             return error.deny
         except Deferred as error:
             return error.defer
+
+    def _readable(self, request: StockServingRequest | MalformedStockServingRequest) -> StockServingRequest:
+        with self._trace.step(Step.READ) as note:
+            note(lambda: compared.read(str(request.envelope.signer.value)))
+            if isinstance(request, MalformedStockServingRequest):
+                raise refuse_malformed(request.message)
+            return request
 
     async def _judged_by_the_newest_record(self, request: StockServingRequest, case: Case) -> AttestedMachine:
         """Another replica may have issued the credential a moment ago: what our mirror lacks must never be a denial."""
@@ -102,13 +118,15 @@ class StockServing:
 
     def _judge(self, request: StockServingRequest, case: Case) -> AttestedMachine:
         """Everything that is checked, without a call."""
-        run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(request, case.cluster))
+        run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(request, case.cluster), self._trace)
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
         machine = MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
         try:
-            attested = the_attested_machine(node_name, record, machine)
-            run_checks(STOCK_SERVING_CHECKS, self._facts(request, node_name, attested, case))
+            with self._trace.step(Step.RECORD) as note:
+                note(lambda: recorded_machine(record, machine))
+                attested = the_attested_machine(node_name, record, machine)
+            run_checks(STOCK_SERVING_CHECKS, self._facts(request, node_name, attested, case), self._trace)
         except Deferred as error:
             defer = error.defer
             raise Deferred(
@@ -147,7 +165,8 @@ class StockServing:
         envelope, record = request.envelope, attested.record
         if record.has_stock_approval(envelope.uid, envelope.spec_digest):
             return _approval(record)
-        _require_room(record, case)
+        with self._trace.step(Step.STOCK_JOURNAL):
+            _require_room(record, case)
         entry = StockApproval(envelope.name, envelope.uid, envelope.spec_digest, case.now.replace(microsecond=0))
         await self._records.write(record.with_stock_approval(entry), case.cluster)
         return _approval(record)

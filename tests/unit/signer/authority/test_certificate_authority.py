@@ -17,7 +17,12 @@ from signer.authority import (
     Authority,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
+    IssuanceRefused,
+    IssuanceRefusedReason,
+    KeyWithheld,
     der,
+    issue,
+    load_authority_certificates,
     load_certificate_authority,
 )
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
@@ -30,6 +35,7 @@ from tests.unit.signer.authority.support import (
     make,
     openssl,
     pem_key,
+    request,
     rsa_key,
     unavailable,
     with_serial_number,
@@ -87,6 +93,7 @@ def test_the_hash_is_the_one_of_kubeadm(tmp_path: Path) -> None:
 def test_forms_of_the_private_key(key: object, form: PrivateFormat) -> None:
     secret = capi_secret(key=key) | {"tls.key": b"Bag Attributes\n  x\n" + pem_key(key, form) + b"\n"}
     loaded = load_certificate_authority(secret, now=NOW)
+    assert not isinstance(loaded.private_key, KeyWithheld)
     assert loaded.private_key.public_key() == loaded.certificate.public_key
 
 
@@ -376,4 +383,22 @@ def test_arbitrary_bytes_end_in_an_authority_or_in_the_error(certificate: bytes,
         loaded = load_certificate_authority({"tls.crt": certificate, "tls.key": key}, now=NOW)
     except CertificateAuthorityUnavailable:
         return
+    assert not isinstance(loaded.private_key, KeyWithheld)
     assert loaded.private_key.public_key() == ec_key().public_key()
+
+
+def test_without_its_private_key_a_cluster_has_the_same_names_and_issues_nothing() -> None:
+    secret = capi_secret(key=ec_key())
+    whole = load_certificate_authority(secret, now=NOW)
+    withheld = load_authority_certificates({"tls.crt": secret["tls.crt"]}, now=NOW)
+    assert withheld.ca_certificate_hashes == whole.ca_certificate_hashes
+    assert not withheld.is_slow_to_sign
+    with pytest.raises(IssuanceRefused) as refused:
+        issue(Authority(withheld), request())
+    assert refused.value.reason == IssuanceRefusedReason.KEY_WITHHELD
+
+
+def test_without_its_private_key_an_authority_that_has_run_out_is_none() -> None:
+    secret = capi_secret(key=ec_key())
+    with pytest.raises(CertificateAuthorityUnavailable):
+        load_authority_certificates(secret, now=NOW + timedelta(days=40_000))

@@ -1,0 +1,102 @@
+"""For each step between the checks, what was compared with what. Only ``explain`` calls these."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from attestors.contract import (
+    AssertedIdentity,
+    ChallengeIssued,
+    Denied,
+    NoClaimedMachine,
+    NotProvableYet,
+    Outcome,
+    VerifiedIdentity,
+)
+from signer.model.bootstrap_token import (
+    NodeAsks,
+    TokenAsks,
+    Trace,
+    TracedTo,
+    TracingInterrupted,
+    TracingOff,
+    Untraceable,
+)
+from signer.model.cluster import MachineView
+from signer.model.policy import Policy
+from signer.model.reservation import Pair
+from signer.rules.comparison import Comparison, listed
+
+
+def read(signer_name: str) -> Comparison:
+    """``Step.READ``."""
+    return Comparison(signer_name, "a signer of an installed attestor; three PEM blocks, or one for a stock signer")
+
+
+def policy(found: Policy) -> Comparison:
+    """``Step.POLICY``."""
+    return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "one that can be followed")
+
+
+def attestor(provider: str, found: Policy) -> Comparison:
+    """``Step.ATTESTOR``."""
+    return Comparison(provider, f"one of the policy's: {listed(one.provider for one in found.authorized_attestors)}")
+
+
+def authority(public_key_hash: str, not_after: datetime, now: datetime) -> Comparison:
+    """``Step.AUTHORITY``."""
+    return Comparison(f"{public_key_hash}, valid until {not_after:%Y-%m-%d %H:%M UTC}", f"valid at {_moment(now)}")
+
+
+def claim(provider_id: str, machine: MachineView | NoClaimedMachine) -> Comparison:
+    """``Step.CLAIM``."""
+    found = f"MachinePool {machine.pool}" if isinstance(machine, NoClaimedMachine) else str(machine)
+    return Comparison(found, f"the one with provider ID {provider_id}")
+
+
+def answer(outcome: Outcome, claimed_provider_id: str) -> Comparison:
+    """``Step.ATTEST``. A challenge is for the node alone: it is not shown."""
+    return Comparison(_answered(outcome), f"proof of {claimed_provider_id} for this very request")
+
+
+def _answered(outcome: Outcome) -> str:
+    match outcome:
+        case VerifiedIdentity():
+            return f"proves {outcome.identity} on {outcome.provider_id}"
+        case AssertedIdentity():
+            return f"asserts {outcome.identity} on {outcome.provider_id}"
+        case ChallengeIssued():
+            return "good so far: a challenge is issued"
+        case Denied() | NotProvableYet():
+            return f"{outcome.reason}: {outcome.message}"
+
+
+def match(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
+    """``Step.MATCH``."""
+    return Comparison(listed(machines), f"one with provider ID {provider_id}")
+
+
+def token(asks: NodeAsks | TokenAsks, machine: MachineView) -> Comparison:
+    """``Step.TOKEN``."""
+    if isinstance(asks, NodeAsks):
+        return Comparison("a node asks, no token", "asked of tokens only")
+    return Comparison(_traced(asks.trace), str(machine))
+
+
+def _traced(trace: Trace) -> str:
+    match trace:
+        case TracedTo(owners):
+            return f"made for {listed(sorted(str(owner) for owner in owners))}"
+        case Untraceable():
+            return "no KubeadmConfig of the Cluster holds it"
+        case TracingOff(cause) | TracingInterrupted(cause):
+            return f"not traced: {cause}"
+
+
+def pair(wanted: Pair, standing: str) -> Comparison:
+    """``Step.RESERVE``."""
+    return Comparison(standing, f"{wanted.machine} for {wanted.identity.identity}")
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M UTC}"
