@@ -106,9 +106,11 @@ class IssuerKeys:
 
     async def _fetch(self, issuer: str) -> Mapping[str, PublicKey]:
         service, host = _service(issuer), issuer.removeprefix("https://")
-        discovery = await self._https.get(service, host, DISCOVERY_PATH, maximum_bytes=_MAXIMUM_DISCOVERY_BYTES)
+        discovery = await self._https.get(
+            service, "configuration", host, DISCOVERY_PATH, maximum_bytes=_MAXIMUM_DISCOVERY_BYTES
+        )
         path = _keys_path(service, issuer, discovery.status, discovery.body)
-        published = await self._https.get(service, host, path, maximum_bytes=MAXIMUM_KEY_SET_BYTES)
+        published = await self._https.get(service, "keys", host, path, maximum_bytes=MAXIMUM_KEY_SET_BYTES)
         if published.status != _OK:
             raise CloudUnavailable(service, f"answers {published.status} instead of its keys")
         try:

@@ -70,11 +70,13 @@ class Accounts:
 
     async def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Described]:
         """See :meth:`attestors.aws.ec2.api.AWSAPI.instances`."""
-        return await self._calls.run(_EC2, lambda _: self._api.instances(account, region, instance_ids))
+        return await self._calls.run(
+            _EC2, "DescribeInstances", lambda _: self._api.instances(account, region, instance_ids)
+        )
 
     async def role_trust(self, account: str, region: Region, role_name: str) -> RoleTrust:
         """See :meth:`attestors.aws.ec2.api.AWSAPI.role_trust`."""
-        return await self._calls.run(_IAM, lambda _: self._api.role_trust(account, region, role_name))
+        return await self._calls.run(_IAM, "GetRole", lambda _: self._api.role_trust(account, region, role_name))
 
     @functools.cached_property
     def _api(self) -> AWSAPI:

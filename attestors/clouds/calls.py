@@ -15,7 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.errors import CloudError, CloudThrottled, CloudTimeout
+from attestors.contract import CloudCall, CloudCallOutcome, cloud_called
 
 DEADLINE_SECONDS: Final = 10.0
 MAXIMUM_THREADS: Final = 8
@@ -36,7 +37,7 @@ class Deadline:
         """Seconds that are left.
 
         Raises:
-            CloudUnavailable: none.
+            CloudTimeout: none.
         """
         left = self._end - self._clock()
         if left <= 0:
@@ -44,9 +45,14 @@ class Deadline:
         return left
 
 
-def too_slow(service: str) -> CloudUnavailable:
+def too_slow(service: str) -> CloudTimeout:
     """What a call ends with whose time is over."""
-    return CloudUnavailable(service, "did not answer in time")
+    return CloudTimeout(service, "did not answer in time")
+
+
+def answered(answer: object) -> CloudCallOutcome:
+    """How a call ended that gave an answer, where any answer is one that was hoped for."""
+    return CloudCallOutcome.OK
 
 
 class _Lane:
@@ -83,18 +89,40 @@ class CloudCalls:
         self._lanes: dict[str, _Lane] = {}
         self._opening = threading.Lock()
 
-    async def run(self, service: str, call: Callable[[Deadline], _Answer]) -> _Answer:
+    async def run(
+        self,
+        service: str,
+        operation: str,
+        call: Callable[[Deadline], _Answer],
+        *,
+        outcome_of: Callable[[_Answer], CloudCallOutcome] = answered,
+    ) -> _Answer:
         """The answer of ``call``, which must heed its deadline; the caller is told at the deadline in any case.
 
-        ``service`` is one of the few that code or the operator names, and nothing that a node chooses.
+        ``service`` is one of the few that code or the operator names, and ``operation`` stands in code: both are told
+        to whoever counts calls, and nothing that a node chooses may be among them. ``outcome_of`` says how a call
+        ended whose answer may still be an error of the service.
 
         Raises:
             CloudUnavailable: too many calls at once, or too slow.
             Exception: what ``call`` raises.
         """
+        began, outcome = time.monotonic(), CloudCallOutcome.ERROR
+        try:
+            answer = await self._run(service, call)
+            outcome = outcome_of(answer)
+            return answer
+        except CloudError as error:
+            outcome = error.call_outcome
+            raise
+        finally:
+            # Nor is a call forgotten that nobody waits for any more: the answer took longer than a request may.
+            cloud_called(CloudCall(service, operation, outcome, time.monotonic() - began))
+
+    async def _run(self, service: str, call: Callable[[Deadline], _Answer]) -> _Answer:
         lane = self._lane(service)
         if not lane.places.acquire(blocking=False):
-            raise CloudUnavailable(service, "not asked: too many calls are under way already")
+            raise CloudThrottled(service, "not asked: too many calls are under way already")
         deadline = Deadline(service, self._deadline_seconds)
         try:
             future = lane.pool.submit(call, deadline)

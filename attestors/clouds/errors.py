@@ -1,7 +1,9 @@
 """Why a cloud did not say what was asked: a small closed tree, and what it means for a request.
 
     CloudError
-    ├── CloudUnavailable     an outage, throttling, a timeout, or an answer that cannot be used
+    ├── CloudUnavailable     an outage, or an answer that cannot be used
+    │   ├── CloudThrottled   it asks for fewer calls, or too many of ours are under way already
+    │   └── CloudTimeout     no answer in time
     ├── CloudRefused         the cloud refuses our credentials, or they lack a permission; or we have none
     └── CloudObjectMissing   the cloud knows no such object
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from attestors.contract import NotProvableYet
+from attestors.contract import CloudCallOutcome, NotProvableYet
 
 DEFAULT_PAUSE: Final = timedelta(seconds=10)
 REFUSED_PAUSE: Final = timedelta(minutes=1)
@@ -27,6 +29,8 @@ class CloudError(Exception):
     """A call to a cloud did not give what was asked. The text names the service and holds nothing that it answered."""
 
     reason = "CloudUnavailable"
+    call_outcome = CloudCallOutcome.ERROR
+    """How the call ended, for those who count calls."""
 
     def __init__(self, service: str, cause: str, *, retry_after: timedelta = DEFAULT_PAUSE) -> None:
         text = f"{service}: {cause}"
@@ -44,10 +48,23 @@ class CloudUnavailable(CloudError):
     """Down, unreachable, too slow, throttling, or answering what cannot be used: its fault, or the network's."""
 
 
+class CloudThrottled(CloudUnavailable):
+    """It asks for fewer calls; or too many of ours are under way already, and it was not asked."""
+
+    call_outcome = CloudCallOutcome.THROTTLED
+
+
+class CloudTimeout(CloudUnavailable):
+    """It did not answer in time."""
+
+    call_outcome = CloudCallOutcome.TIMEOUT
+
+
 class CloudRefused(CloudError):
     """The cloud does not let us: the operator's credentials or permissions."""
 
     reason = "CloudAccessRefused"
+    call_outcome = CloudCallOutcome.REFUSED
 
     def __init__(self, service: str, cause: str, *, retry_after: timedelta = REFUSED_PAUSE) -> None:
         super().__init__(service, cause, retry_after=retry_after)
@@ -57,6 +74,7 @@ class CloudObjectMissing(CloudError):
     """There is no such object, as far as the cloud can see now."""
 
     reason = "CloudObjectMissing"
+    call_outcome = CloudCallOutcome.OK
 
 
 def pause_from(header: str | None, default: timedelta = DEFAULT_PAUSE) -> timedelta:

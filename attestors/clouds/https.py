@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from attestors.clouds.calls import CloudCalls, Deadline
+from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
+from attestors.contract import CloudCallOutcome
 from attestors.tls import ConnectedSocket
 
 _PORT: Final = 443
+_TOO_MANY_REQUESTS: Final = 429
+_SERVER_ERROR: Final = 500
 _CHUNK_BYTES: Final = 16 * 1024
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -45,9 +48,18 @@ class HTTPS(Protocol):
     """Something that gets."""
 
     async def get(
-        self, service: str, host: str, target: str, *, headers: Mapping[str, str] = _NO_HEADERS, maximum_bytes: int
+        self,
+        service: str,
+        operation: str,
+        host: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        maximum_bytes: int,
     ) -> HTTPSAnswer:
         """``https://<host><target>``, once, with these headers; ``service`` is who is called, for a person.
+
+        ``operation`` is what is asked, for who counts calls; see :meth:`attestors.clouds.calls.CloudCalls.run`.
 
         Raises:
             CloudUnavailable: no answer, not in time, not from that host, or more than ``maximum_bytes``.
@@ -65,11 +77,21 @@ class HTTPSClient:
         self._system_authorities: ssl.SSLContext | None = None
 
     async def get(
-        self, service: str, host: str, target: str, *, headers: Mapping[str, str] = _NO_HEADERS, maximum_bytes: int
+        self,
+        service: str,
+        operation: str,
+        host: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        maximum_bytes: int,
     ) -> HTTPSAnswer:
         """See :meth:`HTTPS.get`."""
         return await self._calls.run(
-            service, lambda deadline: self._get(deadline, host, target, headers, maximum_bytes)
+            service,
+            operation,
+            lambda deadline: self._get(deadline, host, target, headers, maximum_bytes),
+            outcome_of=_outcome,
         )
 
     def _get(
@@ -82,7 +104,7 @@ class HTTPSClient:
                 body = _read(response, deadline, maximum_bytes)
                 return HTTPSAnswer(response.status, response.headers.get("Content-Type", ""), body)
         except TimeoutError:
-            raise CloudUnavailable(deadline.service, "did not answer in time") from None
+            raise too_slow(deadline.service) from None
         except ssl.SSLError:
             raise CloudUnavailable(deadline.service, f"{host} shows no certificate that is trusted here") from None
         except (OSError, http.client.HTTPException, ValueError):
@@ -97,6 +119,13 @@ class HTTPSClient:
         if self._system_authorities is None:
             self._system_authorities = ssl.create_default_context()
         return Route(host, _PORT, self._system_authorities)
+
+
+def _outcome(answer: HTTPSAnswer) -> CloudCallOutcome:
+    """By the status; one of 400 to 499 is about what was asked, which a node may have chosen: the service is well."""
+    if answer.status == _TOO_MANY_REQUESTS:
+        return CloudCallOutcome.THROTTLED
+    return CloudCallOutcome.ERROR if answer.status >= _SERVER_ERROR else CloudCallOutcome.OK
 
 
 class _Connection(http.client.HTTPSConnection):

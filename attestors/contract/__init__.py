@@ -12,6 +12,13 @@ Only an attestor that declares itself :attr:`Security.INSECURE` may return :clas
 
 from __future__ import annotations
 
+from attestors.contract.cloud_calls import (
+    CloudCall,
+    CloudCallObserver,
+    CloudCallOutcome,
+    cloud_called,
+    observing_cloud_calls,
+)
 from attestors.contract.facts import (
     ClaimedMachine,
     Document,
@@ -66,6 +73,9 @@ __all__ = [
     "AttestorSettings",
     "ChallengeIssued",
     "ClaimedMachine",
+    "CloudCall",
+    "CloudCallObserver",
+    "CloudCallOutcome",
     "ControllerHalf",
     "Denied",
     "Document",
@@ -95,5 +105,7 @@ __all__ = [
     "TokenNotTraceableNow",
     "TokenOfMachine",
     "VerifiedIdentity",
+    "cloud_called",
     "no_challenge_keys",
+    "observing_cloud_calls",
 ]

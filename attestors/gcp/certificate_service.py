@@ -9,12 +9,13 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.clouds.calls import CloudCalls, Deadline, shared_calls
-from attestors.clouds.errors import CloudUnavailable, pause_from
+from attestors.clouds.errors import CloudThrottled, CloudUnavailable, pause_from
 from attestors.clouds.urls import NO_PROXY, Proxy
 from attestors.gcp.certificate_source import SERVICE, CertificatesAnswer, FetchCertificates
 from attestors.gcp.certificates import CERTIFICATES_URL, MAXIMUM_CERTIFICATES_BYTES
 
 _OK: Final = 200
+_TOO_MANY_REQUESTS: Final = 429
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _NONE: Final = timedelta()
 
@@ -39,11 +40,12 @@ def certificate_service(
             answer = exchange.send("GET", url, deadline=deadline, headers={"Accept": "application/json"})
         if answer.status != _OK:
             pause = pause_from(answer.headers.get("Retry-After"))
-            raise CloudUnavailable(SERVICE, f"answers with status {answer.status}", retry_after=pause)
+            kind = CloudThrottled if answer.status == _TOO_MANY_REQUESTS else CloudUnavailable
+            raise kind(SERVICE, f"answers with status {answer.status}", retry_after=pause)
         return CertificatesAnswer(answer.body, maximum_age(answer.headers), _seconds(answer.headers.get("Age", "")))
 
     async def fetch() -> CertificatesAnswer:
-        return await runner.run(SERVICE, ask)
+        return await runner.run(SERVICE, "certificates", ask)
 
     return fetch
 

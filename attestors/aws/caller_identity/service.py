@@ -30,6 +30,11 @@ class SecurityTokenService:
         """
         headers = {"Accept": "application/json", wire.BINDING_HEADER: wire.binding_text(binding.value)}
         answer = await self.https.get(
-            SERVICE, request.host, request.target, headers=headers, maximum_bytes=MAXIMUM_ANSWER_BYTES
+            SERVICE,
+            "GetCallerIdentity",
+            request.host,
+            request.target,
+            headers=headers,
+            maximum_bytes=MAXIMUM_ANSWER_BYTES,
         )
         return read_answer(answer.status, answer.content_type, answer.body)

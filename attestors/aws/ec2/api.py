@@ -21,15 +21,18 @@ from botocore.credentials import DeferredRefreshableCredentials
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
     CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
+    ReadTimeoutError,
 )
 
 from attestors.aws.ec2.instance import Described, UnexpectedDescription, read_description
 from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust
 from attestors.aws.partitions import Region
-from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
+from attestors.clouds.calls import too_slow
+from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
 
 EC2: Final = "AWS EC2"
 IAM: Final = "AWS IAM"
@@ -134,6 +137,8 @@ class AWSAPI:
             raise _refusal(service, f"{name}:{action}", account, error) from None
         except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
             raise CloudRefused(service, f"the controller has no credentials for it ({type(error).__name__})") from None
+        except (ConnectTimeoutError, ReadTimeoutError):
+            raise too_slow(service) from None
         except (BotoCoreError, OSError) as error:
             # Their texts repeat URLs.
             raise CloudUnavailable(service, f"cannot be reached ({type(error).__name__})") from None
@@ -200,7 +205,7 @@ def _refusal(service: str, permission: str, account: str, error: ClientError) ->
     code = str(error.response.get("Error", {}).get("Code", ""))[:64]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _THROTTLING or status == 429:
-        return CloudUnavailable(service, "too many requests at the moment", retry_after=_THROTTLED_PAUSE)
+        return CloudThrottled(service, "too many requests at the moment", retry_after=_THROTTLED_PAUSE)
     if code in _MISSING:
         return CloudObjectMissing(service, f"{permission} in account {account} finds no such role")
     if code in _REFUSING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.clouds.cache import SingleFlightCache
 from attestors.clouds.calls import CloudCalls, Deadline, shared_calls
-from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable, pause_from
+from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable, pause_from
 from attestors.clouds.google.answers import INSTANCE_FIELDS, Instance, ShieldedInstanceIdentity
 from attestors.clouds.google.credentials import AccessToken, GoogleCredentials
 from attestors.clouds.google.provider_id import (
@@ -49,6 +49,7 @@ _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_TOO_MANY_REQUESTS: Final = 429
 
 
 class ComputeEngine:
@@ -136,7 +137,7 @@ class ComputeEngine:
             except InvalidObject as error:
                 raise CloudUnavailable(SERVICE, f"its answer about {what} cannot be used: {error}") from None
 
-        return await self._calls.run(SERVICE, call)
+        return await self._calls.run(SERVICE, permission.removeprefix("compute."), call)
 
     def _body(self, path: str, deadline: Deadline, permission: str, what: str) -> bytes:
         answer = self._send(path, deadline)
@@ -148,13 +149,14 @@ class ComputeEngine:
         if status == _NOT_FOUND:
             raise CloudObjectMissing(SERVICE, f"there is no {what}")
         if status == _FORBIDDEN and _reasons(answer.body) & _QUOTA_REASONS:
-            raise CloudUnavailable(SERVICE, "a quota of requests is used up", retry_after=_QUOTA_PAUSE)
+            raise CloudThrottled(SERVICE, "a quota of requests is used up", retry_after=_QUOTA_PAUSE)
         if status == _FORBIDDEN:
             raise CloudRefused(
                 SERVICE, f"the controller's credentials lack {permission}, or the API is not enabled, for {what}"
             )
         pause = pause_from(answer.headers.get("Retry-After"))
-        raise CloudUnavailable(SERVICE, f"answers {status}, asked about {what}", retry_after=pause)
+        kind = CloudThrottled if status == _TOO_MANY_REQUESTS else CloudUnavailable
+        raise kind(SERVICE, f"answers {status}, asked about {what}", retry_after=pause)
 
     def _send(self, path: str, deadline: Deadline) -> Answer:
         token = self._credentials.token(self._exchange, deadline)

@@ -21,7 +21,9 @@ HOST = "sts.eu-west-1.amazonaws.com"
 
 async def get(aws: FakeAWS, calls: CloudCalls, host: str = HOST, maximum_bytes: int = 100) -> HTTPSAnswer:
     client = HTTPSClient(calls, routes=aws.elsewhere.routes)
-    return await client.get("AWS STS", host, "/?x=y", headers={"Accept": "text/plain"}, maximum_bytes=maximum_bytes)
+    return await client.get(
+        "AWS STS", "Get", host, "/?x=y", headers={"Accept": "text/plain"}, maximum_bytes=maximum_bytes
+    )
 
 
 async def test_an_answer_of_any_status_and_type_is_handed_on(aws: FakeAWS, calls: CloudCalls) -> None:
@@ -70,7 +72,7 @@ async def test_an_unknown_authoritys_certificate_is_refused(aws: FakeAWS, calls:
     }
     client = HTTPSClient(calls, routes=MappingProxyType(routes))
     with pytest.raises(CloudUnavailable, match="no certificate that is trusted"):
-        await client.get("AWS STS", HOST, "/", maximum_bytes=10)
+        await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)
     assert aws.sts_requests == ()
 
 
@@ -91,7 +93,7 @@ async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
         route = Route("127.0.0.1", taken.getsockname()[1], ssl.create_default_context())
         client = HTTPSClient(calls, routes=MappingProxyType({HOST: route}))
         with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} cannot be reached"):
-            await client.get("AWS STS", HOST, "/", maximum_bytes=10)
+            await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)
 
 
 async def test_a_connection_that_is_reset_before_the_handshake_is_closed(

@@ -35,8 +35,16 @@ class PaperHTTPS:
     asked: list[str] = field(default_factory=list)
 
     async def get(
-        self, service: str, host: str, target: str, *, headers: Mapping[str, str] | None = None, maximum_bytes: int
+        self,
+        service: str,
+        operation: str,
+        host: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        maximum_bytes: int,
     ) -> HTTPSAnswer:
+        assert operation == ("configuration" if target == DISCOVERY_PATH else "keys")
         assert host == "issuer.example"
         assert not headers
         self.asked.append(target)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from attestors.clouds.calls import CloudCalls, Deadline
-from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
+from attestors.contract import CloudCall, CloudCallOutcome, observing_cloud_calls
 
 
 @contextmanager
@@ -25,35 +26,38 @@ async def test_the_answer_and_the_error_come_back() -> None:
         raise KeyError(deadline.service)
 
     with calls() as running:
-        assert await running.run("cloud", lambda deadline: deadline.service) == "cloud"
+        assert await running.run("cloud", "ask", lambda deadline: deadline.service) == "cloud"
         with pytest.raises(KeyError, match="cloud"):
-            await running.run("cloud", fail)
+            await running.run("cloud", "ask", fail)
 
 
 async def test_calls_run_beside_the_event_loop() -> None:
     with calls() as running:
-        assert await running.run("cloud", lambda deadline: threading.current_thread()) is not threading.current_thread()
+        assert (
+            await running.run("cloud", "ask", lambda deadline: threading.current_thread())
+            is not threading.current_thread()
+        )
 
 
 async def test_what_finds_no_place_is_refused_at_once_and_places_are_given_back() -> None:
     gate = threading.Event()
     with calls() as running:
-        held = [asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10))) for _ in range(4)]
+        held = [asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10))) for _ in range(4)]
         await asyncio.sleep(0)
         with pytest.raises(CloudUnavailable, match=r"^cloud: not asked: too many calls"):
-            await running.run("cloud", lambda deadline: True)
+            await running.run("cloud", "ask", lambda deadline: True)
         gate.set()
         assert await asyncio.gather(*held) == [True] * 4
-        assert await running.run("cloud", lambda deadline: True)
+        assert await running.run("cloud", "ask", lambda deadline: True)
 
 
 async def test_a_service_that_hangs_keeps_no_other_waiting() -> None:
     """One cluster's nodes can have a slow one asked as often as they like: the others' clouds answer all the same."""
     gate = threading.Event()
     with calls(threads=1, waiting=0) as running:
-        held = asyncio.create_task(running.run("slow cloud", lambda deadline: gate.wait(10)))
+        held = asyncio.create_task(running.run("slow cloud", "ask", lambda deadline: gate.wait(10)))
         await asyncio.sleep(0)
-        assert await running.run("other cloud", lambda deadline: True)
+        assert await running.run("other cloud", "ask", lambda deadline: True)
         gate.set()
         assert await held
 
@@ -68,7 +72,7 @@ async def test_no_more_threads_than_allowed() -> None:
         gate.wait(10)
 
     with calls(threads=2, waiting=8) as running:
-        held = [asyncio.create_task(running.run("cloud", note)) for _ in range(8)]
+        held = [asyncio.create_task(running.run("cloud", "ask", note)) for _ in range(8)]
         await asyncio.sleep(0)
         gate.set()
         await asyncio.gather(*held)
@@ -79,9 +83,9 @@ async def test_the_caller_is_told_at_the_deadline_and_the_place_stays_taken_unti
     gate = threading.Event()
     with calls(threads=1, waiting=0, deadline_seconds=0.02) as running:
         with pytest.raises(CloudUnavailable, match=r"^slow cloud: did not answer in time$"):
-            await running.run("slow cloud", lambda deadline: gate.wait(10))
+            await running.run("slow cloud", "ask", lambda deadline: gate.wait(10))
         with pytest.raises(CloudUnavailable, match="too many calls"):
-            await running.run("slow cloud", lambda deadline: True)
+            await running.run("slow cloud", "ask", lambda deadline: True)
         gate.set()
 
 
@@ -89,10 +93,10 @@ async def test_a_call_that_waits_too_long_is_never_made() -> None:
     gate = threading.Event()
     made: list[Deadline] = []
     with calls(threads=1, waiting=1, deadline_seconds=0.02) as running:
-        held = asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10)))
+        held = asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10)))
         await asyncio.sleep(0)
         with pytest.raises(CloudUnavailable, match="in time"):
-            await running.run("cloud", made.append)
+            await running.run("cloud", "ask", made.append)
         with pytest.raises(CloudUnavailable, match="in time"):
             await held
         gate.set()
@@ -112,17 +116,68 @@ def test_a_deadline_passes() -> None:
 async def test_a_call_whose_caller_is_gone_gives_its_place_back() -> None:
     gate = threading.Event()
     with calls(threads=1, waiting=0) as running:
-        held = asyncio.create_task(running.run("cloud", lambda deadline: gate.wait(10)))
+        held = asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10)))
         await asyncio.sleep(0)
         held.cancel()
         await asyncio.wait([held])
         gate.set()
         for _ in range(200):
             try:
-                assert await running.run("cloud", lambda deadline: True)
+                assert await running.run("cloud", "ask", lambda deadline: True)
             except CloudUnavailable:
                 await asyncio.sleep(0.01)
             else:
                 break
         else:
             pytest.fail("the place was never given back")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (CloudUnavailable("cloud", "down"), CloudCallOutcome.ERROR),
+        (CloudThrottled("cloud", "slower"), CloudCallOutcome.THROTTLED),
+        (CloudRefused("cloud", "no"), CloudCallOutcome.REFUSED),
+        (CloudObjectMissing("cloud", "none"), CloudCallOutcome.OK),
+        (KeyError("a defect"), CloudCallOutcome.ERROR),
+    ],
+    ids=lambda value: value.value if isinstance(value, CloudCallOutcome) else type(value).__name__,
+)
+async def test_each_call_is_counted_with_its_outcome(error: Exception, outcome: CloudCallOutcome) -> None:
+    def fail(deadline: Deadline) -> None:
+        raise error
+
+    seen: list[CloudCall] = []
+    with calls() as running, observing_cloud_calls(seen.append):
+        await running.run("cloud", "ask", lambda deadline: True)
+        with pytest.raises(type(error)):
+            await running.run("cloud", "look", fail)
+        await running.run("cloud", "ask", lambda deadline: 500, outcome_of=lambda answer: CloudCallOutcome.ERROR)
+    assert [(call.service, call.operation, call.outcome) for call in seen] == [
+        ("cloud", "ask", CloudCallOutcome.OK),
+        ("cloud", "look", outcome),
+        ("cloud", "ask", CloudCallOutcome.ERROR),
+    ]
+    assert all(call.seconds >= 0 for call in seen)
+
+
+async def test_a_call_that_is_too_slow_and_one_without_a_place_are_counted() -> None:
+    gate, seen = threading.Event(), list[CloudCall]()
+    with calls(threads=1, waiting=0, deadline_seconds=0.1) as running, observing_cloud_calls(seen.append):
+        slow = asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10)))
+        await asyncio.sleep(0)
+        with pytest.raises(CloudThrottled):
+            await running.run("cloud", "ask", lambda deadline: True)
+        with pytest.raises(CloudUnavailable, match="in time"):
+            await slow
+        gate.set()
+    assert [call.outcome for call in seen] == [CloudCallOutcome.THROTTLED, CloudCallOutcome.TIMEOUT]
+
+
+async def test_who_observes_elsewhere_is_not_told() -> None:
+    seen: list[CloudCall] = []
+    with calls() as running:
+        with observing_cloud_calls(seen.append):
+            pass
+        await running.run("cloud", "ask", lambda deadline: True)
+    assert seen == []
