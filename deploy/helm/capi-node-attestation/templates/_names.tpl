@@ -1,0 +1,58 @@
+{{/* What the names of all objects begin with. Two installations in one cluster need different ones. */}}
+{{- define "capi-node-attestation.prefix" -}}
+{{- .Values.fullnameOverride | default "node-attestation" -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.controller" -}}
+{{- include "capi-node-attestation.prefix" . }}-controller
+{{- end -}}
+
+{{- define "capi-node-attestation.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "capi-node-attestation.controller" .) -}}
+{{- else -}}
+{{- required "serviceAccount.name names the ServiceAccount that serviceAccount.create: false leaves to you" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.configSecret" -}}
+{{- .Values.config.existingSecret | default (printf "%s-config" (include "capi-node-attestation.prefix" .)) -}}
+{{- end -}}
+
+{{- define "capi-node-attestation.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "capi-node-attestation.labels" -}}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{ include "capi-node-attestation.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "capi-node-attestation.image" -}}
+{{- $name := .Values.image.repository -}}
+{{- with .Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- if .Values.image.digest -}}
+{{ $name }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ $name }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* What a value cannot say alone, and the schema cannot see. */}}
+{{- define "capi-node-attestation.check" -}}
+{{- if and .Values.watch.namespace (eq .Values.watch.namespace .Release.Namespace) -}}
+{{- fail "watch.namespace: the controller's own namespace holds what is out of tenants' reach; Clusters belong into another" -}}
+{{- end -}}
+{{- if and .Values.config.existingSecret .Values.config.attestors -}}
+{{- fail "config: attestors or existingSecret, not both" -}}
+{{- end -}}
+{{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}
+{{- fail "auditLog: one file has one writer; write it to standard output (path \"-\") with several replicas" -}}
+{{- end -}}
+{{- if and .Values.auditLog.enabled (ne .Values.auditLog.path "-") (not .Values.auditLog.persistentVolumeClaim) -}}
+{{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim: the container's file system is read-only and goes with it" -}}
+{{- end -}}
+{{- end -}}
