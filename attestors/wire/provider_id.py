@@ -58,7 +58,7 @@ def decode(value: bytes) -> str:
     try:
         decoded, rest = decoder.decode(value, asn1Spec=char.UTF8String())
         text = str(decoded)
-    except (PyAsn1Error, UnicodeError) as error:
+    except (PyAsn1Error, UnicodeError, OverflowError) as error:  # the last one: of a length beyond all memory
         raise InvalidProviderID("the extension's value is not a UTF8String") from error
     if rest:
         raise InvalidProviderID("the extension's value has bytes behind the UTF8String")

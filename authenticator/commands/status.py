@@ -18,7 +18,7 @@ from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
 from authenticator.model.attempt import Attempt, Step, times
-from authenticator.model.chain import name_of
+from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
@@ -115,7 +115,7 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
     return StoredCertificate(
         file=str(store.pair_file(purpose)),
         subject=name_of(certificate).rfc4514_string(),
-        issuer=certificate.issuer.rfc4514_string(),
+        issuer=issuer_of(certificate).rfc4514_string(),
         serial_number=f"{certificate.serial_number:x}",
         not_before=pair.not_before,
         not_after=pair.not_after,

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
-from authenticator.model.chain import load_chain, name_of, public_key_info_of
+from authenticator.model.chain import issuer_of, load_chain, name_of, public_key_info_of
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 
 MAXIMUM_CERTIFICATE_BYTES: Final = 48 * 1024
@@ -77,7 +77,8 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
     try:
         chain = load_chain(issued)
         certificate = chain[0]
-        public = public_key_info_of(certificate)
+        public, subject = public_key_info_of(certificate), name_of(certificate)
+        issuer_of(certificate)  # `status` shows it
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise UnusableCertificate("it cannot be read, or does not say what it is for") from error
@@ -87,7 +88,7 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
         raise UnusableCertificate("the stored key that it was asked for with cannot be read") from error
     if public != own:
         raise UnusableCertificate("it is for another key")
-    if set(name_of(certificate)) != set(node_subject(node_name)):
+    if set(subject) != set(node_subject(node_name)):
         raise UnusableCertificate(f"its subject is not that of node {node_name}")
     if _USAGES[purpose] not in usages:
         raise UnusableCertificate(f"it is not for {purpose.value} authentication")

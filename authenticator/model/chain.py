@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -26,10 +28,31 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
 
 
 def name_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
-    """The subject. X.520 bounds a common name, Kubernetes does not; the library's complaint is left out."""
+    """The subject.
+
+    Raises:
+        ValueError: it cannot be read; the library looks at it only now.
+    """
+    with _of_any_length():
+        return holder.subject
+
+
+def issuer_of(certificate: x509.Certificate) -> x509.Name:
+    """The issuer.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    with _of_any_length():
+        return certificate.issuer
+
+
+@contextlib.contextmanager
+def _of_any_length() -> Iterator[None]:
+    """X.520 bounds a common name, Kubernetes does not; the library's complaint is left out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
-        return holder.subject
+        yield
 
 
 def public_key_info_of(certificate: x509.Certificate) -> bytes:

@@ -99,6 +99,7 @@ CONTENT = b"aws:///a/i-1"
         pytest.param(b"\x30\x0e" + utf8_string(CONTENT), id="in-a-sequence"),
         pytest.param(b"\x0c\x81\x0c" + CONTENT, id="long-form-of-a-short-length"),
         pytest.param(b"\x0c\x82\x00\x0c" + CONTENT, id="longer-form-of-a-short-length"),
+        pytest.param(b"\x0c\x88" + b"\xff" * 8 + CONTENT, id="a-length-beyond-all-memory"),
         pytest.param(b"\x2c\x80" + utf8_string(CONTENT) + b"\0\0", id="indefinite-length"),
         pytest.param(b"\x2c\x0e" + utf8_string(CONTENT), id="constructed"),
         pytest.param(utf8_string(b"aws://\xff\xfe"), id="not-utf8"),

@@ -275,3 +275,12 @@ def test_a_pair_of_two_halves_is_refused() -> None:
 def test_a_pair_that_cannot_be_read_is_refused(text: str, key: str) -> None:
     with pytest.raises(UnusableCertificate, match="certificate or key cannot be read"):
         check_pair(Pair(text, key, 0, 1))
+
+
+@pytest.mark.parametrize("part", [b"system:nodes", b"kubernetes"], ids=["subject", "issuer"])
+def test_a_name_that_is_no_text_is_refused(part: bytes) -> None:
+    """The library reads names when they are asked for; what it raises then must not end the program (found by fuzzing)."""
+    der = certificate().public_bytes(Encoding.DER)
+    assert part in der
+    with pytest.raises(UnusableCertificate, match="cannot be read"):
+        accepted(pem_around(der.replace(part, b"\xff" + part[1:])))
