@@ -1,4 +1,7 @@
-"""Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds (``apimachinery/pkg/apis/meta/v1/time.go``)."""
+"""Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds (``apimachinery/pkg/apis/meta/v1/time.go``).
+
+``MicroTime`` beside it has microseconds.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 def format_time(moment: datetime) -> str:
     """As Kubernetes writes it."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def format_micro_time(moment: datetime) -> str:
+    """As Kubernetes writes a ``metav1.MicroTime``: always six digits behind the point (``RFC3339Micro``)."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> datetime:
