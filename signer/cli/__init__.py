@@ -1,6 +1,7 @@
 """``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
 
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` found what to do first.
+Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` found what to do first,
+4 ``run`` led and lost the Lease.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
 from signer.controller.configuration import InvalidConfiguration
+from signer.controller.leadership import LeadershipLost
 from signer.controller.preflight import PreflightFailed
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
@@ -22,6 +24,7 @@ from signer.kube.management import ManagementConfigurationRefused
 _DISTRIBUTION: Final = "capi-node-attestation"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_LEADERSHIP_LOST: Final = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PreflightFailed as error:
         print(f"node-attestation-controller: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except LeadershipLost as error:
+        print(f"node-attestation-controller: leadership lost: {error}", file=sys.stderr)
+        return EXIT_LEADERSHIP_LOST
     except ApiError as error:
         print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
         return EXIT_FAILED

@@ -5,24 +5,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.cli.leader_election import add_leader_election, leader_election
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration, read_attestors
 from signer.controller.diagnostics import Readiness, diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
-from signer.controller.run import ControllerOptions, run_controller
+from signer.controller.replica import run_replica
+from signer.controller.run import ControllerOptions
 from signer.kube.management import management_connection
 from signer.kube.transport import shrink_tls_buffers
+from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
 
 _LOG = logging.getLogger(__name__)
+# apimachinery ``validation.IsValidLabelValue``.
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def add_run(commands: Commands) -> None:
@@ -31,7 +37,14 @@ def add_run(commands: Commands) -> None:
     run.set_defaults(command=_run)
     add_kubeconfig(run)
     run.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
+    run.add_argument(
+        "--watch-filter",
+        default="",
+        metavar="VALUE",
+        help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
+    )
     add_controller_namespace(run)
+    add_leader_election(run)
     run.add_argument("--config", type=Path, help="YAML file with what the operator allows and sets for each attestor")
     run.add_argument(
         "--enable-insecure-attestor",
@@ -83,6 +96,8 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     return Configuration(
         namespace=options.controller_namespace,
         watch_namespace=options.namespace,
+        watch_filter=_watch_filter(options.watch_filter),
+        leader_election=leader_election(options),
         insecure_enabled=options.enable_insecure_attestor,
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
@@ -108,14 +123,21 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             except OSError as error:
                 raise InvalidConfiguration(f"--diagnostics-address: cannot listen there: {error.strerror}") from error
             _LOG.info("serving diagnostics", extra={"address": f"{address[0]}:{address[1]}"})
-        await run_controller(
+        await run_replica(
             access.connection,
             configuration,
             stop=stop,
             token_source=access.token_source,
             options=controller,
             started=readiness.started,
+            standing_by=readiness.standing_by,
         )
+
+
+def _watch_filter(value: str) -> WatchFilter:
+    if value and _LABEL_VALUE.fullmatch(value) is None:
+        raise InvalidConfiguration("--watch-filter is a label's value: letters, digits, '-', '_' and '.', up to 63")
+    return WatchFilter(value)
 
 
 def _address(text: str) -> tuple[str, int]:

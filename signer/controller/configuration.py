@@ -13,9 +13,12 @@ from typing import Any, Final
 import yaml
 
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from signer.model.cluster import EVERY_CLUSTER, WatchFilter
+from signer.model.lease import ElectionTimes
 
 ALL_NAMESPACES: Final = "*"
 DEFAULT_WORKERS: Final = 8
+DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 
 
 class InvalidConfiguration(ValueError):
@@ -37,6 +40,19 @@ class OperatorAttestor:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderElection:
+    """One replica works at a time: who holds the Lease of that name in the controller's own namespace."""
+
+    times: ElectionTimes = field(default_factory=ElectionTimes)
+    lease_name: str = DEFAULT_LEASE_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class NoLeaderElection:
+    """Every replica works."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """Everything that ``run`` needs to know."""
 
@@ -44,6 +60,9 @@ class Configuration:
     """The controller's own namespace, where IdentityReservations live."""
     watch_namespace: str | None = None
     """Only this namespace's Clusters, or all (None)."""
+    watch_filter: WatchFilter = EVERY_CLUSTER
+    """Only Clusters with this label."""
+    leader_election: LeaderElection | NoLeaderElection = NoLeaderElection()
     insecure_enabled: bool = False
     insecure_namespaces: frozenset[str] = frozenset()
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from signer.controller.leadership import Leadership
 from signer.controller.metrics import Metrics
 from signer.model.decision import Deferred
+from signer.rules.leadership import StandingBy
 from signer.store.inventory import Inventory
 
 
@@ -19,7 +21,13 @@ class State(enum.Enum):
 
     STARTING = "starting"
     OUT_OF_TOUCH = "out of touch with the management cluster"
+    STANDING_BY = "standing by: another replica leads"
     READY = "ok"
+
+    @property
+    def status(self) -> int:
+        """HTTP status. A standby is ready: a rollout must go on while the old leader still leads."""
+        return 200 if self in (State.READY, State.STANDING_BY) else 503
 
 
 class Readiness:
@@ -27,6 +35,11 @@ class Readiness:
 
     def __init__(self) -> None:
         self._inventory: Inventory | None = None
+        self._leadership: Leadership | None = None
+
+    def standing_by(self, leadership: Leadership) -> None:
+        """Until the start, this replica waits for the Lease."""
+        self._leadership = leadership
 
     def started(self, inventory: Inventory) -> None:
         """Decisions rest upon this inventory from now on."""
@@ -35,12 +48,22 @@ class Readiness:
     def state(self) -> State:
         """How it is at this moment."""
         if self._inventory is None:
-            return State.STARTING
+            return State.STARTING if self._leadership is None else _standby_state(self._leadership)
         try:
             self._inventory.require_in_touch()
         except Deferred:
             return State.OUT_OF_TOUCH
         return State.READY
+
+
+def _standby_state(leadership: Leadership) -> State:
+    match leadership.standing():
+        case StandingBy(holder) if holder and leadership.is_in_touch():
+            return State.STANDING_BY
+        case StandingBy(holder) if holder:
+            return State.OUT_OF_TOUCH
+        case _:  # nobody leads yet, or this replica does and fills its mirrors
+            return State.STARTING
 
 
 @asynccontextmanager
@@ -57,7 +80,7 @@ async def diagnostics_server(
 
     async def serve_readiness(_: web.Request) -> web.Response:
         now = state()
-        return web.Response(status=200 if now is State.READY else 503, text=now.value)
+        return web.Response(status=now.status, text=now.value)
 
     application = web.Application()
     application.router.add_get("/metrics", serve_metrics)

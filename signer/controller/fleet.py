@@ -1,4 +1,7 @@
-"""Which workload clusters are served: every Cluster with a NodeAttestationPolicy of its name. No other is touched."""
+"""Which workload clusters are served: Clusters with a NodeAttestationPolicy of their name that the filter lets in.
+
+No other is touched.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,9 @@ class Fleet:
         wanted = {
             cluster.key
             for cluster in self._inventory.clusters.values()
-            if not cluster.deleting and policies.get(cluster.key.namespace, cluster.key.name) is not None
+            if not cluster.deleting
+            and self._inventory.watch_filter.lets_in(cluster)
+            and policies.get(cluster.key.namespace, cluster.key.name) is not None
         }
         for key in wanted - self._tasks.keys():
             _LOG.info("serving cluster", extra={"cluster": str(key)})

@@ -204,6 +204,8 @@ class MachineConditions:
         policy = self._inventory.policies.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is None or policy is None or cluster.paused or cluster.deleting:
             return False
+        if not self._inventory.watch_filter.lets_in(cluster):
+            return False
         return not machine.paused and not machine.deleting
 
     async def _write(self, machine: MachineView, content: NodeAttested) -> NodeAttested:

@@ -54,6 +54,12 @@ class Metrics:
             namespace=_NAMESPACE,
             registry=self.registry,
         )
+        self.leader = Gauge(
+            "leader",
+            "1 while this replica leads or there is no leader election, 0 while it stands by.",
+            namespace=_NAMESPACE,
+            registry=self.registry,
+        )
         self.reachable = Gauge(
             "workload_cluster_reachable",
             "1 while the workload cluster's requests are watched, 0 while it cannot be reached.",

@@ -241,3 +241,5 @@ class Restoration:
         cluster = cluster_view(manifest)
         if cluster.paused or cluster.deleting or cluster.deleting_for_move:
             raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")
+        if not self._inventory.watch_filter.lets_in(cluster):
+            raise _NotNow("the Cluster has another watch filter: it is another controller's, or nobody's")

@@ -76,6 +76,7 @@ async def run_controller(
             await discover_cluster_api(client),
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
+            watch_filter=configuration.watch_filter,
             monotonic=options.monotonic,
         )
         reservations = Reservations(client, inventory)

@@ -19,7 +19,7 @@ from signer.controller.conditions import (
     permitted_in,
 )
 from signer.controller.configuration import Configuration
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import EVERY_CLUSTER, ClusterKey
 from signer.model.policy import Policy
 from signer.store.inventory import Inventory
 
@@ -54,7 +54,12 @@ class UnservedPolicies:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Write what is due; costs no call while nothing changes. Never raises ApiError."""
+        """Write what is due; costs no call while nothing changes. Never raises ApiError.
+
+        With a watch filter nothing is due: what is not there has no label, so each of several controllers would write.
+        """
+        if self._inventory.watch_filter != EVERY_CLUSTER:
+            return
         policies = {policy.cluster: policy for policy in self._inventory.policies.values()}
         unserved = {key for key in policies if self._inventory.clusters.get(key.namespace, key.name) is None}
         for key in self._statuses.keys() - unserved:

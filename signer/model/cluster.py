@@ -21,6 +21,7 @@ from signer.model.kubernetes_time import parse_time
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
+WATCH_FILTER_LABEL: Final = "cluster.x-k8s.io/watch-filter"
 PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
 DELETE_FOR_MOVE_ANNOTATION: Final = "clusterctl.cluster.x-k8s.io/delete-for-move"
 """On what ``clusterctl move`` deletes at the source, after it was created at the target."""
@@ -104,6 +105,23 @@ class ClusterView:
     """Where the signer names are published for its provider."""
     created: datetime = LONG_AGO
     """Of this object: ``clusterctl move`` creates it anew. Long ago where that is not known."""
+    watch_filter: str = ""
+    """Its label of that name; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFilter:
+    """Which Clusters a controller serves: Cluster API's ``--watch-filter`` (``util/predicates``)."""
+
+    value: str
+    """What label ``WATCH_FILTER_LABEL`` must be; empty lets in every Cluster, labelled or not."""
+
+    def lets_in(self, cluster: ClusterView) -> bool:
+        """Whether that Cluster is served, as far as its label goes."""
+        return not self.value or cluster.watch_filter == self.value
+
+
+EVERY_CLUSTER: Final = WatchFilter("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +192,7 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),
         created=_created(metadata),
+        watch_filter=short_text_of(mapping_of(metadata, "labels"), WATCH_FILTER_LABEL),
     )
 
 

@@ -30,9 +30,11 @@ from signer.kube.resources import (
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import (
     DELETE_FOR_MOVE_ANNOTATION,
+    EVERY_CLUSTER,
     ClusterKey,
     ClusterView,
     MachineView,
+    WatchFilter,
     cluster_view,
     items_of,
     machine_view,
@@ -121,14 +123,18 @@ class Inventory:
         *,
         own_namespace: str,
         watch_namespace: str | None = None,
+        watch_filter: WatchFilter = EVERY_CLUSTER,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
-        ``monotonic`` is a clock, in seconds.
+        ``watch_filter`` limits nothing here: reservations are one to one over all Clusters, so all of them must be
+        seen. ``monotonic`` is a clock, in seconds.
         """
         self.version = version
         self.own_namespace = own_namespace
+        self.watch_filter = watch_filter
+        """Which of the Clusters are served; the others are left alone."""
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._index = MachineIndex()

@@ -152,12 +152,15 @@ class Upkeep:
                     await self._delete(record)
 
     def _has_run_out(self, record: AttestedNode) -> bool:
-        # Without its Cluster it is the garbage collector's: the Cluster owns it.
+        cluster = self._mirrored_cluster(record.machine.cluster)
         return (
             record.last_not_after <= self._now()
             and not isinstance(self._inventory.machine(record.machine), MachineView)
-            and isinstance(self._mirrored_cluster(record.machine.cluster), ClusterView)
-            and not _is_left_alone(self._mirrored_cluster(record.machine.cluster))
+            # Without its Cluster it is the garbage collector's: the Cluster owns it.
+            and isinstance(cluster, ClusterView)
+            and not _is_left_alone(cluster)
+            # Reservations are the controller's own and one space for all Clusters, but records are the Cluster's.
+            and self._inventory.watch_filter.lets_in(cluster)
         )
 
     async def _delete(self, record: AttestedNode) -> None:

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from signer.controller.configuration import Configuration
-from signer.controller.run import ControllerOptions, run_controller
+from signer.controller.leadership import Leadership, LeadershipLost
+from signer.controller.replica import run_replica
+from signer.controller.run import ControllerOptions
 from signer.kube.connection import ClusterConnection
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, LoopThread
 
@@ -17,7 +19,7 @@ CONTROLLER_NAMESPACE: Final = "node-attestation-system"
 
 
 class RunningController:
-    """A controller in a thread, as a context manager."""
+    """A controller in a thread, as a context manager; under leader election it may stand by at first."""
 
     def __init__(
         self,
@@ -30,17 +32,19 @@ class RunningController:
         self.options = options or ControllerOptions()
         self._thread = LoopThread("controller")
         self._stop: asyncio.Event | None = None
+        self._leadership: Leadership | None = None
 
     def __enter__(self) -> Self:
         self._thread.__enter__()
         self._stop, started = asyncio.Event(), asyncio.Event()
         self._running = self._thread.start(
-            run_controller(
+            run_replica(
                 self._connection,
                 self._configuration,
                 stop=self._stop,
                 options=self.options,
                 started=lambda inventory: started.set(),
+                standing_by=lambda leadership: self._elected_by(leadership, started),
             )
         )
         self._thread.run(_first(started, asyncio.wrap_future, self._running))
@@ -49,13 +53,36 @@ class RunningController:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._stop is not None:
-            self._thread.call(self._stop.set)
+        self.stop()
         try:
-            with contextlib.suppress(CancelledError):  # it was killed
+            with contextlib.suppress(CancelledError, LeadershipLost):  # it was killed, or ended as it must
                 self._running.result(timeout=DEFAULT_WAIT_SECONDS)
         finally:
             self._thread.__exit__(kind, error, trace)
+
+    def _elected_by(self, leadership: Leadership, started: asyncio.Event) -> None:
+        self._leadership = leadership
+        started.set()
+
+    @property
+    def leadership(self) -> Leadership:
+        """Its part in the election, to be asked from any thread.
+
+        Raises:
+            RuntimeError: it runs without leader election.
+        """
+        if self._leadership is None:
+            raise RuntimeError("this controller runs without leader election")
+        return self._leadership
+
+    def stop(self) -> None:
+        """Tell it to stop, as SIGTERM does; the context's end waits for it."""
+        if self._stop is not None:
+            self._thread.call(self._stop.set)
+
+    def wait_ended(self) -> None:
+        """Wait until it has ended; raises what it raised."""
+        self._running.result(timeout=DEFAULT_WAIT_SECONDS)
 
     def kill(self) -> None:
         """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""

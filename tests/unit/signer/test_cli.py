@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
-from signer.cli import EXIT_FAILED, EXIT_USAGE, main
+from signer.cli import EXIT_FAILED, EXIT_USAGE, _parser, main
+from signer.cli.leader_election import leader_election
+from signer.controller.configuration import LeaderElection, NoLeaderElection
 from signer.crds import CRD_FILES
+from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
@@ -68,6 +73,13 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--insecure-attestor-namespaces", "lab"), "are given together, or neither"),
         (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
         (("run", "--diagnostics-address", ":8080"), "needs --insecure-diagnostics"),
+        (("run", "--leader-elect", "--leader-elect-lease-duration", "10s"), "must be more than --leader-elect-renew"),
+        (("run", "--leader-elect", "--leader-elect-retry-period", "0s"), "must be more than zero"),
+        (("run", "--leader-elect", "--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name: "),
+        (("run", "--leader-elect-renew-deadline", "10"), "a duration is a number and a unit"),
+        (("run", "--leader-elect-renew-deadline", "-10s"), "expected one argument"),
+        (("run", "--leader-elect-renew-deadline", "10s "), "a duration is a number and a unit"),
+        (("run", "--watch-filter", "no label"), "--watch-filter is a label's value"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],
@@ -77,6 +89,27 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.C
     error = capsys.readouterr().err
     assert expected in error
     assert "Traceback" not in error
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return _parser().parse_args(["run", *arguments])
+
+
+def test_without_its_flag_there_is_no_leader_election() -> None:
+    assert leader_election(parsed("--leader-elect-lease-duration", "1s")) == NoLeaderElection()
+
+
+def test_leader_election_has_the_defaults_of_cluster_api() -> None:
+    assert leader_election(parsed("--leader-elect")) == LeaderElection(ElectionTimes(), "node-attestation-controller")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15s", 15), ("1m30s", 90), ("1.5m", 90), ("1h", 3600), ("90000ms", 90), ("20000000us", 20)]
+)
+def test_durations_are_those_of_go(text: str, seconds: int) -> None:
+    election = leader_election(parsed("--leader-elect", "--leader-elect-lease-duration", text))
+    assert isinstance(election, LeaderElection)
+    assert election.times.lease_duration == timedelta(seconds=seconds)
 
 
 @pytest.fixture(scope="module")

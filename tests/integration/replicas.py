@@ -1,0 +1,60 @@
+"""Replicas under leader election in short times, and what the Lease says of them."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Final
+
+from signer.controller.configuration import DEFAULT_LEASE_NAME, LeaderElection
+from signer.controller.run import ControllerOptions
+from signer.kube.errors import NotFound
+from signer.kube.resources import LEASES
+from signer.model.lease import ElectionTimes, Holding, parse_lease
+from signer.rules.leadership import Leading
+from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
+from tests.integration.house import MASTERS, House, keyed_mac
+from tests.support.processes import wait_until
+
+TIMES: Final = ElectionTimes(timedelta(seconds=2), timedelta(seconds=1.2), timedelta(milliseconds=200))
+NOBODYS: Final = Holding("", 0, "", "", 0)
+
+
+class StallingClock:
+    """A monotonic clock that a test can stop."""
+
+    def __init__(self) -> None:
+        self._stopped_at: float | None = None
+
+    def __call__(self) -> float:
+        return time.monotonic() if self._stopped_at is None else self._stopped_at
+
+    def stop(self) -> None:
+        """It shows this moment from now on."""
+        self._stopped_at = time.monotonic()
+
+
+def start_replica(house: House, user: str, *, clock: StallingClock | None = None) -> RunningController:
+    """One replica, known to the API server by a name of its own."""
+    return house.start(
+        options=ControllerOptions(monotonic=clock) if clock is not None else None,
+        connection=house.api.connection(user, MASTERS),
+        attestors=keyed_mac(),
+        insecure_enabled=True,
+        insecure_namespaces=frozenset({"default"}),
+        leader_election=LeaderElection(TIMES),
+    )
+
+
+def wait_until_it_leads(replica: RunningController) -> None:
+    """Wait until it believes that it leads."""
+    wait_until(lambda: isinstance(replica.leadership.standing(), Leading), "the replica leads")
+
+
+def holding(management: ManagementCluster) -> Holding:
+    """What the Lease says."""
+    try:
+        path = LEASES.object(DEFAULT_LEASE_NAME, CONTROLLER_NAMESPACE)
+        return parse_lease(management.client.get(path)).holding
+    except NotFound:
+        return NOBODYS

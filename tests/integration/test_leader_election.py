@@ -1,0 +1,124 @@
+"""Replicas under leader election: one works, the others stand by and take over."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.controller.configuration import Configuration, LeaderElection
+from signer.controller.diagnostics import Readiness, State
+from signer.controller.leadership import LeadershipLost
+from signer.kube.errors import NotFound
+from signer.rules.leadership import Leading, StandingBy
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
+from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.ownership import assert_one_owner_each
+from tests.integration.replicas import TIMES, holding, start_replica, wait_until_it_leads
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    return house.cluster()
+
+
+def start_two(house: House) -> tuple[RunningController, RunningController]:
+    """The first leads, the second stands by."""
+    leader = start_replica(house, "first")
+    wait_until_it_leads(leader)
+    standby = start_replica(house, "second")
+    expected = StandingBy(leader.leadership.identity)
+    wait_until(lambda: standby.leadership.standing() == expected, "the standby stands by")
+    return leader, standby
+
+
+def leads(replica: RunningController) -> float | None:
+    """What the metric says."""
+    return replica.options.metrics.registry.get_sample_value("node_attestation_leader")
+
+
+def test_one_works_and_the_other_watches_nothing(house: House, cluster: WorldCluster) -> None:
+    leader, standby = start_two(house)
+    house.join(cluster)
+    assert (leads(leader), leads(standby)) == (1.0, 0.0)
+    asked = [entry for entry in house.api.requests.matching() if entry.user == "second"]
+    assert {entry.path.rpartition("/namespaces/")[0] for entry in asked} == {"/apis/coordination.k8s.io/v1"}
+    assert {entry.method for entry in asked} == {"GET"}
+    readiness = Readiness()
+    readiness.standing_by(standby.leadership)
+    assert (readiness.state(), readiness.state().status) == (State.STANDING_BY, 200)
+
+
+def test_a_leader_that_stops_hands_over_at_once(house: House, cluster: WorldCluster) -> None:
+    leader, standby = start_two(house)
+    house.join(cluster)
+    before = holding(house.management)
+    leader.stop()
+    leader.wait_ended()
+    assert holding(house.management).holder in ("", standby.leadership.identity)
+    wait_until_it_leads(standby)
+    house.join(cluster)
+    after = holding(house.management)
+    assert (after.holder, after.transitions) == (standby.leadership.identity, before.transitions + 1)
+    assert (leads(leader), leads(standby)) == (0.0, 1.0)
+    assert_one_owner_each(house, (cluster,))
+
+
+def test_a_leader_that_dies_is_followed(house: House, cluster: WorldCluster) -> None:
+    """Amid a certificate's write: the next leader carries it on."""
+    leader, standby = start_two(house)
+    house.join(cluster)
+    workload = embedded_api(cluster)
+    fault = workload.faults.inject("PUT */status", drop="before", times=None)
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    cluster.submit_with_token(node_of(cluster, "m").client_request("left"))
+    wait_until(lambda: fault.hits > 0, "the certificate's write is under way")
+    leader.kill()
+    assert holding(house.management).holder == leader.leadership.identity, "nobody released it"
+    wait_until_it_leads(standby)
+    workload.faults.clear()
+    assert cluster.wait_until_decided("left").certificate
+    assert_one_certificate(house, cluster, "m", "left")
+
+
+def test_a_leader_that_cannot_renew_ends(house: House, cluster: WorldCluster) -> None:
+    leader, standby = start_two(house)
+    house.join(cluster)
+    house.api.faults.inject(
+        lambda request: request.user.name == "first" and "/leases" in request.path, status=503, times=None
+    )
+    with pytest.raises(LeadershipLost, match=r"could not be renewed within 1\.2 seconds"):
+        leader.wait_ended()
+    assert leads(leader) == 0.0
+    wait_until_it_leads(standby)
+    house.join(cluster)
+
+
+def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(house: House, cluster: WorldCluster) -> None:
+    """Its own way to the API server is cut; it neither leads nor ends, and leads when it can."""
+    leader, standby = start_two(house)
+    house.api.faults.inject(lambda request: request.user.name == "second", status=503, times=None)
+    readiness = Readiness()
+    readiness.standing_by(standby.leadership)
+    wait_until(lambda: readiness.state() is State.OUT_OF_TOUCH, "the standby is out of touch")
+    leader.stop()
+    leader.wait_ended()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    cluster.submit_with_token(node_of(cluster, "m").client_request("waits"))
+    assert isinstance(standby.leadership.standing(), StandingBy)
+    pending(cluster, "waits")
+    house.api.faults.clear()
+    wait_until_it_leads(standby)
+    assert cluster.wait_until_decided("waits").certificate
+
+
+def test_a_leader_that_fails_at_its_start_releases_the_lease(house: House) -> None:
+    house.api.faults.inject("GET /apis/cluster.x-k8s.io/*", status=404, times=None)
+    configuration = Configuration(namespace=CONTROLLER_NAMESPACE, leader_election=LeaderElection(TIMES))
+    replica = RunningController(house.api.connection(), configuration)
+    with pytest.raises(NotFound), replica:
+        replica.wait_ended()
+    assert not isinstance(replica.leadership.standing(), Leading)
+    assert holding(house.management).holder == ""
