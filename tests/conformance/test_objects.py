@@ -177,6 +177,56 @@ def test_lease_needs_a_version_for_an_update(admin: RawClient, namespace: str, n
     assert fields(refused(answer, 422, "Invalid")) == {"metadata.resourceVersion"}
 
 
+def test_lease_that_exists_is_not_created_again(admin: RawClient, namespace: str, name: str) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    admin.post(path, _lease(name, "a")).expect(201)
+    refused(admin.post(path, _lease(name, "b")), 409, "AlreadyExists")
+
+
+def test_released_lease_has_no_holder_and_can_be_taken(admin: RawClient, namespace: str, name: str) -> None:
+    """As client-go releases it, with all that leader election writes."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    held = {**_lease(name, "a")["spec"], "acquireTime": "2020-01-02T03:04:05.000001Z", "leaseTransitions": 3}
+    created = admin.post(path, {**_lease(name, "a"), "spec": held}).expect(201)
+    assert created["spec"] == held
+    free = {**held, "holderIdentity": "", "leaseDurationSeconds": 1}
+    released = admin.put(f"{path}/{name}", {**created, "spec": free}).expect(200)
+    assert released["spec"].get("holderIdentity", "") == ""
+    assert {**released["spec"], "holderIdentity": ""} == free
+    taken = admin.put(f"{path}/{name}", {**released, "spec": {**held, "holderIdentity": "b"}}).expect(200)
+    assert taken["spec"]["holderIdentity"] == "b"
+
+
+def test_lease_that_is_gone_is_not_brought_back_by_an_update(admin: RawClient, namespace: str, name: str) -> None:
+    """An update of what was read carries a UID, which an object that is not there does not have."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    created = admin.post(path, _lease(name, "a")).expect(201)
+    admin.delete(f"{path}/{name}").expect(200)
+    refused(admin.put(f"{path}/{name}", created), 409, "Conflict")
+    refused(admin.get(f"{path}/{name}"), 404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("leaseDurationSeconds", 0, 422),
+        ("leaseTransitions", -1, 422),
+        ("renewTime", "", 400),
+        ("renewTime", "2020-01-02 03:04:05", 400),
+        ("leaseDurationSeconds", "15", 400),
+    ],
+)
+def test_lease_that_no_leader_writes(
+    admin: RawClient, namespace: str, name: str, field: str, value: object, code: int
+) -> None:
+    body = _lease(name, "a")
+    body["spec"][field] = value
+    answer = admin.post(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", body)
+    status = refused(answer, code, "Invalid" if code == 422 else "BadRequest")
+    if code == 422:
+        assert fields(status) == {f"spec.{field}"}
+
+
 def test_event_is_created(admin: RawClient, namespace: str, name: str) -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = {

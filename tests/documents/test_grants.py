@@ -16,7 +16,7 @@ from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import Purpose, SignerName
 from signer.controller import door_keeping, machine_condition
-from signer.controller.configuration import OperatorAttestor
+from signer.controller.configuration import LeaderElection, OperatorAttestor
 from signer.controller.preflight import preflight
 from signer.controller.run import ControllerOptions
 from signer.kube.client import Client
@@ -34,6 +34,7 @@ from signer.kube.resources import (
 )
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
+from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI, User
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
@@ -51,6 +52,7 @@ FOLDER: Final = ROOT / "deploy/rbac"
 SERVICE_ACCOUNT: Final = "system:serviceaccount:node-attestation-system:node-attestation-controller"
 WORKLOAD_USER: Final = "node-attestation-controller"
 MASTER_KEY: Final = bytes(range(32))
+SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=2), timedelta(seconds=1), timedelta(milliseconds=200))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"
 INSTANCE: Final = "pool-instance-1"
@@ -100,6 +102,7 @@ def start(management_cluster: ManagementCluster, attestation_controller: StartCo
         return attestation_controller(
             options=options,
             connection=as_the_service_account(embedded_api(management_cluster)),
+            leader_election=LeaderElection(SHORT_TIMES),
             attestors={
                 "keyed-mac": OperatorAttestor(settings=settings),
                 reporting_attestor.PROVIDER: OperatorAttestor(settings={REPORT_SETTING: reports.append}),

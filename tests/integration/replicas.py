@@ -51,10 +51,10 @@ def wait_until_it_leads(replica: RunningController) -> None:
     wait_until(lambda: isinstance(replica.leadership.standing(), Leading), "the replica leads")
 
 
-def holding(management: ManagementCluster) -> Holding:
+def holding(management: ManagementCluster, name: str = DEFAULT_LEASE_NAME) -> Holding:
     """What the Lease says."""
     try:
-        path = LEASES.object(DEFAULT_LEASE_NAME, CONTROLLER_NAMESPACE)
+        path = LEASES.object(name, CONTROLLER_NAMESPACE)
         return parse_lease(management.client.get(path)).holding
     except NotFound:
         return NOBODYS

@@ -180,6 +180,9 @@ class Operations:
         if old is None:
             if subresource or not served.type.strategy.create_on_update:
                 raise not_found(served.type.target(name))
+            if uid := value["metadata"].get("uid"):
+                text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                raise conflict(served.type.target(name), text)
             value["metadata"].pop("resourceVersion", None)
             return self.create(served, namespace, value, user, options), True
         return self._update(served, old, subresource, value, user, options), False
