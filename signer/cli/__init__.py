@@ -1,7 +1,8 @@
 """``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
 
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` found what to do first,
-4 ``run`` led and lost the Lease.
+Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` or ``status`` found what
+needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be approved or challenged, 4 denied, 5 waits, 6
+is left alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
+from signer.cli.explain import ExplainFailed, WrongUse, add_explain
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
 from signer.controller.configuration import InvalidConfiguration
@@ -32,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
-    except (InvalidConfiguration, ManagementConfigurationRefused) as error:
+    except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         print(f"node-attestation-controller: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except PreflightFailed as error:
+    except (PreflightFailed, ExplainFailed) as error:
         print(f"node-attestation-controller: {error}", file=sys.stderr)
         return EXIT_FAILED
     except LeadershipLost as error:
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_run(commands)
     add_preflight(commands)
+    add_explain(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from signer.controller.configuration import Configuration, InvalidConfiguration, read_attestors
+
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -25,4 +27,44 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
         help="the controller's own namespace, where IdentityReservations live (default: POD_NAMESPACE, "
         f"or {DEFAULT_NAMESPACE})",
+    )
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """What the operator decides: the same arguments for the controller, and for what says how it would decide."""
+    parser.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
+    add_controller_namespace(parser)
+    parser.add_argument(
+        "--config", type=Path, help="YAML file with what the operator allows and sets for each attestor"
+    )
+    parser.add_argument(
+        "--enable-insecure-attestor",
+        action="store_true",
+        help="allow the attestor that proves nothing, in --insecure-attestor-namespaces, for policies that name it",
+    )
+    parser.add_argument(
+        "--insecure-attestor-namespaces",
+        default="",
+        metavar="NAMESPACE,...",
+        help="namespaces whose policies may name the insecure attestor",
+    )
+
+
+def configuration_of(options: argparse.Namespace) -> Configuration:
+    """The configuration that these arguments give.
+
+    Raises:
+        InvalidConfiguration: they contradict each other, or the file cannot be followed.
+    """
+    insecure_namespaces = frozenset(filter(None, options.insecure_attestor_namespaces.split(",")))
+    if options.enable_insecure_attestor != bool(insecure_namespaces):
+        raise InvalidConfiguration(
+            "--enable-insecure-attestor and --insecure-attestor-namespaces are given together, or neither"
+        )
+    return Configuration(
+        namespace=options.controller_namespace,
+        watch_namespace=options.namespace,
+        insecure_enabled=options.enable_insecure_attestor,
+        insecure_namespaces=insecure_namespaces,
+        attestors=read_attestors(options.config) if options.config is not None else {},
     )

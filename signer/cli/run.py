@@ -9,12 +9,12 @@ import re
 import signal
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.leader_election import add_leader_election, leader_election
-from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration, read_attestors
+from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
 from signer.controller.diagnostics import Readiness, diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
 from signer.controller.replica import run_replica
@@ -36,27 +36,14 @@ def add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="run the controller until SIGTERM")
     run.set_defaults(command=_run)
     add_kubeconfig(run)
-    run.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
+    add_configuration(run)
     run.add_argument(
         "--watch-filter",
         default="",
         metavar="VALUE",
         help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
     )
-    add_controller_namespace(run)
     add_leader_election(run)
-    run.add_argument("--config", type=Path, help="YAML file with what the operator allows and sets for each attestor")
-    run.add_argument(
-        "--enable-insecure-attestor",
-        action="store_true",
-        help="allow the attestor that proves nothing, in --insecure-attestor-namespaces, for policies that name it",
-    )
-    run.add_argument(
-        "--insecure-attestor-namespaces",
-        default="",
-        metavar="NAMESPACE,...",
-        help="namespaces whose policies may name the insecure attestor",
-    )
     run.add_argument(
         "--workers-per-cluster",
         type=_positive,
@@ -86,21 +73,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
-    insecure_namespaces = frozenset(filter(None, options.insecure_attestor_namespaces.split(",")))
-    if options.enable_insecure_attestor != bool(insecure_namespaces):
-        raise InvalidConfiguration(
-            "--enable-insecure-attestor and --insecure-attestor-namespaces are given together, or neither"
-        )
     if options.diagnostics_address and not options.insecure_diagnostics:
         raise InvalidConfiguration("--diagnostics-address needs --insecure-diagnostics: it is served over plain HTTP")
-    return Configuration(
-        namespace=options.controller_namespace,
-        watch_namespace=options.namespace,
+    return replace(
+        configuration_of(options),
         watch_filter=_watch_filter(options.watch_filter),
         leader_election=leader_election(options),
-        insecure_enabled=options.enable_insecure_attestor,
-        insecure_namespaces=insecure_namespaces,
-        attestors=read_attestors(options.config) if options.config is not None else {},
         workers_per_cluster=options.workers_per_cluster,
     )
 

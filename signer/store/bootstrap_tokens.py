@@ -8,6 +8,7 @@ everything else goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from random import SystemRandom
 from typing import Final, NoReturn, TypeAlias, assert_never
 
 from signer.kube.backoff import Backoff
+from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2
 from signer.kube.watch import list_and_watch
@@ -214,6 +216,21 @@ class BootstrapTokens:
         return pool is not None and pool.cluster == cluster and not pool.deleting
 
     # The mirror
+
+    async def look_once(self) -> None:
+        """List the KubeadmConfigs once, for who looks and does not stay; where that fails, tracing says why."""
+        try:
+            self._resource = await discover_kubeadm_configs(self._client)
+            objects: list[JsonObject] = []
+            async with contextlib.aclosing(
+                self._client.list_pages(self._resource.collection(self._watch_namespace))
+            ) as pages:
+                async for page in pages:
+                    objects += [item for item in page["items"] if self._configs.holds_of_list(item)]
+        except ApiError as error:
+            self._tracing = _ended_by(error)
+        else:
+            self._configs.replaced(objects)
 
     async def run(self) -> NoReturn:
         """Keep the mirror up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""

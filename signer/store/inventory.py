@@ -7,11 +7,12 @@ Machine, MachinePool, Cluster or policy wakes exactly the requests that may wait
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import NotFound
@@ -92,7 +93,23 @@ class ClusterAPIVersion:
     machine_pools: Resource | NotServed = NotServed()
 
 
-async def discover_cluster_api(client: Client) -> ClusterAPIVersion:
+class GetCalls(Protocol):
+    """The call of :class:`~signer.kube.client.Client` that finds out what is served."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class ListCalls(Protocol):
+    """The call of :class:`~signer.kube.client.Client` that lists."""
+
+    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+        ...
+
+
+async def discover_cluster_api(client: GetCalls) -> ClusterAPIVersion:
     """Ask the API server once which version it serves, and whether it has MachinePools.
 
     It is v1beta1 only in Cluster API up to v1.10.
@@ -204,6 +221,19 @@ class Inventory:
                     client, path, sink=mirror, keep=mirror.holds_of_list, standing=mirror.standing
                 )
                 tasks.create_task(watching, name=f"watch {mirror.name}")
+
+    async def fill(self, source: ListCalls) -> None:
+        """List everything once, for who looks and does not stay; the controller key is read apart from it.
+
+        Raises:
+            ApiError: a collection cannot be listed.
+        """
+        for mirror, path in self._watched():
+            objects: list[JsonObject] = []
+            async with contextlib.aclosing(source.list_pages(path)) as pages:
+                async for page in pages:
+                    objects += [item for item in page["items"] if mirror.holds_of_list(item)]
+            mirror.replaced(objects)
 
     async def filled(self) -> None:
         """Wait until every mirror has had its first list, and the key was looked at: nothing may be decided before."""

@@ -1,0 +1,137 @@
+"""``node-attestation-controller explain CSR``: why a request was, or would be, decided as it is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from attestors.registry import Registry
+from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
+from signer.cli.explain_output import as_json, show
+from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.explain.explanation import Explanation, Verdict, explain
+from signer.explain.judging import Circumstances
+from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
+from signer.kube.client import Client
+from signer.kube.errors import ApiError
+from signer.kube.management import management_connection
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.tls import TlsMaterialRefused
+from signer.model.cluster import ClusterKey
+
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
+
+EXIT_DENIED: Final = 4
+EXIT_WAITS: Final = 5
+EXIT_NOT_DECIDED: Final = 6
+_EXIT_CODES: Final = {
+    Verdict.APPROVE: 0,
+    Verdict.CHALLENGE: 0,
+    Verdict.DENY: EXIT_DENIED,
+    Verdict.FAIL: EXIT_DENIED,
+    Verdict.WAIT: EXIT_WAITS,
+    Verdict.LEAVE_ALONE: EXIT_NOT_DECIDED,
+    Verdict.NOT_OURS: EXIT_NOT_DECIDED,
+}
+_WIDTH_OF_FILES: Final = 140
+_KIND: Final = "CertificateSigningRequest"
+
+
+class ExplainFailed(Exception):
+    """It cannot be explained; the message says why."""
+
+
+class WrongUse(ValueError):
+    """The arguments cannot be followed; the message says which."""
+
+
+def add_explain(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "explain",
+        help="why a CSR was, or would be, approved or denied, or waits: every check, and what it compared",
+        description="Runs the controller's checks over one CSR and changes nothing. Exit code 0: it would be approved "
+        "or challenged; 4: denied; 5: it waits; 6: it is left alone, or is not for this controller.",
+    )
+    parser.set_defaults(command=_explain)
+    parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file with it, or -")
+    parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster that it was posted in")
+    add_kubeconfig(parser)
+    add_configuration(parser)
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what is logged on the way")
+
+
+def _explain(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, stream=sys.stderr)
+    try:
+        explained = asyncio.run(_live(options))
+    except UnreadableManifests as error:
+        raise WrongUse(str(error)) from error
+    except (WorkloadAccessRefused, TlsMaterialRefused) as error:
+        raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
+    if options.output == "json":
+        json.dump(as_json(explained), sys.stdout, indent=2)
+        print()
+    else:
+        show(explained, Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES))
+    return _EXIT_CODES[explained.verdict]
+
+
+async def _live(options: argparse.Namespace) -> Explanation:
+    if options.cluster is None:
+        raise WrongUse("--cluster NAMESPACE/NAME says which Cluster the CSR was posted in")
+    key = _key(options.cluster)
+    configuration = configuration_of(options)
+    access = await management_connection(options.kubeconfig)
+    async with Client(access.connection, token_source=access.token_source) as management:
+        manifest = _given(options.csr)
+        if manifest is None:
+            manifest = await _read(management, key, options.csr)
+        around = Circumstances(management, configuration, Registry(), lambda: datetime.now(UTC))
+        explained, _ = await explain(manifest, key, around)
+        return explained
+
+
+def _key(text: str) -> ClusterKey:
+    namespace, _, name = text.rpartition("/")
+    if not name:
+        raise WrongUse("--cluster is NAMESPACE/NAME")
+    return ClusterKey(namespace or "default", name)
+
+
+def _given(csr: str) -> Mapping[str, Any] | None:
+    """The CSR that stands in a file or on standard input; None where ``csr`` is a name."""
+    if csr == "-":
+        return _the_request(manifests_of(sys.stdin.buffer.read(), "standard input"), "standard input")
+    path = Path(csr)
+    return _the_request(manifests_in(path), csr) if path.is_file() or "/" in csr else None
+
+
+def _the_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping[str, Any]:
+    found = [one for one in manifests if one.get("kind") == _KIND]
+    if len(found) != 1:
+        raise UnreadableManifests(f"{name} holds {len(found)} CertificateSigningRequests, not one")
+    return found[0]
+
+
+async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, Any]:
+    try:
+        path = CERTIFICATE_SIGNING_REQUESTS.object(name)
+    except ValueError as error:
+        raise WrongUse(f"CSR: {error}") from error
+    async with Client(await workload_connection(management, key)) as workload:
+        try:
+            return await workload.get(path)
+        except ApiError as error:
+            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error

@@ -1,0 +1,131 @@
+"""How an explanation is shown: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from signer.explain.explanation import Explanation, Verdict
+from signer.explain.findings import Finding, Outcome
+from signer.model.kubernetes_time import format_time
+
+_MARKS: Final = {
+    Outcome.PASSED: Text("✓", style="green"),
+    Outcome.STOPPED: Text("✗", style="bold red"),
+    Outcome.NOT_REACHED: Text("\N{EN DASH}", style="dim"),
+}
+_VERDICTS: Final = {
+    Verdict.APPROVE: ("would be approved", "green"),
+    Verdict.CHALLENGE: ("would be challenged: good so far", "green"),
+    Verdict.DENY: ("would be denied", "bold red"),
+    Verdict.FAIL: ("would be failed: approved already, and not signed", "bold red"),
+    Verdict.WAIT: ("waits", "yellow"),
+    Verdict.LEAVE_ALONE: ("is left alone", "yellow"),
+    Verdict.NOT_OURS: ("is not for this controller", "yellow"),
+}
+
+
+def as_json(explained: Explanation) -> dict[str, Any]:
+    """Everything, for programs; fields are only ever added."""
+    return {
+        "cluster": str(explained.cluster),
+        "request": {
+            "name": explained.request.name,
+            "signerName": explained.request.signer_name,
+            "requester": explained.request.requester,
+            "created": explained.request.created,
+        },
+        "judgedAt": format_time(explained.at),
+        "standing": {
+            "conditions": [
+                {"type": one.type, "reason": one.reason, "message": one.message}
+                for one in explained.standing.conditions
+            ],
+            "certificate": explained.standing.has_certificate,
+        },
+        "checks": [_finding(one) for one in explained.findings],
+        "verdict": explained.verdict.value,
+        "reason": explained.reason,
+        "message": explained.message,
+        "cause": explained.cause,
+        "cure": explained.cure,
+        "retryAfterSeconds": None if explained.retry_after is None else explained.retry_after.total_seconds(),
+        "wouldWrite": list(explained.intended),
+        "commands": list(explained.commands),
+        "notes": list(explained.notes),
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "name": one.name,
+        "says": one.says,
+        "outcome": one.outcome.value,
+        "found": one.comparison.found,
+        "expected": one.comparison.expected,
+        "reason": one.reason,
+        "message": one.message,
+    }
+
+
+def show(explained: Explanation, console: Console) -> None:
+    """The same for people."""
+    request = explained.request
+    console.print(Text.assemble("CSR ", (request.name, "bold"), " of Cluster ", (str(explained.cluster), "bold")))
+    console.print(Text(f"{request.signer_name}, requested by {request.requester}, {request.created or 'undated'}"))
+    for one in explained.standing.conditions:
+        console.print(Text.assemble(("It stands as ", "dim"), f"{one.type} ({one.reason}): {one.message}"))
+    if explained.standing.has_certificate:
+        console.print(Text("It has its certificate.", style="dim"))
+    if explained.findings:
+        console.print(_table(explained))
+    said, style = _VERDICTS[explained.verdict]
+    reason = f" ({explained.reason})" if explained.reason else ""
+    console.print(Text.assemble("At ", f"{format_time(explained.at)} it ", (f"{said}{reason}", style)))
+    _paragraph(console, "What", explained.message)
+    _paragraph(console, "Why", explained.cause)
+    _paragraph(console, "Cure", explained.cure)
+    if explained.retry_after is not None:
+        _paragraph(console, "Again", f"after {explained.retry_after}, or when something changes that it waits for")
+    for written in explained.intended:
+        _paragraph(console, "Would", written)
+    for note in explained.notes:
+        _paragraph(console, "Note", note)
+    if explained.commands:
+        console.print(Text("\nLook next:"))
+        for command in explained.commands:
+            console.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def _table(explained: Explanation) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", justify="right", style="dim")
+    table.add_column("")
+    table.add_column("What must hold", overflow="fold", ratio=3)
+    table.add_column("Found", overflow="fold", ratio=4)
+    table.add_column("Expected", overflow="fold", ratio=4)
+    for one in explained.findings:
+        style = {Outcome.STOPPED: "red", Outcome.NOT_REACHED: "dim"}.get(one.outcome, "")
+        table.add_row(
+            str(one.number or ""),
+            _MARKS[one.outcome],
+            Text(one.says, style=style),
+            Text(one.comparison.found, style=style),
+            Text(one.comparison.expected, style=style),
+        )
+    return table
+
+
+def _paragraph(console: Console, head: str, text: str) -> None:
+    if text:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(min_width=6, style="bold")
+        grid.add_column(overflow="fold")
+        grid.add_row(escape(head), Text(text))
+        console.print(grid)

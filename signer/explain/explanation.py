@@ -1,0 +1,188 @@
+"""An explanation: how a CSR stands, what each check says of it now, what would be decided, and what to do next."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from signer.explain.findings import Finding
+from signer.explain.judging import Circumstances, Judgement, judge
+from signer.explain.next_commands import Named, next_commands
+from signer.explain.standing_conditions import Standing, as_posted, standing_of
+from signer.model.cluster import ClusterKey, MachineView, mapping_of, text_of
+from signer.model.decision import (
+    Approve,
+    ApproveOnly,
+    Challenge,
+    Decision,
+    Defer,
+    Deny,
+    Fail,
+    Ignore,
+    LeftAlone,
+    Refused,
+    printable,
+)
+from signer.model.reasons import EXPLANATIONS, Reason
+from signer.model.signing_request import Malformed, NotOurs, SigningRequest, StockEnvelope
+from signer.rules.request import claimed_provider_id
+from signer.rules.trace import Step
+
+_LINK: Final = re.compile(r"\[([^\]]+)\]\((#[^)]*)\)")
+
+
+class Verdict(enum.Enum):
+    """What the controller would do with the request now."""
+
+    APPROVE = "approve"
+    CHALLENGE = "challenge"
+    DENY = "deny"
+    FAIL = "fail"
+    """It was approved by somebody else, and would not be signed."""
+    WAIT = "wait"
+    LEAVE_ALONE = "leave alone"
+    """The policy has such requests left alone."""
+    NOT_OURS = "not ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which request is explained; all of it is the workload cluster's word, printable."""
+
+    name: str
+    signer_name: str
+    requester: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that is said of one request."""
+
+    cluster: ClusterKey
+    request: Request
+    at: datetime
+    """The time that it was judged by."""
+    standing: Standing
+    """What the API server shows of it: the answer that it has."""
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+    reason: str
+    message: str
+    cause: str
+    cure: str
+    retry_after: timedelta | None
+    """For what waits: when it is looked at again, where nothing wakes it. None: by the queue's own backoff."""
+    intended: tuple[str, ...]
+    """What the controller would write into the management cluster on the way."""
+    commands: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+async def explain(
+    manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, notes: tuple[str, ...] = ()
+) -> tuple[Explanation, Judgement]:
+    """Explain a CSR of that cluster, decided already or not.
+
+    Raises:
+        ApiError: what decisions rest upon cannot be listed.
+    """
+    at, standing = around.now(), standing_of(manifest)
+    settled = standing.is_settled
+    judgement = await judge(as_posted(manifest) if settled else manifest, key, around)
+    if not settled and isinstance(judgement.adjudication.decision, Ignore) and standing.conditions:
+        settled = True  # of the stock signers, everything that anybody approved
+        judgement = await judge(as_posted(manifest), key, around)
+    if settled:
+        notes = (*notes, "It has its answer. The checks say what a request with the same content would get now.")
+    return _explained(manifest, key, around, at, judgement, standing, notes), judgement
+
+
+def _explained(
+    manifest: Mapping[str, Any],
+    key: ClusterKey,
+    around: Circumstances,
+    at: datetime,
+    judgement: Judgement,
+    standing: Standing,
+    notes: tuple[str, ...],
+) -> Explanation:
+    parsed, decision = judgement.adjudication.parsed, judgement.adjudication.decision
+    if isinstance(decision, Fail) and decision.reason == Reason.APPROVED_BY_OTHERS:
+        judgement.findings.refused_afterwards(Step.APPROVED_BEFORE, decision.reason, decision.message)
+    metadata, spec = mapping_of(manifest, "metadata"), mapping_of(manifest, "spec")
+    request = Request(
+        *(printable(text) for text in (text_of(metadata, "name"), text_of(spec, "signerName"))),
+        *(printable(text) for text in (text_of(spec, "username"), text_of(metadata, "creationTimestamp"))),
+    )
+    verdict, reason, message = _decided(decision, request.signer_name, around.registry.providers)
+    is_stock = not isinstance(parsed, NotOurs) and isinstance(parsed.envelope, StockEnvelope)
+    cause, cure = _explanation_of(reason, verdict)
+    named = Named(key, around.configuration.namespace, request.name, _claimed(judgement, key))
+    return Explanation(
+        cluster=key,
+        request=request,
+        at=at,
+        standing=standing,
+        findings=() if verdict is Verdict.NOT_OURS else judgement.findings.in_order(is_stock),
+        verdict=verdict,
+        reason=reason,
+        message=message,
+        cause=cause,
+        cure=cure,
+        retry_after=decision.retry_after if isinstance(decision, Defer) else None,
+        intended=judgement.intended,
+        commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
+        notes=notes,
+    )
+
+
+def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) -> tuple[Verdict, str, str]:
+    match decision:
+        case Approve() | ApproveOnly():
+            return Verdict.APPROVE, str(decision.reason), decision.message
+        case Challenge():
+            return Verdict.CHALLENGE, str(Reason.CHALLENGE_ISSUED), "the node has to answer a challenge"
+        case Deny():
+            return Verdict.DENY, printable(str(decision.reason)), decision.message
+        case Fail():
+            return Verdict.FAIL, printable(str(decision.reason)), decision.message
+        case Defer():
+            return Verdict.WAIT, printable(str(decision.reason)), decision.message
+        case LeftAlone(instead_of):
+            would = _decided(instead_of, signer_name, providers)
+            return Verdict.LEAVE_ALONE, would[1], f"left alone by the policy; else {would[0].value}: {would[2]}"
+        case Ignore():
+            installed = ", ".join(sorted(providers))
+            said = f"signer {signer_name or 'none'} is none of an installed attestor ({installed}), nor a kubelet's own"
+            return Verdict.NOT_OURS, "", said
+
+
+def _explanation_of(reason: str, verdict: Verdict) -> tuple[str, str]:
+    if verdict is Verdict.NOT_OURS:
+        return "", "Nothing to do here: another signer decides it."
+    try:
+        found = EXPLANATIONS[Reason(reason)]
+    except ValueError:
+        return "A reason of the attestor's own.", "The message says what to mend; the attestor's document has the rest."
+    return _plain(found.cause), _plain(found.cure)
+
+
+def _plain(markdown: str) -> str:
+    """Without code marks; where a link leads is said in words."""
+    return _LINK.sub(r"\1 (docs/operating.md\2)", markdown).replace("`", "")
+
+
+def _claimed(judgement: Judgement, key: ClusterKey) -> MachineView | None:
+    parsed = judgement.adjudication.parsed
+    if isinstance(parsed, Malformed) or not isinstance(parsed, SigningRequest):
+        return None
+    try:
+        machines = judgement.inventory.machines_with(key, claimed_provider_id(parsed))
+    except Refused:
+        return None
+    return machines[0] if len(machines) == 1 else None

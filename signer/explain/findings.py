@@ -1,0 +1,135 @@
+"""What each check and step said, in the order in which they stand; the trace that collects it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+from signer.kube.errors import ApiError
+from signer.model.decision import Defer, Deferred, Deny, Refused, printable
+from signer.model.reasons import Reason
+from signer.rules.checks import SEQUENCE, STOCK_SEQUENCE
+from signer.rules.comparison import NOTHING_COMPARED, Comparison
+from signer.rules.machine import MachineFacts
+from signer.rules.trace import Check, Compares, Step
+
+Facts = TypeVar("Facts")
+CheckOrStep: TypeAlias = Check[Any] | Step
+
+_ONLY_WHERE_IT_APPLIES: Final = frozenset({Step.APPROVED_BEFORE})
+
+
+class Outcome(enum.Enum):
+    """How a check or step went."""
+
+    PASSED = "passed"
+    STOPPED = "stopped"
+    """It ended the judging; what follows was not reached."""
+    NOT_REACHED = "not reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of an explanation."""
+
+    number: int
+    """Of a check, as ``docs/security.md`` counts them; 0 for a step between checks."""
+    name: str
+    """Stable: the check's function, or the step in lower case."""
+    says: str
+    """What must hold."""
+    outcome: Outcome = Outcome.NOT_REACHED
+    comparison: Comparison = NOTHING_COMPARED
+    reason: str = ""
+    """Why it was stopped; empty otherwise."""
+    message: str = ""
+
+
+class Findings:
+    """A :class:`~signer.rules.trace.Trace` that keeps everything; of what is run twice, how it went last."""
+
+    def __init__(self) -> None:
+        self._found: dict[CheckOrStep, Finding] = {}
+        self.facts: list[MachineFacts] = []
+        """What the checks of the Machine looked at, if they were reached."""
+
+    def passed(self, check: Check[Facts], facts: Facts) -> None:
+        """See Trace."""
+        self._keep(check, Outcome.PASSED, lambda: check.compares(facts))
+        if isinstance(facts, MachineFacts):
+            self.facts = [facts]
+
+    def stopped(self, check: Check[Facts], facts: Facts, error: Refused | Deferred) -> None:
+        """See Trace."""
+        self._keep(check, Outcome.STOPPED, lambda: check.compares(facts), error)
+
+    def step(self, step: Step) -> AbstractContextManager[Callable[[Compares], None]]:
+        """See Trace."""
+        return self._around(step)
+
+    @contextmanager
+    def _around(self, step: Step) -> Iterator[Callable[[Compares], None]]:
+        noted: list[Compares] = []
+        try:
+            yield noted.append
+        except Exception as error:
+            self._keep(step, Outcome.STOPPED, noted[-1] if noted else _nothing, error)
+            raise
+        self._keep(step, Outcome.PASSED, noted[-1] if noted else _nothing)
+
+    def refused_afterwards(self, step: Step, reason: str, message: str) -> None:
+        """The step passed, and what it found out is the reason of a decision against the request."""
+        found = self._found.get(step, _not_reached(step, 0))
+        self._found[step] = replace(found, outcome=Outcome.STOPPED, reason=reason, message=message)
+
+    def in_order(self, stock: bool) -> tuple[Finding, ...]:
+        """Every check and step of a request to one of our signers, or to the stock serving signer."""
+        findings, number = [], 0
+        for one in STOCK_SEQUENCE if stock else SEQUENCE:
+            number += isinstance(one, Check)
+            if one in _ONLY_WHERE_IT_APPLIES and one not in self._found:
+                continue
+            found = self._found.get(one, _not_reached(one, number))
+            findings.append(replace(found, number=number if isinstance(one, Check) else 0))
+        return tuple(findings)
+
+    def _keep(self, one: CheckOrStep, outcome: Outcome, compares: Compares, error: Exception | None = None) -> None:
+        reason, message = ("", "") if error is None else _why(error)
+        self._found[one] = replace(
+            _not_reached(one, 0), outcome=outcome, comparison=_compared(compares), reason=reason, message=message
+        )
+
+
+def first_stopped(findings: Sequence[Finding]) -> Finding | None:
+    """What ended the judging; None where nothing did."""
+    return next((one for one in findings if one.outcome is Outcome.STOPPED), None)
+
+
+def _not_reached(one: CheckOrStep, number: int) -> Finding:
+    if isinstance(one, Step):
+        return Finding(number, one.name.lower(), one.value)
+    return Finding(number, one.run.__name__, one.says)
+
+
+def _compared(compares: Compares) -> Comparison:
+    """A comparison is shown, and never a reason for anything: one that fails is left out."""
+    try:
+        return compares()
+    except Exception as error:  # noqa: BLE001 - whatever a hostile request holds must not hide what was decided
+        return Comparison(f"cannot be shown: {type(error).__name__}", "")
+
+
+def _nothing() -> Comparison:
+    return NOTHING_COMPARED
+
+
+def _why(error: Exception) -> tuple[str, str]:
+    if isinstance(error, Refused | Deferred):
+        decided: Deny | Defer = error.deny if isinstance(error, Refused) else error.defer
+        return printable(str(decided.reason)), decided.message
+    if isinstance(error, ApiError):
+        return Reason.MANAGEMENT_CLUSTER_UNREACHABLE.value, printable(str(error))
+    return Reason.INTERNAL_ERROR.value, f"unexpected {type(error).__name__}"

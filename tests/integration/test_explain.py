@@ -1,0 +1,366 @@
+"""``explain`` on the embedded API: it ends in what the controller decides, writes nothing, and needs to read only."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from attestors.wire import pem
+from attestors.wire.names import Purpose
+from signer.cli import main
+from signer.kube.client import JsonObject
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
+from signer.testing.fixtures import embedded_api
+from signer.testing.nodes import SimulatedNode
+from signer.testing.world import WorldCluster
+from tests.integration import test_denials as denials
+from tests.integration.house import MASTER_KEY, House, keyed_mac, node_of, provider_id
+from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
+from tests.support.processes import wait_until
+from tests.unit.signer.builders import provider_id_extension
+
+pytestmark = pytest.mark.slow
+
+READER: Final = "reader"
+READ_ONLY: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+  - {apiGroups: ["*"], resources: ["*"], verbs: [get, list]}
+  - {nonResourceURLs: ["*"], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
+"""
+Explained = tuple[int, dict[str, Any]]
+
+
+class Explain:
+    """The command, as a user who may only read; and the controller's configuration."""
+
+    def __init__(self, house: House, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        house.api.apply_yaml(READ_ONLY)
+        self._kubeconfig = folder / "kubeconfig"
+        self._kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+        self._config = folder / "config.yaml"
+        settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
+        self._config.write_text(yaml.safe_dump({"attestors": settings}))
+        self._capsys = capsys
+        self.error = ""
+
+    def text(self, csr: str, *arguments: str, cluster: str = "default/workload") -> tuple[int, str]:
+        self._capsys.readouterr()
+        given = ["--kubeconfig", str(self._kubeconfig), "--config", str(self._config), "--cluster", cluster]
+        code = main(["explain", csr, *given, *arguments])
+        written = self._capsys.readouterr()
+        self.error = written.err
+        return code, written.out
+
+    def __call__(self, csr: str, *arguments: str, cluster: str = "default/workload") -> Explained:
+        code, output = self.text(csr, *arguments, "--output", "json", cluster=cluster)
+        return code, json.loads(output) if output else {}
+
+
+@pytest.fixture
+def explain(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
+    return Explain(house, tmp_path, capsys)
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    """A cluster that no controller serves yet."""
+    return house.cluster()
+
+
+def outcomes(report: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["outcome"] for one in report["checks"]}
+
+
+def test_an_honest_request(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    """Every check in its order, both sides of each, what would be written; and nothing is."""
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    for api in (house.api, embedded_api(cluster)):
+        api.requests.clear()
+    code, report = explain("join")
+    assert (code, report["verdict"], report["reason"]) == (0, "approve", "Attested"), report
+    assert {one["outcome"] for one in report["checks"]} == {"passed"}
+    numbers = [one["number"] for one in report["checks"] if one["number"]]
+    assert numbers == list(range(1, 34))
+    names = [one["name"] for one in report["checks"]]
+    for listed in (REQUEST_CHECKS, MACHINE_CHECKS):
+        wanted = [check.run.__name__ for check in listed]
+        assert [name for name in names if name in wanted] == wanted
+    assert all(one["found"] and one["expected"] for one in report["checks"] if one["name"] != "journal"), report
+    assert [re.sub("-[0-9a-f]{64}", "", one) for one in report["wouldWrite"]] == [
+        "create Secret node-attestation-system/node-attestation-controller-key",
+        "create IdentityReservation node-attestation-system/machine",
+        "create IdentityReservation node-attestation-system/identity",
+        "create AttestedNode default/workload.worker-1",
+    ]
+    for api in (house.api, embedded_api(cluster)):
+        assert {entry.method for entry in api.requests.matching()} == {"GET"}
+        assert not [entry for entry in api.requests.matching() if entry.status == 403]
+    assert cluster.verdict("join").condition == ""
+
+
+def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    """The answer that stands, and what the checks say now: the Machine has got another name since."""
+    machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("wrong"))
+    assert cluster.wait_until_decided("wrong").reason == "NodeNameMismatch"
+    code, report = explain("wrong")
+    (condition,) = report["standing"]["conditions"]
+    assert (code, condition["type"], condition["reason"]) == (4, "Denied", "NodeNameMismatch")
+    assert (report["verdict"], report["reason"]) == ("deny", "NodeNameMismatch")
+    failed = next(one for one in report["checks"] if one["outcome"] == "stopped")
+    assert (failed["name"], failed["number"], failed["found"]) == ("node_name_is_the_machines", 26, "somebody-else")
+    assert failed["expected"] == "worker-1 (nodeNameSource: Automatic)"
+    assert failed["message"] == condition["message"]
+    assert outcomes(report)["node_ref_agrees"] == "not reached"
+    assert "kubectl describe machine --namespace default worker-1" in report["commands"]
+    cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "somebody-else"}]})
+    code, report = explain("wrong")
+    assert (code, report["verdict"]) == (0, "approve")
+    cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("right"))
+    assert cluster.wait_until_decided("right").reason == "Attested"
+    code, report = explain("right")
+    assert (code, report["verdict"], report["standing"]["certificate"]) == (0, "approve", True)
+    assert report["wouldWrite"] == []  # reserved and journaled
+
+
+def test_from_a_file_and_from_standard_input(
+    house: House, cluster: WorldCluster, explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    manifest = cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))
+    file = tmp_path / "csr.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [manifest]}))
+    code, report = explain(str(file))
+    assert (code, report["reason"], report["request"]["name"]) == (5, "MachineNotFound", "join")
+    assert report["retryAfterSeconds"] == 300
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(manifest).encode())))
+    assert explain("-")[1]["reason"] == "MachineNotFound"
+
+
+def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    code, text = explain.text("join")
+    assert code == 5
+    assert "waits (MachineNotFound)" in text
+    assert "✗" in text
+    assert "✓" in text
+    assert "Wait for the infrastructure provider to set Machine.spec.providerID" in text
+    assert "kubectl get machines,machinepools --namespace default" in text
+    assert "\x1b" not in text  # not a terminal
+    assert explain.error == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("join", "--cluster", "default/other"), 1, "Secret default/other-kubeconfig does not exist"),
+        (("nobody",), 1, "CSR nobody of Cluster default/workload: 404"),
+        (("../secrets",), 2, "../secrets"),
+        (("a%2fb",), 2, "must not contain"),
+    ],
+)
+def test_what_cannot_be_explained(
+    cluster: WorldCluster, explain: Explain, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    assert explain.text(*arguments)[0] == code
+    assert said in explain.error
+
+
+def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
+    request = b"".join(blocks_of(node_of(cluster, "worker-1")))
+    cluster.submit_with_token(manifest_of("other", request, "example.com/signer"))
+    code, report = explain("other")
+    assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
+    assert "example.com/signer" in report["message"]
+
+
+def test_what_somebody_else_approved(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    approve_as_somebody_else(cluster, "join")
+    code, report = explain("join")
+    assert (code, report["verdict"], report["reason"]) == (4, "fail", "ApprovedByOthers")
+    assert outcomes(report)["approved_before"] == "stopped"
+    house.run()
+    verdict = cluster.wait_until_decided("join")
+    assert (verdict.condition, verdict.reason, verdict.message) == ("Failed", report["reason"], report["message"])
+
+
+# The same end as the controller's
+
+Make = Callable[[WorldCluster, SimulatedNode, str], Any]
+
+
+def _forged(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
+    request = b"".join(blocks_of(node, denials._der(node, provider_id_extension(b"\x0c\x00"))))
+    plant(cluster, manifest_of(csr, request))
+
+
+def _replayed(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
+    honest = node_of(cluster, node.node_name)
+    cluster.submit_with_token(node.client_request(csr, evidence_of=honest.evidence()))
+
+
+def _deleting(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
+    cluster.patch_machine(node.node_name, {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}})
+    cluster.management.client.delete(MACHINES_V1BETA2.object(node.node_name, cluster.namespace))
+    cluster.submit_with_token(node.client_request(csr))
+
+
+def _malformed(case: str) -> Make:
+    return lambda cluster, node, csr: plant(cluster, manifest_of(csr, denials.MALFORMED[case](node)))
+
+
+def _provider_id(case: str) -> Make:
+    def make(cluster: WorldCluster, node: SimulatedNode, csr: str) -> JsonObject:
+        return plant(cluster, manifest_of(csr, b"".join(blocks_of(node, denials.PROVIDER_IDS[case](node)))))
+
+    return make
+
+
+def _requester(case: str) -> Make:
+    def make(cluster: WorldCluster, node: SimulatedNode, csr: str) -> JsonObject:
+        username, groups = denials.REQUESTERS[case]
+        return plant(cluster, node.client_request(csr), (username.format(machine=node.node_name), groups))
+
+    return make
+
+
+def _evidence(data: bytes) -> Make:
+    def make(cluster: WorldCluster, node: SimulatedNode, csr: str) -> JsonObject:
+        request, provider, _ = blocks_of(node)
+        block = pem.encode(pem.Block("KUBELET AUTHENTICATOR ATTESTATION DATA", data))
+        return plant(cluster, manifest_of(csr, request + provider + block))
+
+    return make
+
+
+ATTACKS: Final[dict[str, Make]] = {
+    **{f"malformed {case}": _malformed(case) for case in denials.MALFORMED if case != denials.NOT_BASE64},
+    **{f"provider ID {case}": _provider_id(case) for case in denials.PROVIDER_IDS},
+    **{f"requester {case}": _requester(case) for case in denials.REQUESTERS},
+    "evidence unknown version": _evidence(b'{"version":"v99","caCertHash":"sha256:' + b"0" * 64 + b'"}'),
+    "evidence twice a key": _evidence(b'{"version":"v1","version":"v1"}'),
+    "forged": _forged,
+    "replayed": _replayed,
+    "other purpose": lambda cluster, node, csr: cluster.submit_with_token(
+        node.client_request(csr, evidence_of=node.evidence(Purpose.SERVING))
+    ),
+    "other cluster": lambda cluster, node, csr: cluster.submit_with_token(
+        node.but(ca_cert_hash="sha256:" + "0" * 64).client_request(csr)
+    ),
+    "other name": lambda cluster, node, csr: cluster.submit_with_token(
+        node_of(cluster, node.node_name, "victim").client_request(csr)
+    ),
+    "insecure": lambda cluster, node, csr: cluster.submit_with_token(
+        SimulatedNode(node.node_name, node.provider_id, cluster.ca_cert_hash, "insecure").client_request(csr)
+    ),
+    "deleting": _deleting,
+    "honest": lambda cluster, node, csr: cluster.submit_with_token(node.client_request(csr)),
+}
+VERDICTS: Final = {"Approved": "approve", "Denied": "deny"}
+
+
+@pytest.fixture(scope="module")
+def attacked(shared_house: House) -> WorldCluster:
+    """One cluster for all attacks, each with a Machine of its own."""
+    cluster = shared_house.cluster()
+    cluster.add_machine("victim", provider_id=provider_id("victim"))
+    for number in range(len(ATTACKS)):
+        cluster.add_machine(f"machine-{number}", provider_id=provider_id(f"machine-{number}"))
+    shared_house.run()
+    return cluster
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_it_ends_as_the_controller_decides(
+    shared_house: House, attacked: WorldCluster, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = f"machine-{list(ATTACKS).index(case)}"
+    csr = f"attack-{machine}"
+    ATTACKS[case](attacked, node_of(attacked, machine), csr)
+    verdict = attacked.wait_until_decided(csr)
+    explain = Explain(shared_house, tmp_path, capsys)
+    code, report = explain(csr)
+    said = (report["verdict"], report["reason"], report["message"])
+    assert said == (VERDICTS[verdict.condition], verdict.reason, verdict.message), case
+    assert code == (0 if verdict.condition == "Approved" else 4)
+    stopped = [one for one in report["checks"] if one["outcome"] == "stopped"]
+    assert len(stopped) == (0 if verdict.condition == "Approved" else 1), report["checks"]
+    text = explain.text(csr)[1]
+    assert text.replace("\n", "").isprintable()
+    assert MASTER_KEY.hex() not in text
+
+
+DEFERRED: Final[dict[str, tuple[str, Callable[[WorldCluster, str], Any]]]] = {
+    "no Machine": ("MachineNotFound", lambda cluster, name: None),
+    "two Machines": (
+        "MachineAmbiguous",
+        lambda cluster, name: [
+            cluster.add_machine(one, provider_id=provider_id(name)) for one in (name, f"{name}-twin")
+        ],
+    ),
+    "paused Machine": (
+        "MachinePaused",
+        lambda cluster, name: [
+            cluster.add_machine(name, provider_id=provider_id(name)),
+            cluster.patch_machine(name, {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}}),
+        ],
+    ),
+    "no bootstrap data": (
+        "MachineNotReady",
+        lambda cluster, name: cluster.add_machine(name, provider_id=provider_id(name), bootstrap_ready=False),
+    ),
+    "nodeRef": (
+        "NodeRefDisagrees",
+        lambda cluster, name: cluster.set_machine_status(
+            cluster.add_machine(name, provider_id=provider_id(name)), {"nodeRef": {"name": "another"}}
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DEFERRED)
+def test_it_waits_for_what_the_controller_waits_for(
+    shared_house: House, attacked: WorldCluster, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason, prepare = DEFERRED[case]
+    machine = f"waiting-{list(DEFERRED).index(case)}"
+    prepare(attacked, machine)
+    attacked.submit_with_token(node_of(attacked, machine).client_request(machine))
+    code, report = Explain(shared_house, tmp_path, capsys)(machine)
+    assert (code, report["verdict"], report["reason"]) == (5, "wait", reason)
+
+    def said() -> bool:
+        events = shared_house.management.client.items("/api/v1/namespaces/default/events")
+        return any(one["reason"] == reason and report["message"] in one["message"] for one in events)
+
+    wait_until(said, f"the controller says {reason}, too")
+
+
+def test_a_policy_that_cannot_be_followed(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.delete(path)
+    code, report = explain("join")
+    assert (code, report["reason"]) == (5, "PolicyInvalid")
+    assert outcomes(report)["policy"] == "stopped"
