@@ -22,9 +22,14 @@ COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 CONFIG_SECRET: Final = "node-attestation-config"
 NO_ATTESTORS: Final = "# See docs/operating.md, Configuration file.\nattestors: {}\n"
 PROVIDER_LABEL: Final = ("cluster.x-k8s.io/provider", "addon-node-attestation")
-"""By which clusterctl knows what belongs to this provider, whose type is AddonProvider and whose name is node-attestation."""
+"""By which clusterctl knows what belongs to this provider: AddonProvider is its type, node-attestation its name."""
 
 _MADE: Final = "# Made from deploy/helm/capi-node-attestation by `make generate`: change the chart instead.\n"
+_GRANTS: Final = """\
+# What the controller may do in the management cluster: the verbs that its code calls, and no others.
+# tests/documents/test_grants.py runs the controller with exactly these grants. Roles that say "optional" may be
+# left out, with their bindings: their comment says what is off then.
+"""
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
 )
@@ -94,13 +99,8 @@ def _definitions_in_the_chart() -> dict[Path, str]:
 
 
 def _management() -> str:
-    head = (
-        _MADE + "# What the controller may do in the management cluster: the verbs that its code calls, and no others.\n"
-        "# tests/documents/test_grants.py runs the controller with exactly these grants. Roles that say \"optional\" may be\n"
-        "# left out, with their bindings: their comment says what is off then.\n"
-    )
     templates = ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-optional.yaml")
-    return head + _joined(_beside_their_bindings(_documents(render_chart(_EVERY_ROLE, templates=templates))))
+    return _MADE + _GRANTS + _joined(_beside_their_bindings(_documents(render_chart(_EVERY_ROLE, templates=templates))))
 
 
 def _kustomize_base() -> dict[Path, str]:

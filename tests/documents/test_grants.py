@@ -136,7 +136,7 @@ def looking_node(cluster: WorldCluster) -> SimulatedNode:
 def let_sign_for_the_looking_node(cluster: WorldCluster) -> None:
     """The signers in the file are named after the attestors of this project; this test's own is one more."""
     workload = embedded_api(cluster)
-    role = workload.get("clusterroles", "node-attestation-controller")
+    role = workload.get("clusterroles", "node-attestation-workload")
     for rule in role["rules"]:
         if rule["resources"] == ["signers"]:
             rule["resourceNames"].append(str(SignerName(Purpose.CLIENT, reporting_attestor.PROVIDER)))
@@ -343,7 +343,7 @@ def take_away(cluster: WorldCluster, role: str, verb: str) -> None:
 def test_without_the_verb_on_its_signer_nothing_is_approved(
     management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
 ) -> None:
-    take_away(cluster, "node-attestation-controller", "sign")
+    take_away(cluster, "node-attestation-workload", "sign")
     cluster.authorize("keyed-mac")
     cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
     start()

@@ -24,6 +24,7 @@ from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.hollow_node import HollowNode
 from tests.support.node_program import PROGRAM, V1BETA1, NodeProgram
 from tests.support.raw_client import RawClient
@@ -42,7 +43,10 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
     made: list[WorldCluster] = []
 
     def make_cluster(name: str = "cloud", *, namespace: str = "default", **options: Any) -> WorldCluster:
-        made.append(management.add_cluster(name, options.get("api", control_plane), namespace=namespace))
+        workload: ControlPlane = options.get("api", control_plane)
+        made.append(management.add_cluster(name, workload, namespace=namespace))
+        as_service_account(control_plane, namespace)
+        restrict_in_workload_cluster(made[-1], workload)
         made[-1].authorize(provider)
         return made[-1]
 
@@ -55,7 +59,7 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
         ManagementCluster(control_plane, capi_crds=Path(crds) if crds else None) as management,
     ):
         patch.setattr(recorder, "BURST", 10_000)
-        with RunningController(control_plane.connection(), configuration, options):
+        with RunningController(as_service_account(control_plane), configuration, options):
             yield House(management, make_cluster, start)
             for cluster in made:
                 cluster.remove()

@@ -28,6 +28,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.certificates import with_client_certificate
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.processes import Program, wait_until
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import (
@@ -64,6 +65,8 @@ class SideDoorWorld:
     token: str = field(repr=False)
     """The bootstrap token that the thief holds."""
     master_key: bytes = field(repr=False)
+    access: ClusterConnection
+    """The controller's, as its ServiceAccount."""
     not_ours: set[str] = field(default_factory=set)
     """CSRs whose certificates were had without the controller, each known to the test that made it."""
     _names: Iterator[int] = field(default_factory=itertools.count)
@@ -78,7 +81,7 @@ class SideDoorWorld:
         configuration = Configuration(
             namespace=CONTROLLER_NAMESPACE, attestors={"keyed-mac": OperatorAttestor(settings=settings)}
         )
-        with RunningController(self.plane.connection(), configuration) as running:
+        with RunningController(self.access, configuration) as running:
             yield running
 
     def set_mode(self, mode: str) -> None:
@@ -197,19 +200,28 @@ def stock_serving_request(name: str, node_name: str, *alternative_names: str) ->
 @contextlib.contextmanager
 def open_side_door_world(name: str) -> Iterator[SideDoorWorld]:
     """A control plane with kubeadm's grants and kube-controller-manager, a policy in Observe, and both Machines."""
+    with ControlPlane() as plane, furnished(plane, name, secrets.token_bytes(32)) as world:
+        yield world
+        plane.check_running()
+
+
+@contextlib.contextmanager
+def furnished(
+    plane: ControlPlane, name: str, master_key: bytes, access: ClusterConnection | None = None
+) -> Iterator[SideDoorWorld]:
+    """All of it on a control plane that runs; the controller is granted what it needs, unless it has ``access``."""
     folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane())
-        plane.seed_kubeadm()
-        stock_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
-        management = stack.enter_context(ManagementCluster(plane, capi_crds=Path(folder) if folder else None))
+    plane.seed_kubeadm()
+    stock_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
+    with ManagementCluster(plane, capi_crds=Path(folder) if folder else None) as management:
         cluster = management.add_cluster(name, plane, namespace=NAMESPACE)
         for machine, address in ADDRESSES.items():
             addresses = [("Hostname", machine), ("InternalIP", address)]
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=addresses)
+        restrict_in_workload_cluster(cluster, plane)
         cluster.authorize("keyed-mac")
-        yield SideDoorWorld(plane, management, cluster, stock_signer, plane.bootstrap_token(), secrets.token_bytes(32))
-        plane.check_running()
+        granted = access or as_service_account(plane, NAMESPACE)
+        yield SideDoorWorld(plane, management, cluster, stock_signer, plane.bootstrap_token(), master_key, granted)
 
 
 def run_a_pod_on(world: SideDoorWorld, node_name: str) -> None:

@@ -20,6 +20,7 @@ from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.kubectl import run_kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -39,8 +40,9 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
         cluster = management.add_cluster("e2e", real_control_plane, namespace="e2e")
         for machine in ("e2e-1", "e2e-2"):
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=[("Hostname", machine)])
+        restrict_in_workload_cluster(cluster, real_control_plane)
         cluster.authorize("keyed-mac")
-        with RunningController(real_control_plane.connection(), configuration):
+        with RunningController(as_service_account(real_control_plane, "e2e"), configuration):
             yield cluster
         cluster.remove()
 

@@ -25,6 +25,7 @@ from tests.integration.ownership import assert_every_certificate_is_permitted
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.certificates import with_client_certificate
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -134,7 +135,7 @@ def add_cluster(management: ManagementCluster, version: str, workload: ControlPl
     management.client.create(resource.collection(NAMESPACE), body)
     cluster = WorldCluster(management, version, NAMESPACE, workload)
     cluster.put_secret("ca", {"tls.crt": workload.ca_certificate_pem, "tls.key": workload.ca_key_pem})
-    cluster.put_secret("kubeconfig", {"value": workload.kubeconfig().encode()})
+    restrict_in_workload_cluster(cluster, workload)
     cluster.authorize("keyed-mac", nodeNameSource="ProviderID")
     return cluster
 
@@ -152,7 +153,7 @@ def versioned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         plane.seed_kubeadm()
         cluster = add_cluster(management, version, plane)
         configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
-        with RunningController(plane.connection(), configuration):
+        with RunningController(as_service_account(plane, NAMESPACE), configuration):
             yield VersionedCluster(version, cluster)
         assert_every_certificate_is_permitted(management, [cluster])
         cluster.close()

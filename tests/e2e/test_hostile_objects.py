@@ -13,6 +13,7 @@ from signer.kube.tls import client_context
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
 from tests.integration.house import keyed_mac, node_of, provider_id
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -43,12 +44,15 @@ def deep_policy(real_control_plane: ControlPlane) -> Iterator[ManagementCluster]
             management.client.delete(NODE_ATTESTATION_POLICIES.object("deep", NAMESPACE))
 
 
-def test_a_policy_nested_without_end_does_not_stop_the_controller(deep_policy: ManagementCluster) -> None:
+def test_a_policy_nested_without_end_does_not_stop_the_controller(
+    deep_policy: ManagementCluster, real_control_plane: ControlPlane
+) -> None:
     beside = deep_policy.add_cluster("beside", deep_policy.api, namespace="beside")
     beside.add_machine("beside-1", provider_id=provider_id("beside-1"))
+    restrict_in_workload_cluster(beside, real_control_plane)
     beside.authorize("keyed-mac")
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
-    with RunningController(deep_policy.api.connection(), configuration):
+    with RunningController(as_service_account(real_control_plane, NAMESPACE, "beside"), configuration):
         beside.submit_with_token(node_of(beside, "beside-1").client_request("beside-join-1"))
         verdict = beside.wait_until_decided("beside-join-1")
         assert verdict.condition == "Approved", verdict

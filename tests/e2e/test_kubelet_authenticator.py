@@ -24,6 +24,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.hollow_node import HollowNode
 from tests.support.kubectl import run_kubectl
 from tests.support.node_program import PROGRAM, V1, V1BETA1, NodeProgram
@@ -52,8 +53,9 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
         cluster = management.add_cluster("authenticator", real_control_plane, namespace="authenticator")
         for machine in MACHINES:
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=[("Hostname", machine)])
+        restrict_in_workload_cluster(cluster, real_control_plane)
         cluster.authorize("keyed-mac", "insecure")
-        with RunningController(real_control_plane.connection(), configuration):
+        with RunningController(as_service_account(real_control_plane, "authenticator"), configuration):
             yield cluster
         cluster.remove()
 

@@ -15,6 +15,7 @@ from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.integration.house import keyed_mac, node_of, provider_id
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.kubectl import run_kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -29,11 +30,12 @@ def cluster(real_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -
     folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
         cluster = management.add_cluster("published", real_control_plane, namespace=NAMESPACE)
+        restrict_in_workload_cluster(cluster, real_control_plane)
         cluster.authorize("keyed-mac")
         cluster.add_machine("published-1", provider_id=provider_id("published-1"))
         cluster.patch_machine("published-1", {"spec": {"readinessGates": [{"conditionType": "NodeAttested"}]}})
         configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
-        with RunningController(real_control_plane.connection(), configuration):
+        with RunningController(as_service_account(real_control_plane, NAMESPACE), configuration):
             yield cluster
         cluster.remove()
 

@@ -22,6 +22,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.hollow_node import HollowNode
 from tests.support.node_program import PROGRAM, V1BETA1, NodeProgram
 from tests.support.raw_client import RawClient
@@ -72,8 +73,9 @@ def cluster(
         for machine, chip in zip(("chip-1", "chip-2"), chips, strict=True):
             annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: fingerprint(chip)}
             cluster.patch_machine(machine, {"metadata": {"annotations": annotations}})
+        restrict_in_workload_cluster(cluster, real_control_plane)
         cluster.authorize("tpm")
-        with RunningController(real_control_plane.connection(), configuration):
+        with RunningController(as_service_account(real_control_plane, "tpm"), configuration):
             yield cluster
         cluster.remove()
 

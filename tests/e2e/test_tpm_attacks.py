@@ -35,6 +35,7 @@ from tests.integration.tpm.paper_node import add_machine
 from tests.integration.tpm.test_attacks import assert_denied, csr
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.node_program import NodeProgram
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
@@ -98,7 +99,11 @@ def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[st
     workloads = iter(control_planes)
 
     def make_cluster(name: str = "workload", *, namespace: str = "default", **_: Any) -> WorldCluster:
-        return management.add_cluster(name, next(workloads), namespace=namespace)
+        workload = next(workloads)
+        cluster = management.add_cluster(name, workload, namespace=namespace)
+        as_service_account(control_planes[0], namespace)
+        restrict_in_workload_cluster(cluster, workload)
+        return cluster
 
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -106,7 +111,8 @@ def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[st
         open_controllers(management) as start,
     ):
         patch.setattr(recorder, "BURST", 10_000)
-        start(attestors={"tpm": OperatorAttestor(settings=settings)})
+        attestors = {"tpm": OperatorAttestor(settings=settings)}
+        start(connection=as_service_account(control_planes[0]), attestors=attestors)
         yield House(management, make_cluster, start)
 
 

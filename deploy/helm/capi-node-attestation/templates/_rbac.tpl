@@ -38,7 +38,7 @@ subjects:
 {{- end -}}
 
 {{/*
-The bindings of a role, one in each namespace: (list . "name behind the prefix" namespaces). With watch.namespace there
+The bindings of a ClusterRole, one in each namespace: (list . "name behind the prefix" namespaces). With watch.namespace there
 is that one.
 */}}
 {{- define "capi-node-attestation.bindingsIn" -}}
@@ -55,6 +55,6 @@ metadata:
   namespace: {{ . }}
   labels:
     {{- include "capi-node-attestation.labels" $root | nindent 4 }}
-{{ include "capi-node-attestation.bound" (list $root (include "capi-node-attestation.watchedKind" $root) $name) }}
+{{ include "capi-node-attestation.bound" (list $root "ClusterRole" $name) }}
 {{- end }}
 {{- end -}}

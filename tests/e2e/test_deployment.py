@@ -1,0 +1,170 @@
+"""The chart, installed by helm on a real kube-apiserver; the controller runs as its Deployment says.
+
+It has the Deployment's arguments, its Secret, and a token of its ServiceAccount, so it may do what the chart grants and
+nothing else. The tests are one story: each finds what the one before it left.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import secrets
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from signer.kube.resources import ATTESTED_NODES, CUSTOM_RESOURCE_DEFINITIONS
+from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.e2e.side_door_world import (
+    KUBEADM_BINDINGS,
+    NAMESPACE,
+    THIEF,
+    VICTIM,
+    SideDoorWorld,
+    furnished,
+    stock_client_request,
+    stock_serving_request,
+)
+from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.control_plane import ControlPlane
+from tests.support.deployed import DeployedController
+from tests.support.grants import SERVICE_ACCOUNT, service_account_token
+from tests.support.helm import CHART, find_helm, run_helm
+from tests.support.processes import free_port, wait_until
+from tests.support.raw_client import RawClient
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+RELEASE: Final = "node-attestation"
+DEPLOYMENT: Final = "node-attestation-controller"
+IN_NAMESPACE: Final = ["--namespace", CONTROLLER_NAMESPACE]
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The release, and what is around it."""
+
+    world: SideDoorWorld
+    values: Mapping[str, Any]
+    notes: str
+    folder: Path
+
+    def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run helm against the management cluster."""
+        return run_helm([*arguments, *IN_NAMESPACE], values=values, kubeconfig=self.world.plane.kubeconfig())
+
+    def upgrade(self, **values: Any) -> None:
+        """Upgrade the release; these values replace those of the installation."""
+        self.helm("upgrade", RELEASE, str(CHART), values={**self.values, **values})
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[DeployedController]:
+        """The Deployment's container."""
+        folder = self.folder / secrets.token_hex(4)
+        folder.mkdir()
+        with DeployedController(self.world.plane, CONTROLLER_NAMESPACE, DEPLOYMENT, folder) as controller:
+            yield controller
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object of that path."""
+        with RawClient(self.world.plane.connection()) as administrator:
+            return administrator.get(path).status == 200
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Helm installs first; Cluster API and its Clusters come later."""
+    try:
+        find_helm()
+        find_control_plane().kube_controller_manager()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    master_key = secrets.token_bytes(32)
+    settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
+    values = {
+        "config": {"attestors": {"keyed-mac": {"namespaces": [NAMESPACE], "settings": settings}}},
+        "rbac": {"secretNamespaces": [NAMESPACE]},
+        "health": {"port": free_port()},
+        "diagnostics": {"port": free_port(), "insecure": True},
+    }
+    with ControlPlane() as plane:
+        with RawClient(plane.connection()) as administrator:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+            administrator.post("/api/v1/namespaces", namespace).expect(201)
+        install = ["install", RELEASE, str(CHART), *IN_NAMESPACE, "--create-namespace"]
+        notes = run_helm(install, values=values, kubeconfig=plane.kubeconfig())
+        access = plane.token_connection(service_account_token(plane, CONTROLLER_NAMESPACE, SERVICE_ACCOUNT))
+        with furnished(plane, "deployed", master_key, access) as world:
+            yield Installation(world, values, notes, tmp_path_factory.mktemp("deployed"))
+        plane.check_running()
+
+
+def test_helm_says_what_comes_next(installed: Installation) -> None:
+    assert "STATUS: deployed" in installed.notes
+    assert f"Secrets of Clusters in: {NAMESPACE}." in installed.notes
+    assert "No attestor is configured" not in installed.notes
+
+
+def test_nodes_join_and_metrics_are_served(installed: Installation) -> None:
+    world = installed.world
+    with installed.running() as controller:
+        for machine in (VICTIM, THIEF):
+            world.join(machine)
+        port = installed.values["diagnostics"]["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b"\nnode_attestation_" in answer.read()
+    assert "ERROR" not in controller.log.read_text()
+    assert (
+        installed.values["config"]["attestors"]["keyed-mac"]["settings"]["masterKey"] not in controller.log.read_text()
+    )
+
+
+def test_with_roles_in_one_namespace_only_the_side_door_is_shut_and_opened(installed: Installation) -> None:
+    """``watch.namespace``: the ClusterRoles are gone; nodes renew, Enforce is entered and left."""
+    world = installed.world
+    before = world.bindings()
+    cluster_role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{DEPLOYMENT}"
+    assert installed.exists(cluster_role)
+    installed.upgrade(watch={"namespace": NAMESPACE})
+    assert not installed.exists(cluster_role)
+    with installed.running() as controller:
+        assert f"--namespace={NAMESPACE}" in controller.arguments
+        renewal = world.node(VICTIM).client_request(world.name("renewal"))
+        assert world.cluster.wait_until_decided(world.post(renewal, world.as_node(VICTIM))).reason == "Attested"
+
+        world.set_mode("Enforce")
+        world.wait_for_auto_approval_removed()
+        assert not set(KUBEADM_BINDINGS) & set(world.bindings())
+        name = world.post(stock_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
+        world.assert_waits_for_ever(name)
+        serving = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
+        assert world.cluster.wait_until_decided(world.post(serving, world.as_node(VICTIM))).reason == "Attested"
+
+        world.set_mode("Observe")
+        world.wait_for_auto_approval_removed("False", "Observing")
+        of_kubeadm = {name: world.bindings().get(name) for name in KUBEADM_BINDINGS}
+        assert of_kubeadm == {name: before[name] for name in KUBEADM_BINDINGS}
+
+
+def test_records_stay_when_the_release_goes(installed: Installation) -> None:
+    budget = f"/apis/policy/v1beta1/namespaces/{CONTROLLER_NAMESPACE}/poddisruptionbudgets/{DEPLOYMENT}"
+    deployment = f"/apis/apps/v1/namespaces/{CONTROLLER_NAMESPACE}/deployments/{DEPLOYMENT}"
+    assert not installed.exists(budget)
+    installed.upgrade(replicas=2)
+    assert installed.exists(budget)
+    said = installed.helm("uninstall", RELEASE)
+    assert "attestednodes.attestation.cluster.x-k8s.io" in said
+    wait_until(lambda: not installed.exists(deployment), "the Deployment is gone")
+    client = installed.world.management.client
+    kept = {item["metadata"]["name"] for item in client.items(CUSTOM_RESOURCE_DEFINITIONS.collection())}
+    assert {name for name in kept if name.endswith(".attestation.cluster.x-k8s.io")} == {
+        "attestednodes.attestation.cluster.x-k8s.io",
+        "identityreservations.attestation.cluster.x-k8s.io",
+        "nodeattestationpolicies.attestation.cluster.x-k8s.io",
+    }
+    records = client.items(ATTESTED_NODES.collection(NAMESPACE))
+    assert {record["spec"]["nodeName"] for record in records} == {VICTIM, THIEF}
