@@ -19,6 +19,16 @@ from attestors.contract.cloud_calls import (
     cloud_called,
     observing_cloud_calls,
 )
+from attestors.contract.consultation import (
+    UNRECORDED,
+    AnswerForm,
+    AnswerNotRecorded,
+    Auditable,
+    Consultations,
+    JSONValue,
+    Unrecorded,
+    digest_of,
+)
 from attestors.contract.facts import (
     ClaimedMachine,
     Document,
@@ -66,16 +76,21 @@ from attestors.contract.settings import (
 )
 
 __all__ = [
+    "UNRECORDED",
+    "AnswerForm",
+    "AnswerNotRecorded",
     "AssertedIdentity",
     "AttestationRequest",
     "Attestor",
     "AttestorDescription",
     "AttestorSettings",
+    "Auditable",
     "ChallengeIssued",
     "ClaimedMachine",
     "CloudCall",
     "CloudCallObserver",
     "CloudCallOutcome",
+    "Consultations",
     "ControllerHalf",
     "Denied",
     "Document",
@@ -85,6 +100,7 @@ __all__ = [
     "IPAddress",
     "InvalidOutcome",
     "InvalidSettings",
+    "JSONValue",
     "MachineRole",
     "ManagementCluster",
     "NoChallengeKeys",
@@ -104,8 +120,10 @@ __all__ = [
     "Security",
     "TokenNotTraceableNow",
     "TokenOfMachine",
+    "Unrecorded",
     "VerifiedIdentity",
     "cloud_called",
+    "digest_of",
     "no_challenge_keys",
     "observing_cloud_calls",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
+from attestors.contract.consultation import UNRECORDED, Consultations
 from attestors.contract.facts import (
     ClaimedMachine,
     ManagementCluster,
@@ -83,6 +84,8 @@ class AttestationRequest:
     machine: ClaimedMachine | NoClaimedMachine = _NO_MACHINE
     credential: RequesterCredential = _NOBODY_LOOKED
     management: ManagementCluster = field(default_factory=NoManagementCluster, repr=False, compare=False)
+    consultations: Consultations = field(default=UNRECORDED, repr=False, compare=False)
+    """Through which others are asked, by attestors that are :class:`~attestors.contract.Auditable`."""
 
 
 class ControllerHalf(Protocol):

@@ -1,8 +1,8 @@
 """``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
 
-Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 3 ``preflight`` or ``status`` found what
-needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be approved or challenged, 4 denied, 5 waits, 6
-is left alone.
+Exit codes: 0 done, 1 failed while running or ``audit`` found something bad, 2 wrong usage or configuration, 3
+``preflight`` or ``status`` found what needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be
+approved or challenged, 4 denied, 5 waits, 6 is left alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
+from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, WrongUse, add_explain
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add_run(commands)
     add_preflight(commands)
     add_explain(commands)
+    add_audit(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser

@@ -8,10 +8,12 @@ import logging
 import re
 import signal
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
@@ -60,6 +62,23 @@ def add_run(commands: Commands) -> None:
     run.add_argument(
         "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
     )
+    run.add_argument(
+        "--audit-log-path", default="", metavar="PATH", help="write every decision there; - is standard output"
+    )
+    run.add_argument(
+        "--audit-log-maxsize",
+        type=_not_negative,
+        default=DEFAULT_MAXIMUM_MEBIBYTES,
+        metavar="MIB",
+        help="rename the audit log when it is this large; 0: never (default: %(default)s)",
+    )
+    run.add_argument(
+        "--audit-log-maxbackup",
+        type=_not_negative,
+        default=0,
+        metavar="N",
+        help="keep so many renamed audit logs; 0: all (default: %(default)s)",
+    )
     run.add_argument("-v", "--verbose", action="store_true", help="log more")
 
 
@@ -101,6 +120,8 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             except OSError as error:
                 raise InvalidConfiguration(f"--diagnostics-address: cannot listen there: {error.strerror}") from error
             _LOG.info("serving diagnostics", extra={"address": f"{address[0]}:{address[1]}"})
+        if options.audit_log_path:
+            controller = replace(controller, audit_log=await stack.enter_async_context(_audit_log(options)))
         await run_replica(
             access.connection,
             configuration,
@@ -118,11 +139,36 @@ def _watch_filter(value: str) -> WatchFilter:
     return WatchFilter(value)
 
 
+@asynccontextmanager
+async def _audit_log(options: argparse.Namespace) -> AsyncIterator[AuditLog]:
+    try:
+        log = open_audit_log(
+            options.audit_log_path,
+            maximum_mebibytes=options.audit_log_maxsize,
+            maximum_backups=options.audit_log_maxbackup,
+        )
+    except AuditLogInUse as error:
+        raise InvalidConfiguration(f"--audit-log-path: {error}") from error
+    except OSError as error:
+        raise InvalidConfiguration(f"--audit-log-path: {options.audit_log_path}: {error.strerror}") from error
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
 def _address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise InvalidConfiguration("--diagnostics-address is HOST:PORT, such as :8080")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - the pod's own address, as :8080 means everywhere
+
+
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError("between 0 and 1000000")
+    return number
 
 
 def _positive(text: str) -> int:

@@ -11,19 +11,28 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from attestors.contract import AttestorDescription, ChallengeIssued, Screened
 from attestors.registry import Registry
+from signer.audit.account import Account, CaseStage, RepeatStage
+from signer.authority import Authority
 from signer.controller.admission import Admission
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case, Cases
-from signer.controller.certificates import SIGNING_BY_KEY, NotRepeatable, Signing, repeat, repeat_approved
+from signer.controller.certificates import (
+    SIGNING_BY_KEY,
+    NotRepeatable,
+    Signing,
+    repeat,
+    repeat_approved,
+    signing_hash,
+)
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
 from signer.controller.lookups import Lookups
@@ -72,6 +81,8 @@ class Adjudication:
 
     parsed: Parsed
     decision: Decision
+    account: Account = field(default_factory=Account, repr=False, compare=False)
+    """What it rests upon."""
 
 
 class Adjudicator:
@@ -93,9 +104,11 @@ class Adjudicator:
         monotonic: Callable[[], float],
         signing: Signing = SIGNING_BY_KEY,
         trace: Trace = SILENCE,
+        audited: bool = False,
     ) -> None:
         """``trace`` is told of every check and step; only who explains decisions gives one, or another ``signing``."""
         self._key = key
+        self._audited = audited
         self._configuration = configuration
         self._registry = registry
         self._inventory = inventory
@@ -113,9 +126,10 @@ class Adjudicator:
     async def adjudicate(self, manifest: Mapping[str, Any]) -> Adjudication:
         """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""
         parsed: Parsed = NotOurs()
+        account = Account()
         try:
             parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oid)
-            decision = await self._decide(parsed)
+            decision = await self._decide(parsed, account)
         except Refused as error:
             decision = error.deny
         except Deferred as error:
@@ -125,7 +139,7 @@ class Adjudicator:
         except Exception as error:  # noqa: BLE001 - fail closed: an unexpected fault never approves and never denies
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
-        return Adjudication(parsed, self._failed_if_approved(parsed, decision))
+        return Adjudication(parsed, self._failed_if_approved(parsed, decision), account)
 
     def _failed_if_approved(self, parsed: Parsed, decision: Decision) -> Decision:
         """Approved and Denied exclude each other: what is approved already, by whomever, can only fail; it says why."""
@@ -170,14 +184,15 @@ class Adjudicator:
         """The attestors under this policy."""
         return self._cases.attestors(policy)
 
-    async def _decide(self, parsed: Parsed) -> Decision:
+    async def _decide(self, parsed: Parsed, account: Account) -> Decision:
         if isinstance(parsed, NotOurs | Settled):
             return Ignore()
         if isinstance(parsed, StockServingRequest | MalformedStockServingRequest):
-            return await self._stock_serving.decide(parsed)
+            return await self._stock_serving.decide(parsed, account)
         with self._trace.step(Step.POLICY) as note:
-            case = self._cases.take()
+            case = replace(self._cases.take(), account=account, audited=self._audited)
             note(lambda: compared.policy(case.policy))
+        account.case = CaseStage(case.cluster, case.policy, case.now)
         run_checks(CLUSTER_CHECKS, case, self._trace)
         description = self._described(parsed, case)
         request = self._readable(parsed, description)
@@ -215,10 +230,9 @@ class Adjudicator:
             journaled = await self._journaled_live(request)
         if not isinstance(journaled, Unjournaled):
             record, entry = journaled
-            provider_id = record.machine.provider_id
-            require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
             # Not repeatable when the CA has changed since: attested again, and planned anew.
-            return await repeat(request, record, entry, await self._attestation.authority(), case.now, self._signing)
+            authority = await self._authority_to_repeat(record, case)
+            return await repeat(request, record, entry, authority, case.now, self._signing)
         copied = await self._copied(request, case)
         if not isinstance(copied, NotRepeatable):
             return copied
@@ -236,9 +250,19 @@ class Adjudicator:
             return NotRepeatable()
         if isinstance(record, NoRecord):
             return NotRepeatable()
+        authority = await self._authority_to_repeat(record, case)
+        return await repeat_approved(request, record, authority, case.now, self._signing)
+
+    async def _authority_to_repeat(self, record: AttestedNode, case: Case) -> Authority:
+        """The CA, where the record's Machine is still there and to stay."""
         provider_id = record.machine.provider_id
-        require_not_deleting(the_machine(provider_id, self._inventory.machines_with(self._key, provider_id)))
-        return await repeat_approved(request, record, await self._attestation.authority(), case.now, self._signing)
+        matched = case.account.matched = self._inventory.machines_with(self._key, provider_id)
+        case.account.repeat = RepeatStage(record)
+        require_not_deleting(the_machine(provider_id, matched))
+        authority = await self._attestation.authority()
+        not_after = authority.signing.certificate.not_after
+        case.account.repeat = RepeatStage(record, signing_hash(authority), not_after)
+        return authority
 
     def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
         """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import AssertedIdentity, VerifiedIdentity
+from signer.audit.account import Asks, MachineStage
 from signer.authority import Authority
 from signer.controller.attestation import Attested
 from signer.controller.case import Case, Cases
@@ -17,10 +18,8 @@ from signer.controller.certificates import (
     NotRepeatable,
     Signing,
     approval,
-    asked_since,
     journal_entry,
     plan,
-    public_key_digest,
     repeat,
     repeat_for_key,
 )
@@ -41,6 +40,7 @@ from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
+from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
 from signer.rules.request import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
@@ -92,10 +92,12 @@ class Admission:
         identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
         for _ in range(_RECORD_ATTEMPTS):
             self._cases.require_unchanged(case)
-            machine = self._matched(attested)
+            case.account.reserved = False
+            machine = self._matched(attested, case)
             facts = await self._checked(request, case, attested, identity, machine)
             await self._require_own_token(request, case, machine)
             await self._reserve(facts)
+            case.account.reserved = True
             try:
                 with self._trace.step(Step.JOURNAL):
                     approve = await self._journal(request, facts, case, attested.authority)
@@ -104,10 +106,10 @@ class Admission:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
 
-    def _matched(self, attested: Attested) -> MachineView:
+    def _matched(self, attested: Attested, case: Case) -> MachineView:
         provider_id = attested.outcome.provider_id
         with self._trace.step(Step.MATCH) as note:
-            machines = self._inventory.machines_with(self._key, provider_id)
+            machines = case.account.matched = self._inventory.machines_with(self._key, provider_id)
             note(lambda: compared.match(provider_id, machines))
             machine = the_machine(provider_id, machines)
             require_as_told(attested.told, machine)
@@ -115,6 +117,8 @@ class Admission:
 
     async def _require_own_token(self, request: SigningRequest, case: Case, machine: MachineView) -> None:
         username = request.envelope.username
+        if case.audited:
+            case.account.token = Asks.of(self._tokens.asks(self._key, username))
         with self._trace.step(Step.TOKEN) as note:
             note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
             await self._tokens.require_the_machines(username, machine, case.policy)
@@ -163,7 +167,7 @@ class Admission:
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
         outcome = attested.outcome
-        return MachineFacts(
+        facts = MachineFacts(
             node_name=node_name,
             signer_name=str(request.envelope.signer),
             created=asked_since(request, record, case.now),
@@ -184,6 +188,10 @@ class Admission:
             credential=request.envelope.credential,
             now=case.now,
         )
+        case.account.machine = MachineStage(
+            facts.record, facts.recorded_machine, facts.others_called_so, facts.other_names, facts.held_by_others
+        )
+        return facts
 
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
         return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from attestors.contract import (
@@ -12,17 +12,22 @@ from attestors.contract import (
     AttestationRequest,
     AttestorDescription,
     ChallengeIssued,
+    ClaimedMachine,
     ControllerHalf,
     Denied,
     NoClaimedMachine,
+    NoRecordedIdentity,
     NotProvableYet,
     Outcome,
+    RecordedIdentity,
     Screened,
     VerifiedIdentity,
 )
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
+from signer.audit.account import Answer, AnswerStage, Asks, ClaimStage, RequestStage
+from signer.audit.consultations import ConsultedManagement, RecordedConsultations
 from signer.authority import Authority
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.case import Case
@@ -126,27 +131,41 @@ class Attestation:
         self, request: SigningRequest, case: Case, description: AttestorDescription
     ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
         """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
+        if case.audited:
+            case.account.claimed = self._claims.machines(request)
         with self._trace.step(Step.CLAIM) as note:
-            machine = self._claims.machine(request)
-            note(lambda: compared.claim(claimed_provider_id(request), machine))
-            return machine, self._claims.attestation_request(request, case, description.provider)
+            told = self._claims.machine(request)
+            note(lambda: compared.claim(claimed_provider_id(request), told))
+            attestation = self._claims.attestation_request(request, case, description.provider)
+        if case.audited:
+            machine = attestation.machine
+            recorded = machine.recorded if isinstance(machine, ClaimedMachine) else NoRecordedIdentity()
+            identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
+            case.account.claim = ClaimStage(Asks.of(self._claims.asks(request)), identity)
+        return told, attestation
 
     def _check(
         self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
     ) -> None:
-        run_checks(
-            REQUEST_CHECKS,
-            RequestFacts(
-                request=request,
-                cluster=case.cluster,
-                policy=case.policy,
-                attestor=description,
-                insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
-                operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
-                ca_cert_hashes=authority.ca_certificate_hashes,
-            ),
-            self._trace,
+        facts = RequestFacts(
+            request=request,
+            cluster=case.cluster,
+            policy=case.policy,
+            attestor=description,
+            insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
+            operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
+            ca_cert_hashes=authority.ca_certificate_hashes,
         )
+        signing = authority.signing.certificate
+        case.account.request = RequestStage(
+            description,
+            facts.insecure_allowed,
+            facts.operator_allows,
+            facts.ca_cert_hashes,
+            signing.public_key_hash,
+            signing.not_after,
+        )
+        run_checks(REQUEST_CHECKS, facts, self._trace)
 
     async def _answer(
         self, attestation: AttestationRequest, request: SigningRequest, case: Case
@@ -168,7 +187,7 @@ class Attestation:
         verify = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
         try:
             async with asyncio.timeout(_ATTESTATION_SECONDS):
-                return await verify(attestation)
+                return await (_noted(verify, attestation, case) if case.audited else verify(attestation))
         except BindingMismatch as error:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
@@ -178,3 +197,24 @@ class Attestation:
                 Reason.ATTESTOR_UNAVAILABLE,
                 f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
             ) from error
+
+
+async def _noted(
+    verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest, case: Case
+) -> Outcome:
+    """The attestor's answer, with what it was answered itself, for the audit log."""
+    consultations = RecordedConsultations()
+    consulted = ConsultedManagement(attestation.management, consultations)
+    answer = Answer("CancelledError")
+    try:
+        outcome = await verify(replace(attestation, consultations=consultations, management=consulted))
+        answer = Answer.of(outcome)
+        return outcome
+    except (BindingMismatch, MalformedEvidence) as error:
+        answer = Answer(type(error).__name__, message=str(error))
+        raise
+    except Exception as error:
+        answer = Answer(type(error).__name__)  # whatever its message holds
+        raise
+    finally:
+        case.account.answer = AnswerStage(answer, tuple(consultations.noted))

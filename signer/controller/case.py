@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.registry import Registry
+from signer.audit.account import Account
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.configuration import Configuration
 from signer.model.cluster import ClusterKey, ClusterView
@@ -28,6 +29,10 @@ class Case:
     policy: Policy
     attestors: AttestorSet
     now: datetime
+    account: Account = field(default_factory=Account, repr=False, compare=False)
+    """What the adjudication looks at is written there, for the audit log."""
+    audited: bool = field(default=False, compare=False)
+    """Whether there is one: then also what takes time to write down."""
 
 
 class Cases:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from attestors.contract import Security
-from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.authority import (
     Authority,
     CertificateUsage,
@@ -26,11 +26,11 @@ from signer.authority import (
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.authority.pem import read_blocks
 from signer.model.decision import Approve, Deferred, Refused
-from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import MachineFacts, NoRecord
+from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.machine import MachineFacts
 
 _AS_LONG: Final = timedelta(minutes=1)
 """Lives that differ by less are the same: rounding, and a CA's end."""
@@ -50,25 +50,12 @@ class Certificate:
 def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> IssuanceRequest:
     """The certificate that this request may become, with a serial number and a validity of its own.
 
-    For a key that has a certificate already ``expirationSeconds`` is not heeded: no evidence covers it, so who posts
-    copies of a request with every other number gets one more certificate and not thousands.
-
     Raises:
         Deferred: the CA has run out.
         Refused: the request asks for a validity that cannot be.
     """
-    policy = facts.policy
-    if facts.identity.security is Security.INSECURE:
-        duration = policy.insecure_duration
-    elif facts.purpose is Purpose.SERVING:
-        duration = policy.serving_duration
-    else:
-        duration = policy.client_duration
-    asked = request.envelope.expiration_seconds
-    if not isinstance(facts.record, NoRecord) and facts.record.entries_for_key(
-        public_key_digest(request), str(request.envelope.signer)
-    ):
-        asked = None
+    duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
+    asked = duration_asked_for(request, facts.record)
     try:
         validity = certificate_validity(facts.now, duration, asked, authority.signing.certificate.not_after)
     except CertificateAuthorityUnavailable as error:
@@ -184,26 +171,6 @@ def journal_entry(
         created=facts.created,
         decided=facts.now.replace(microsecond=0),
     )
-
-
-def public_key_digest(request: SigningRequest) -> str:
-    """By which copies of a request are known."""
-    return hashlib.sha256(request.certificate_request.subject_public_key_info).hexdigest()
-
-
-def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
-    """When that key was first asked for, as the API server says; now, where it says nothing that can be read.
-
-    Copies of a request can be posted at any later time: they are as old as the first one.
-    """
-    try:
-        created = parse_time(request.envelope.created)
-    except ValueError:
-        created = now.replace(microsecond=0)
-    if isinstance(record, NoRecord):
-        return created
-    entries = record.entries_for_key(public_key_digest(request), str(request.envelope.signer))
-    return min((created, *(entry.created for entry in entries)))
 
 
 async def repeat(

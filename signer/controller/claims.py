@@ -8,6 +8,7 @@ from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMach
 from attestors.wire import binding as binding_format
 from signer.controller.case import Case
 from signer.controller.lookups import Lookups
+from signer.model.bootstrap_token import NodeAsks, TokenAsks
 from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
@@ -41,7 +42,7 @@ class Claims:
             subject_public_key_info=request.certificate_request.subject_public_key_info,
         )
         machine = self.machine(request)
-        credential = requester_credential(self._tokens.asks(self._key, request.envelope.username), machine)
+        credential = requester_credential(self.asks(request), machine)
         return AttestationRequest(
             provider_id=claimed_provider_id(request),
             evidence=request.evidence,
@@ -67,9 +68,24 @@ class Claims:
             Refused: the provider ID is not well formed.
             Deferred: nothing in the Cluster has it yet, or several have.
         """
-        provider_id = claimed_provider_id(request)
-        machine = the_machine(provider_id, self._inventory.machines_with(self._key, provider_id))
+        machine = the_machine(claimed_provider_id(request), self.machines(request))
         return machine if machine.kind == MACHINE_KIND else NoClaimedMachine(pool=machine.name)
+
+    def machines(self, request: SigningRequest) -> tuple[MachineView, ...]:
+        """Whatever in the Cluster has the claimed provider ID.
+
+        Raises:
+            Refused: it is not well formed.
+        """
+        return self._inventory.machines_with(self._key, claimed_provider_id(request))
+
+    def asks(self, request: SigningRequest) -> NodeAsks | TokenAsks:
+        """Who asks, with the trace of the bootstrap token.
+
+        Raises:
+            Refused: neither a node nor a bootstrap token.
+        """
+        return self._tokens.asks(self._key, request.envelope.username)
 
     def _told_of(
         self,

@@ -47,6 +47,13 @@ class Metrics:
             registry=self.registry,
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )
+        self.audit_lines = Counter(
+            "audit_lines",
+            "Decisions for the audit log: written, or failed to be written.",
+            ("result",),
+            namespace=_NAMESPACE,
+            registry=self.registry,
+        )
         self.pending = Gauge(
             "pending_requests",
             "Requests to our signers without a certificate or a denial.",

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
+from signer.controller.auditing import Auditing
 from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
 from signer.controller.surroundings import Surroundings
@@ -32,7 +33,7 @@ from signer.model.decision import (
 )
 from signer.model.lane import Lane, Screening
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.signing_request import Parsed, SigningRequest
 from signer.rules.request import claimed_provider_id
 from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 
@@ -66,6 +67,7 @@ class RequestHandling:
         self._adjudicator = adjudicator
         self._heeds = heeds
         self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
+        self._auditing = Auditing(key, surroundings)
         self.pending = PendingRequests(
             key, glance=adjudicator.glance, screen=adjudicator.screen, evicted=self._make_way
         )
@@ -116,6 +118,7 @@ class RequestHandling:
     def _make_way(self, name: str) -> None:
         """A request was left out so that another fits in."""
         self._announcer.forget(name)
+        self._auditing.forget(name)
         self._queue.discard(name)
         self._heeds.requests_left_out()
 
@@ -123,6 +126,7 @@ class RequestHandling:
         self.pending.drop(name)
         self._count()
         self._announcer.forget(name)
+        self._auditing.forget(name)
         self._queue.discard(name)
         if self.pending.has_room_again:
             self._heeds.list_again()
@@ -162,9 +166,9 @@ class RequestHandling:
             return
         started = self._around.monotonic()
         adjudication = await self._adjudicator.adjudicate(manifest)
-        decision = adjudication.decision
+        decision = await self._auditing.decided(name, manifest, adjudication)
         try:
-            await _carry_out(publisher, manifest, adjudication)
+            await _carry_out(publisher, manifest, adjudication.parsed, decision)
         except NotFound:
             self._drop_this(name, manifest)
             return
@@ -249,17 +253,17 @@ class RequestHandling:
             self._queue.retry(name)
 
 
-async def _carry_out(publisher: Publisher, manifest: JsonObject, adjudication: Adjudication) -> None:
-    match adjudication.decision:
-        case Approve() as decision:
-            if not isinstance(adjudication.parsed, SigningRequest):
+async def _carry_out(publisher: Publisher, manifest: JsonObject, parsed: Parsed, decision: Decision) -> None:
+    match decision:
+        case Approve():
+            if not isinstance(parsed, SigningRequest):
                 raise TypeError("only a request that was read completely can be approved")
-            await publisher.approve_and_sign(manifest, adjudication.parsed, decision)
-        case ApproveOnly() as decision:
+            await publisher.approve_and_sign(manifest, parsed, decision)
+        case ApproveOnly():
             await publisher.approve(manifest, decision)
-        case Deny() | Challenge() as decision:
+        case Deny() | Challenge():
             await publisher.deny(manifest, decision)
-        case Fail() as decision:
+        case Fail():
             await publisher.fail(manifest, decision)
         case Defer() | Ignore() | LeftAlone():
             pass

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from attestors.registry import Registry
+from signer.audit.log import AuditLog, NoAuditLog
 from signer.controller.configuration import Configuration
 from signer.controller.door_keeping import LOOKS_AT_ONCE
 from signer.controller.fleet import Fleet
@@ -49,6 +50,7 @@ class ControllerOptions:
 
     registry: Registry = field(default_factory=Registry)
     metrics: Metrics = field(default_factory=Metrics)
+    audit_log: AuditLog = field(default_factory=NoAuditLog)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     monotonic: Callable[[], float] = time.monotonic
 
@@ -103,6 +105,7 @@ async def run_controller(
             door_looks=asyncio.Semaphore(LOOKS_AT_ONCE),
             recorder=recorder,
             metrics=options.metrics,
+            audit_log=options.audit_log,
             now=options.now,
             monotonic=options.monotonic,
         )

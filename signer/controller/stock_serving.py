@@ -8,10 +8,12 @@ the two the same request is judged again, and approved without a second entry.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeAlias
 
 from attestors.wire.names import NODE_USER_PREFIX
+from signer.audit.account import Account, CaseStage, StockStage
 from signer.controller.case import Case, Cases
 from signer.controller.configuration import Configuration
 from signer.model.cluster import ClusterKey
@@ -66,7 +68,9 @@ class StockServing:
         self._records = records
         self._trace = trace
 
-    async def decide(self, request: StockServingRequest | MalformedStockServingRequest) -> StockDecision:
+    async def decide(
+        self, request: StockServingRequest | MalformedStockServingRequest, account: Account
+    ) -> StockDecision:
         """Judge one request, and journal it where it is to be approved. Only those of nodes are looked at.
 
         Raises:
@@ -76,7 +80,7 @@ class StockServing:
         if not request.envelope.username.startswith(NODE_USER_PREFIX):
             return Ignore()  # an administrator's own business; nobody approves those of others by themselves
         with self._trace.step(Step.POLICY) as note:
-            case = self._cases.take()
+            case = self._taken(account)
             note(lambda: compared.policy(case.policy))
         if not case.policy.approves_stock_serving:
             return LeftAlone(self._would_be(request, case))
@@ -86,8 +90,13 @@ class StockServing:
             try:
                 return await self._journal(request, attested, case)
             except RecordChanged:
-                case = self._cases.take()
+                case = self._taken(account)
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    def _taken(self, account: Account) -> Case:
+        case = replace(self._cases.take(), account=account)
+        account.case = CaseStage(case.cluster, case.policy, case.now)
+        return case
 
     def _would_be(
         self, request: StockServingRequest | MalformedStockServingRequest, case: Case
@@ -122,6 +131,7 @@ class StockServing:
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
         machine = MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
+        case.account.stock = StockStage(record, machine)
         try:
             with self._trace.step(Step.RECORD) as note:
                 note(lambda: recorded_machine(record, machine))
@@ -140,7 +150,7 @@ class StockServing:
         record, machine = attested.record, attested.machine
         dns_names, ip_addresses = request.certificate_request.dns_names, request.certificate_request.ip_addresses
         operator = self._configuration.attestor(record.identity.provider)
-        return StockServingFacts(
+        facts = StockServingFacts(
             node_name=node_name,
             dns_names=dns_names,
             ip_addresses=ip_addresses,
@@ -154,6 +164,8 @@ class StockServing:
             held_by_others=held_by_others(self._inventory, self._records, machine, dns_names, ip_addresses),
             now=case.now,
         )
+        case.account.stock = StockStage(record, machine, facts.operator_allows, facts.pair, facts.held_by_others)
+        return facts
 
     def _standing(self, pair: Pair) -> PairStanding:
         reservations, namespace = self._inventory.reservations, self._inventory.own_namespace

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from attestors.registry import Registry
+from signer.audit.log import AuditLog
 from signer.controller.configuration import Configuration
 from signer.controller.infrastructure_status import InfrastructureStatus
 from signer.controller.lookups import Lookups
@@ -41,5 +42,6 @@ class Surroundings:
     """How many clusters' side doors are looked at once."""
     recorder: Recorder
     metrics: Metrics
+    audit_log: AuditLog
     now: Callable[[], datetime]
     monotonic: Callable[[], float]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Final
 
+from signer.audit.log import NoAuditLog
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
 from signer.controller.authority_source import (
@@ -70,6 +71,7 @@ class WorkloadCluster:
             authority_source=self._authority_source,
             now=surroundings.now,
             monotonic=surroundings.monotonic,
+            audited=not isinstance(surroundings.audit_log, NoAuditLog),
         )
         self._surveyor = Surveyor(key, surroundings, self._authority_source)
         self._door = DoorKeeping(key, surroundings, self._authority_source)

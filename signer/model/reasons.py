@@ -76,6 +76,7 @@ class Reason(enum.StrEnum):
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
+    AUDIT_LOG_UNAVAILABLE = "AuditLogUnavailable"
     INTERNAL_ERROR = "InternalError"
 
 
@@ -292,6 +293,11 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "The decision could not be written to the workload cluster; 403 in the message means that a grant is "
             "missing.",
             "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](#grants).",
+        ),
+        Reason.AUDIT_LOG_UNAVAILABLE: Explanation(
+            "The request may be approved, and the line that says why cannot be written to the audit log.",
+            "Make room on the disk of `--audit-log-path`, or mend what the controller's log names; the request is "
+            "tried again every few seconds.",
         ),
         Reason.INTERNAL_ERROR: Explanation(
             "A fault of the controller or of an attestor. Nothing is approved and nothing denied by it.",

@@ -60,7 +60,14 @@ class _Answers:
     documents: Mapping[str, bytes]
 
     async def get(
-        self, service: str, host: str, target: str, *, headers: Mapping[str, str] | None = None, maximum_bytes: int
+        self,
+        service: str,
+        operation: str,
+        host: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        maximum_bytes: int,
     ) -> HTTPSAnswer:
         return HTTPSAnswer(200, "application/json", self.documents[target.partition("?")[0]])
 

@@ -27,9 +27,11 @@ def house(
     management_cluster: ManagementCluster,
     make_workload_cluster: MakeWorkloadCluster,
     attestation_controller: StartController,
-) -> House:
+) -> Iterator[House]:
     """A management cluster of this test's own; add clusters, then run a controller."""
-    return House(management_cluster, make_workload_cluster, attestation_controller)
+    built = House(management_cluster, make_workload_cluster, attestation_controller)
+    yield built
+    built.assert_audited()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,9 @@ def shared_house() -> Iterator[House]:
     ):
         # Its tests deny more about one Machine and one Cluster than anybody is shown in earnest.
         patch.setattr(recorder, "BURST", 10_000)
-        yield House(management, make_cluster, start)
+        built = House(management, make_cluster, start)
+        yield built
+        built.assert_audited()
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cryptography import x509
 from keyed_mac.keys import derive_machine_key
 
+from signer.audit.log import NoAuditLog
 from signer.controller.configuration import OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
@@ -23,6 +24,7 @@ from signer.testing.api import EmbeddedAPI, LoggedRequest
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
+from tests.support.remembered_audit import RememberedAudit, assert_all_as_judged
 
 MASTER_KEY: Final = bytes(range(32))
 SECRETS_IN_PLAY: Final = (base64.b64encode(MASTER_KEY).decode("ascii"), MASTER_KEY.hex())
@@ -56,6 +58,8 @@ class House:
     management: ManagementCluster
     make_cluster: MakeWorkloadCluster
     start: StartController
+    audited: list[tuple[RememberedAudit, ControllerOptions, dict[str, OperatorAttestor]]] = field(default_factory=list)
+    """What each of its controllers logged."""
     _joined: int = field(default=0, init=False)
 
     @property
@@ -83,11 +87,19 @@ class House:
 
     def run(self, options: ControllerOptions | None = None, **configuration: Any) -> RunningController:
         """Start a controller that knows the test attestor."""
-        return self.start(
-            options=options,
-            connection=self.api.connection(CONTROLLER_USER, MASTERS),
-            **{"attestors": keyed_mac(), **configuration},
-        )
+        chosen = {"attestors": keyed_mac(), **configuration}
+        options = options or ControllerOptions()
+        if isinstance(options.audit_log, NoAuditLog):
+            audit = RememberedAudit()
+            options = replace(options, audit_log=audit)
+            self.audited.append((audit, options, chosen["attestors"]))
+        return self.start(options=options, connection=self.api.connection(CONTROLLER_USER, MASTERS), **chosen)
+
+    def assert_audited(self) -> None:
+        """Whatever its controllers decided comes out of what they logged, judged again."""
+        for audit, options, attestors in self.audited:
+            settings = {provider: attestor.settings for provider, attestor in attestors.items()}
+            assert_all_as_judged(audit.lines, options.registry, settings)
 
     def join(self, cluster: WorldCluster, machine: str = "") -> Verdict:
         """Let a fresh honest node join; it must be decided, and well."""

@@ -40,7 +40,7 @@ def test_contracts_hold() -> None:
     ("layers", "reversed_layers"),
     [
         ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
-        ("    controller\n    store\n", "    store\n    controller\n"),
+        ("    controller\n    audit | store\n", "    audit | store\n    controller\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
         ("    commands\n    flow\n", "    flow\n    commands\n"),
         ("    aiohttp\n    kubernetes\n", "    aiohttp\n    yaml\n"),

@@ -279,7 +279,7 @@ def test_a_pair_that_cannot_be_read_is_refused(text: str, key: str) -> None:
 
 @pytest.mark.parametrize("part", [b"system:nodes", b"kubernetes"], ids=["subject", "issuer"])
 def test_a_name_that_is_no_text_is_refused(part: bytes) -> None:
-    """The library reads names when they are asked for; what it raises then must not end the program (found by fuzzing)."""
+    """The library reads names when they are asked for; what it raises must not end the program."""
     der = certificate().public_bytes(Encoding.DER)
     assert part in der
     with pytest.raises(UnusableCertificate, match="cannot be read"):

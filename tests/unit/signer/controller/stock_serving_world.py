@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from attestors.registry import Registry
+from signer.audit.account import Account
 from signer.controller.case import Cases
 from signer.controller.configuration import Configuration
 from signer.controller.stock_serving import StockServing
@@ -130,7 +131,7 @@ class World:
         self.inventory.reservations.replaced([reservation(pair, side) for side in sides or ReservationSide])
 
     async def decide(self, csr: dict[str, Any] | None = None) -> Any:
-        return await self.stock_serving.decide(stock_serving_request(csr or CSR))
+        return await self.stock_serving.decide(stock_serving_request(csr or CSR), Account())
 
     async def deferred(self, csr: dict[str, Any] | None = None) -> Defer:
         with pytest.raises(Deferred) as caught:

@@ -18,11 +18,9 @@ from signer.authority import Authority, load_certificate_authority
 from signer.controller.certificates import (
     Certificate,
     NotRepeatable,
-    asked_since,
     fits,
     journal_entry,
     plan,
-    public_key_digest,
     repeat,
     repeat_approved,
     repeat_for_key,
@@ -32,6 +30,7 @@ from signer.controller.certificates import (
 from signer.model.decision import Approve, Deferred
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
+from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import NoRecord
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer import builders

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import Security
+from signer.audit.account import Account
 from signer.controller.configuration import OperatorAttestor
 from signer.controller.stock_serving import SETTLED_REQUESTS_ARE_KEPT
 from signer.kube.errors import ServerError
@@ -282,7 +283,7 @@ class TestLeftAlone:
         assert left.instead_of.reason == Reason.NODE_NOT_ATTESTED
 
     async def test_what_cannot_be_read(self, world: World) -> None:
-        left = await world.stock_serving.decide(malformed())
+        left = await world.stock_serving.decide(malformed(), Account())
         assert isinstance(left, LeftAlone)
         assert isinstance(left.instead_of, Deny)
 
@@ -310,7 +311,7 @@ def malformed() -> MalformedStockServingRequest:
 
 async def test_malformed(world: World) -> None:
     with pytest.raises(Refused, match="MalformedRequest"):
-        await world.stock_serving.decide(malformed())
+        await world.stock_serving.decide(malformed(), Account())
 
 
 async def test_paused_cluster(world: World) -> None:

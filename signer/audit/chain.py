@@ -1,0 +1,155 @@
+"""The chain: each line names the digest of the one before it, across files too.
+
+It shows a line that was changed, removed, put in or moved, unless everything behind it was written anew; and not that
+the end was cut off. Whoever may write the file can do both: copy the lines away, or the last digest at least.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias
+
+VERSION: Final = "audit.attestation.cluster.x-k8s.io/v1"
+START: Final = "Start"
+DECISION: Final = "Decision"
+NOTHING_BEFORE: Final = "sha256:" + "0" * 64
+MAXIMUM_LINE_BYTES: Final = 1024 * 1024
+
+_HEADER: Final = ("version", "kind", "chain", "sequence", "previous")
+_CHAIN_CHARACTERS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The end of a chain: what the next line has to name."""
+
+    chain: str
+    """Random; the same in all lines of a chain."""
+    sequence: int
+    """Of the last line; -1 before the first."""
+    digest: str
+    """Of the last line."""
+
+    def next_line(self, kind: str, content: bytes) -> bytes:
+        """The line that follows; ``content`` is a JSON object that is not empty."""
+        header = json.dumps(
+            {
+                "version": VERSION,
+                "kind": kind,
+                "chain": self.chain,
+                "sequence": self.sequence + 1,
+                "previous": self.digest,
+            },
+            separators=(",", ":"),
+        )
+        return header.encode("ascii")[:-1] + b"," + content[1:]
+
+    def after(self, line: bytes) -> Link:
+        """The end once that line was written."""
+        return Link(self.chain, self.sequence + 1, digest_of_line(line))
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedLine:
+    """A line of the right shape; whether it is in its place is not said."""
+
+    kind: str
+    chain: str
+    sequence: int
+    previous: str
+    content: Mapping[str, Any]
+    digest: str
+
+    @property
+    def link(self) -> Link:
+        """The end of the chain behind it."""
+        return Link(self.chain, self.sequence, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A line that is not of the log's shape."""
+
+    why: str
+    digest: str
+    ended: bool
+    """Whether it ends with a line feed: what a crash cut off does not."""
+
+
+AnyLine: TypeAlias = ChainedLine | Unreadable
+
+
+def digest_of_line(line: bytes) -> str:
+    """Without its line feed."""
+    return "sha256:" + hashlib.sha256(line).hexdigest()
+
+
+def start_content(previous_torn: str) -> bytes:
+    """The content of a start line. ``previous_torn`` is the digest of a line before it that a crash cut off, or empty.
+
+    A file begins with one, and so does what a new process appends.
+    """
+    return json.dumps({"time": datetime.now(UTC).isoformat(), "torn": previous_torn}, separators=(",", ":")).encode()
+
+
+def read_lines(path: Path) -> Iterator[AnyLine]:
+    """The lines of a file, each in bounds.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        while line := file.readline(MAXIMUM_LINE_BYTES + 1):
+            if line.endswith(b"\n"):
+                yield read_line(line[:-1])
+            elif len(line) <= MAXIMUM_LINE_BYTES:
+                found = read_line(line)
+                yield Unreadable("is cut off", found.digest, ended=False) if isinstance(found, Unreadable) else found
+            else:
+                yield _too_long(line, file)
+
+
+def _too_long(begun: bytes, file: BinaryIO) -> Unreadable:
+    hashed = hashlib.sha256(begun)
+    rest = begun
+    while (rest := file.readline(MAXIMUM_LINE_BYTES)) and not rest.endswith(b"\n"):
+        hashed.update(rest)
+    hashed.update(rest.removesuffix(b"\n"))
+    return Unreadable("is too long", "sha256:" + hashed.hexdigest(), ended=rest.endswith(b"\n"))
+
+
+def read_line(line: bytes) -> AnyLine:
+    """A line without its line feed."""
+    digest = digest_of_line(line)
+    try:
+        content = json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return Unreadable("is not JSON", digest, ended=True)
+    if not isinstance(content, dict) or tuple(content)[: len(_HEADER)] != _HEADER:
+        return Unreadable(f"does not begin with {', '.join(_HEADER)}", digest, ended=True)
+    version, kind, chain, sequence, previous = (content.pop(name) for name in _HEADER)
+    if version != VERSION:
+        return Unreadable("is of a version that is not known here", digest, ended=True)
+    if kind not in (START, DECISION) or not all(isinstance(text, str) for text in (chain, previous)):
+        return Unreadable("is of no known kind", digest, ended=True)
+    if type(sequence) is not int or sequence < 0 or len(chain) != _CHAIN_CHARACTERS:
+        return Unreadable("has no place in a chain", digest, ended=True)
+    if kind == START and not (content.keys() == {"time", "torn"} and isinstance(content["torn"], str)):
+        return Unreadable("is no start line", digest, ended=True)
+    return ChainedLine(kind, chain, sequence, previous, content, digest)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")

@@ -1,0 +1,91 @@
+"""Whether a decision is the one that its facts give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from signer.audit.decision_line import DecisionLine, LoggedDecision
+from signer.audit.halves import Halves
+from signer.audit.issued import Inconsistent
+from signer.audit.rejudging import Rejudged, rejudge
+from signer.model.decision import printable
+from signer.model.reasons import Reason
+
+_FROM_OUTSIDE: Final = frozenset(
+    {
+        Reason.RESERVATION_PENDING,
+        Reason.MANAGEMENT_CLUSTER_UNREACHABLE,
+        Reason.WORKLOAD_CLUSTER_UNREACHABLE,
+        Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE,
+        Reason.CONTROLLER_KEY_UNAVAILABLE,
+        Reason.ATTESTOR_UNAVAILABLE,
+        Reason.POLICY_INVALID,
+        Reason.BOOTSTRAP_TOKEN_UNTRACEABLE,
+        Reason.IDENTITY_CONFLICT,
+        Reason.INTERNAL_ERROR,
+    }
+)
+"""Reasons for waiting that come from others, or from what changed while the request was judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """The same decision for the same reason, and all of it was made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReproducedInPart:
+    """The same, but some of what it rests upon was taken from the log."""
+
+    taken: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """The facts of the line do not give its decision."""
+
+    why: str
+
+
+Comparison: TypeAlias = Reproduced | ReproducedInPart | Differs
+
+
+async def compare(line: DecisionLine, halves: Halves) -> Comparison:
+    """Judge the line again, and compare."""
+    try:
+        again = await rejudge(line, halves)
+    except Inconsistent as error:
+        return Differs(printable(str(error)))
+    logged = line.decision
+    if (again.kind, again.reason) == (logged.kind, logged.reason) or _fails_instead(logged, again):
+        return ReproducedInPart(again.taken) if again.taken else Reproduced()
+    if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in ("", "Approve", "Deny"):
+        return ReproducedInPart((*again.taken, f"the reason for waiting, {logged.reason}"))
+    if _refused_by_reservations(logged, again):
+        return ReproducedInPart((*again.taken, "the reservations' refusal"))
+    return Differs(_difference(logged, again))
+
+
+def _fails_instead(logged: LoggedDecision, again: Rejudged) -> bool:
+    """What is approved already cannot be denied: it fails, for that reason or for who approved it."""
+    return (
+        logged.kind == "Fail"
+        and again.kind in ("Deny", "Challenge")
+        and logged.reason in (again.reason, Reason.APPROVED_BY_OTHERS)
+    )
+
+
+def _refused_by_reservations(logged: LoggedDecision, again: Rejudged) -> bool:
+    return (
+        logged.kind in ("Deny", "Fail")
+        and logged.reason in (Reason.IDENTITY_CONFLICT, Reason.APPROVED_BY_OTHERS)
+        and again.kind == ""
+        and again.message.endswith("the reservation")
+    )
+
+
+def _difference(logged: LoggedDecision, again: Rejudged) -> str:
+    given = f"{again.kind} {again.reason}" if again.kind else "no decision"
+    detail = f": {again.message}" if again.message else ""
+    return printable(f"logged is {logged.kind} {logged.reason}; the line's facts give {given}{detail}")

@@ -1,0 +1,214 @@
+"""One decision as the audit log holds it: the request without bearer credentials, the account, and the result."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from attestors.contract import Auditable, digest_of
+from attestors.registry import AttestorUnavailable, Registry
+from attestors.wire import evidence as evidence_format
+from attestors.wire import request as request_format
+from attestors.wire.evidence import Evidence, MalformedEvidence
+from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
+from signer.audit.account import Account
+from signer.audit.values import InvalidValue, read, write
+from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
+from signer.model.reasons import Reason
+from signer.model.record import JournalEntry
+from signer.model.signing_request import (
+    MAXIMUM_REQUEST_TEXT,
+    Malformed,
+    MalformedStockServingRequest,
+    NotOurs,
+    Parsed,
+    SigningRequest,
+)
+
+WHOLE_REQUEST: Final = "request"
+"""In ``redacted``: ``spec.request`` as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """The CSR as it was judged."""
+
+    name: str
+    uid: str
+    created: str
+    conditions: tuple[str, ...]
+    """Types of the conditions that it had already."""
+    spec: Mapping[str, Any]
+    spec_digest: str
+    """Of the original ``spec``, also where a part of ``spec.request`` is replaced here."""
+    redacted: tuple[str, ...]
+    """Fields of the evidence that are not what they were, or :data:`WHOLE_REQUEST`."""
+    provider_id_oid: str
+
+    def manifest(self) -> Mapping[str, Any]:
+        """As an object, to be parsed again."""
+        return {
+            "metadata": {"name": self.name, "uid": self.uid, "creationTimestamp": self.created},
+            "spec": self.spec,
+            "status": {"conditions": [{"type": kind} for kind in self.conditions]},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NoEntry:
+    """No certificate of ours came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """What was decided."""
+
+    kind: str
+    """The decision's class."""
+    reason: str
+    message: str
+    instead_of: str = ""
+    """Of what was left alone: the kind of decision that it would have been."""
+    node_name: str = ""
+    entry: JournalEntry | NoEntry = NoEntry()
+    certificate: str = ""
+    """PEM."""
+
+    @classmethod
+    def of(cls, decision: Decision) -> LoggedDecision:
+        """Write it down.
+
+        Raises:
+            ValueError: there is nothing to write down of what is ignored.
+        """
+        kind = type(decision).__name__
+        match decision:
+            case Approve():
+                return cls(
+                    kind,
+                    str(decision.reason),
+                    decision.message,
+                    node_name=decision.node_name,
+                    entry=decision.entry,
+                    certificate=decision.certificate.decode("ascii"),
+                )
+            case ApproveOnly():
+                return cls(kind, str(decision.reason), decision.message, node_name=decision.node_name)
+            case Challenge():
+                return cls(kind, str(Reason.CHALLENGE_ISSUED), "")
+            case LeftAlone(would_be):
+                return cls(kind, str(would_be.reason), would_be.message, instead_of=type(would_be).__name__)
+            case Deny() | Fail() | Defer():
+                return cls(kind, str(decision.reason), decision.message)
+            case Ignore():
+                raise ValueError("what is ignored is not logged")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLine:
+    """One line's content."""
+
+    cluster: str
+    """``namespace/name`` of the Cluster."""
+    time: datetime
+    request: LoggedRequest
+    account: Account
+    decision: LoggedDecision
+
+    def encode(self) -> bytes:
+        """As a JSON object.
+
+        Raises:
+            TypeError, ValueError: JSON cannot hold it.
+        """
+        return write(self)
+
+
+def read_decision_line(content: Mapping[str, Any]) -> DecisionLine:
+    """Read the fields of a line that are not the chain's.
+
+    Raises:
+        InvalidValue: they are not exactly those of a decision.
+    """
+    line = read(DecisionLine, content, "decision")
+    if not isinstance(line, DecisionLine):
+        raise InvalidValue("decision is none")
+    return line
+
+
+@dataclass(frozen=True, slots=True)
+class _Redacted:
+    spec: Mapping[str, Any]
+    fields: tuple[str, ...] = field(default=())
+
+
+def logged_request(
+    manifest: Mapping[str, Any], parsed: Parsed, registry: Registry, provider_id_oid: str
+) -> LoggedRequest:
+    """The CSR for the log, without what lets a reader act in the node's name.
+
+    Raises:
+        ValueError: the request is not one that is logged.
+    """
+    if isinstance(parsed, NotOurs):
+        raise ValueError("what is not ours is not logged")
+    envelope = parsed.envelope
+    redacted = _redacted(manifest["spec"], parsed, registry)
+    return LoggedRequest(
+        name=envelope.name,
+        uid=envelope.uid,
+        created=envelope.created,
+        conditions=tuple(sorted(condition.value for condition in envelope.conditions)),
+        spec=redacted.spec,
+        spec_digest=envelope.spec_digest,
+        redacted=redacted.fields,
+        provider_id_oid=provider_id_oid,
+    )
+
+
+def _redacted(spec: Mapping[str, Any], parsed: Parsed, registry: Registry) -> _Redacted:
+    match parsed:
+        case SigningRequest():
+            fields = _redacted_fields(parsed.envelope.signer.provider, parsed.evidence, registry)
+            if fields is parsed.evidence.fields:
+                return _Redacted(spec)
+            return _with_fields(spec, parsed, fields)
+        case Malformed():
+            # Where a credential begins and ends in what cannot be read, nobody knows.
+            return _without_request(spec)
+        case MalformedStockServingRequest() if len(str(spec.get("request"))) > MAXIMUM_REQUEST_TEXT:
+            return _without_request(spec)
+        case _:
+            return _Redacted(spec)
+
+
+def _redacted_fields(provider: str, evidence: Evidence, registry: Registry) -> Mapping[str, str]:
+    try:
+        attestor: object = registry.load(provider)
+    except AttestorUnavailable:
+        attestor = None
+    if isinstance(attestor, Auditable):
+        return attestor.redacted_fields(evidence)
+    return {name: digest_of(value) for name, value in evidence.fields.items()}
+
+
+def _with_fields(spec: Mapping[str, Any], request: SigningRequest, fields: Mapping[str, str]) -> _Redacted:
+    original = request.evidence.fields
+    changed = tuple(sorted(name for name in original if fields.get(name) != original[name]))
+    evidence = Evidence(request.evidence.version, request.evidence.cluster, MappingProxyType(dict(fields)))
+    try:
+        blocks = request_format.decode(base64.b64decode(spec["request"]))
+        content = request_format.encode(
+            RequestBlocks(blocks.certificate_request, blocks.provider, evidence_format.encode(evidence))
+        )
+    except (MalformedRequestBlocks, MalformedEvidence):
+        return _without_request(spec)  # it has become too large
+    return _Redacted({**spec, "request": base64.b64encode(content).decode("ascii")}, changed)
+
+
+def _without_request(spec: Mapping[str, Any]) -> _Redacted:
+    return _Redacted({**spec, "request": digest_of(str(spec.get("request")))}, (WHOLE_REQUEST,))

@@ -1,0 +1,48 @@
+"""The attestors' own code, with the operator's settings of today, to judge a logged decision again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attestors.contract import AttestorSettings, Auditable, ControllerHalf, InvalidSettings
+from attestors.registry import AttestorUnavailable, Registry
+from signer.model.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """The attestor's answer cannot be made again; ``why`` finishes the sentence."""
+
+    why: str
+
+
+class Halves:
+    """Controller halves for logged policies. One is made for each, and kept."""
+
+    def __init__(self, registry: Registry, operator_settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """``operator_settings`` are those of ``--config``, by provider; none without."""
+        self.registry = registry
+        self._operator_settings = operator_settings
+        self._made: dict[tuple[str, str], ControllerHalf | NotAsked] = {}
+
+    def of(self, provider: str, policy: Policy) -> ControllerHalf | NotAsked:
+        """The half of that attestor under that policy."""
+        settings = policy.authorized(provider).settings
+        key = (provider, repr(sorted(settings.items())))
+        if key not in self._made:
+            self._made[key] = self._make(provider, settings)
+        return self._made[key]
+
+    def _make(self, provider: str, policy_settings: Mapping[str, Any]) -> ControllerHalf | NotAsked:
+        try:
+            attestor = self.registry.load(provider)
+            if not isinstance(attestor, Auditable):
+                return NotAsked(f"attestor {provider} does not say how its answers are judged again")
+            operator = self._operator_settings.get(provider, {})
+            return attestor.controller_half(AttestorSettings(operator=operator, policy=policy_settings))
+        except (AttestorUnavailable, ImportError) as error:
+            return NotAsked(str(error))
+        except InvalidSettings as error:
+            return NotAsked(f"settings of attestor {provider}: {error}; see --config")

@@ -1,0 +1,105 @@
+"""What a logged approval issued: the journal entry and the certificate, held against the request and the facts."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
+from signer.audit.account import RepeatStage, RequestStage
+from signer.audit.decision_line import DecisionLine, NoEntry
+from signer.authority import certificate_validity
+from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
+from signer.model.record import JournalEntry
+from signer.model.signing_request import SigningRequest
+from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.machine import MachineFacts, NoRecord
+from signer.rules.request import node_name_of
+
+
+class Inconsistent(Exception):
+    """The line contradicts itself; the message says in what."""
+
+
+def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFacts, stage: RequestStage) -> None:
+    """The entry is what the facts plan, or one that the record held for this key already.
+
+    Nothing where the decision is no approval.
+
+    Raises:
+        Inconsistent: it is neither, or the certificate is another one.
+    """
+    entry = line.decision.entry
+    if isinstance(entry, NoEntry):
+        return
+    _require_of_this_request(line, request, entry)
+    if entry.ca_cert_hash != stage.signing_ca_cert_hash:
+        raise Inconsistent("the certificate is of another CA than the one that was to sign")
+    if not isinstance(facts.record, NoRecord) and entry in facts.record.journal:
+        _require_left(entry, facts.now, stage.ca_not_after)
+        return
+    if (entry.csr_uid, entry.spec_digest) != (request.envelope.uid, line.request.spec_digest):
+        raise Inconsistent("the journal entry is of another request")
+    if entry.requester != request.envelope.username or entry.created != facts.created:
+        raise Inconsistent("the journal entry names another requester or time of creation")
+    duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
+    try:
+        validity = certificate_validity(
+            facts.now, duration, duration_asked_for(request, facts.record), stage.ca_not_after
+        )
+    except (CertificateAuthorityUnavailable, IssuanceRefused) as error:
+        raise Inconsistent(f"no certificate could be issued then: {error}") from error
+    if (entry.not_before, entry.not_after) != (validity.not_before, validity.not_after):
+        raise Inconsistent(
+            f"the certificate is valid until {entry.not_after:%Y-%m-%dT%H:%M:%SZ}, and by the policy it would be until "
+            f"{validity.not_after:%Y-%m-%dT%H:%M:%SZ}"
+        )
+
+
+def require_repeated(line: DecisionLine, request: SigningRequest, repeat: RepeatStage, now: datetime) -> None:
+    """The certificate is one that the record held for this key already.
+
+    Raises:
+        Inconsistent: it is not.
+    """
+    entry = line.decision.entry
+    if isinstance(entry, NoEntry):
+        return
+    _require_of_this_request(line, request, entry)
+    if entry not in repeat.record.journal:
+        raise Inconsistent("the record holds no such journal entry")
+    if entry.ca_cert_hash != repeat.signing_ca_cert_hash:
+        raise Inconsistent("the certificate is of another CA than the one that was to sign")
+    _require_left(entry, now, repeat.ca_not_after)
+
+
+def _require_left(entry: JournalEntry, now: datetime, ca_not_after: datetime) -> None:
+    if not now < entry.not_after <= ca_not_after:
+        raise Inconsistent("the certificate had run out, or outlived its CA")
+
+
+def _require_of_this_request(line: DecisionLine, request: SigningRequest, entry: JournalEntry) -> None:
+    node_name = node_name_of(request)
+    if line.decision.node_name != node_name:
+        raise Inconsistent(f"the decision is about node {line.decision.node_name}, the request about {node_name}")
+    if entry.signer_name != str(request.envelope.signer) or entry.public_key_digest != public_key_digest(request):
+        raise Inconsistent("the journal entry is of another key or signer")
+    try:
+        certificate = x509.load_pem_x509_certificate(line.decision.certificate.encode("ascii"))
+        found = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except ValueError as error:
+        raise Inconsistent("the certificate cannot be read") from error
+    if hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest() != entry.certificate_digest:
+        raise Inconsistent("the certificate is not the one of the journal entry")
+    if found != request.certificate_request.subject_public_key_info:
+        raise Inconsistent("the certificate is of another key than the request")
+    subject = {attribute.oid: attribute.value for attribute in certificate.subject}
+    if subject != {NameOID.COMMON_NAME: NODE_USER_PREFIX + node_name, NameOID.ORGANIZATION_NAME: NODES_GROUP}:
+        raise Inconsistent(f"the certificate's subject is not node {node_name}")
+    validity = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    if (certificate.serial_number, *validity) != (entry.serial_number, entry.not_before, entry.not_after):
+        raise Inconsistent("serial number or validity of the certificate are not those of the journal entry")

@@ -1,0 +1,329 @@
+"""Appends to the audit log: one write for each line, many lines flushed to the disk at once, nothing ever rewritten.
+
+Files are written in a thread, one batch after the other. Whoever appends waits until its line is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from signer.audit.chain import (
+    DECISION,
+    MAXIMUM_LINE_BYTES,
+    NOTHING_BEFORE,
+    START,
+    ChainedLine,
+    Link,
+    digest_of_line,
+    read_line,
+    start_content,
+)
+
+STANDARD_OUTPUT: Final = "-"
+DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
+_MODE: Final = 0o600
+_HEADER_ROOM: Final = 512
+"""What a line's place in the chain takes at most."""
+
+
+class AuditLogUnavailable(Exception):
+    """The line is not in the log, or it is not sure that it is; the message says why."""
+
+
+class AuditLogInUse(Exception):
+    """Another controller writes to that file."""
+
+
+class AuditLog(Protocol):
+    """Where decisions are written to."""
+
+    async def append(self, content: bytes) -> None:
+        """Return once the line is on the disk.
+
+        Raises:
+            AuditLogUnavailable: it is not.
+        """
+        ...
+
+
+class NoAuditLog:
+    """Nobody asked for one."""
+
+    async def append(self, content: bytes) -> None:
+        """Forget it."""
+
+
+class Lines(Protocol):
+    """Where lines go, one batch after the other; not thread-safe."""
+
+    def write(self, contents: list[bytes]) -> None:
+        """Append decisions, and flush them.
+
+        Raises:
+            OSError: not all of them were.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the file back."""
+        ...
+
+
+class GroupedAuditLog:
+    """Implements :class:`AuditLog`: what arrives while a batch is written goes into the next one."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def append(self, content: bytes) -> None:
+        """See :class:`AuditLog`."""
+        if len(content) + _HEADER_ROOM > MAXIMUM_LINE_BYTES:
+            raise AuditLogUnavailable(f"the line would be larger than {MAXIMUM_LINE_BYTES} bytes")
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((content, written))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_all(), name="audit log")
+        await written
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            failure: AuditLogUnavailable | None = None
+            try:
+                await asyncio.to_thread(self._lines.write, [content for content, _ in batch])
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear that it failed
+                failure = AuditLogUnavailable(f"the audit log cannot be written: {_cause(error)}")
+            for _, written in batch:
+                if written.done():
+                    continue
+                if failure is None:
+                    written.set_result(None)
+                else:
+                    written.set_exception(AuditLogUnavailable(str(failure)))
+
+    async def close(self) -> None:
+        """Write what waits, and give the file back."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        await asyncio.to_thread(self._lines.close)
+
+
+def _cause(error: Exception) -> str:
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else type(error).__name__
+
+
+def open_audit_log(path: str, *, maximum_mebibytes: int, maximum_backups: int) -> GroupedAuditLog:
+    """The log at that path, or on standard output.
+
+    Raises:
+        AuditLogInUse: another process writes there.
+        OSError: it cannot be opened or written.
+    """
+    if path == STANDARD_OUTPUT:
+        return GroupedAuditLog(StreamLines(1))
+    return GroupedAuditLog(FileLines(Path(path), maximum_mebibytes * 1024 * 1024, maximum_backups))
+
+
+def _new_chain() -> Link:
+    return Link(secrets.token_hex(16), -1, NOTHING_BEFORE)
+
+
+class StreamLines:
+    """Lines to a pipe or terminal; it cannot be flushed to a disk, and what becomes of them is the reader's matter."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._link = _new_chain()
+        self._begun = False
+
+    def write(self, contents: list[bytes]) -> None:
+        """See :class:`Lines`."""
+        if not self._begun:
+            self._put(START, start_content(""))
+            self._begun = True
+        for content in contents:
+            self._put(DECISION, content)
+
+    def close(self) -> None:
+        """It is not ours to close."""
+
+    def _put(self, kind: str, content: bytes) -> None:
+        line = self._link.next_line(kind, content)
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        self._link = self._link.after(line)
+
+
+@dataclass(slots=True)
+class _Open:
+    """The file that is written to."""
+
+    descriptor: int
+    size: int
+    link: Link
+
+
+class FileLines:
+    """Lines to a file, which one process has for itself; it is renamed when it is full, and the oldest are deleted."""
+
+    def __init__(
+        self,
+        path: Path,
+        maximum_bytes: int,
+        maximum_backups: int,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        flush: Callable[[int], None] = os.fdatasync,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        """``maximum_bytes`` of a file, or 0 for any size; ``maximum_backups`` full ones are kept, or all with 0.
+
+        Raises:
+            AuditLogInUse: another process has it.
+            OSError: it cannot be opened or written.
+        """
+        self._path = path
+        self._maximum_bytes = maximum_bytes
+        self._maximum_backups = maximum_backups
+        self._now = now
+        self._flush = flush
+        self._write = write
+        self._lock = _locked(path.with_name(path.name + ".lock"))
+        self._file: _Open | None = None
+        try:
+            self._file = self._opened()
+        except OSError:
+            os.close(self._lock)
+            raise
+
+    def write(self, contents: list[bytes]) -> None:
+        """See :class:`Lines`."""
+        file = self._file
+        try:
+            if file is None:
+                file = self._file = self._opened()
+            for content in contents:
+                file = self._with_room(file, len(content) + _HEADER_ROOM)
+                self._put(file, DECISION, content)
+            self._flush(file.descriptor)
+        except OSError:
+            self._abandon()
+            raise
+
+    def close(self) -> None:
+        """See :class:`Lines`."""
+        self._abandon()
+        os.close(self._lock)
+
+    def _abandon(self) -> None:
+        """What was written in part is found, and said, when the file is opened again."""
+        if self._file is not None:
+            os.close(self._file.descriptor)
+            self._file = None
+
+    def _opened(self, before: Link | None = None) -> _Open:
+        """Open or create the file, and append a start line; ``before`` is what the file before it ended with."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        try:
+            size = os.fstat(descriptor).st_size
+            tail = _Tail.of(descriptor, size)
+            file = _Open(descriptor, size, tail.link if size else (before or _new_chain()))
+            if tail.unended:
+                file.size += _write_whole(self._write, descriptor, b"\n")
+            self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
+            self._flush(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return file
+
+    def _put(self, file: _Open, kind: str, content: bytes) -> None:
+        line = file.link.next_line(kind, content)
+        file.size += _write_whole(self._write, file.descriptor, line + b"\n")
+        file.link = file.link.after(line)
+
+    def _with_room(self, file: _Open, size: int) -> _Open:
+        if not self._maximum_bytes or file.size + size <= self._maximum_bytes:
+            return file
+        self._flush(file.descriptor)
+        self._path.rename(self._backup_name())
+        before = file.link
+        self._abandon()
+        opened = self._file = self._opened(before)
+        self._delete_oldest()
+        return opened
+
+    def _backup_name(self) -> Path:
+        moment = self._now().strftime("%Y-%m-%dT%H-%M-%S.%f")
+        return self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}")
+
+    def _backups(self) -> list[Path]:
+        found = self._path.parent.glob(f"{self._path.stem}-[0-9]*{self._path.suffix}")
+        return sorted(path for path in found if path.is_file())
+
+    def _delete_oldest(self) -> None:
+        if not self._maximum_backups:
+            return
+        for path in self._backups()[: -self._maximum_backups]:
+            with contextlib.suppress(OSError):  # the next rotation tries again
+                path.unlink()
+
+
+def _write_whole(write: Callable[[int, bytes], int], descriptor: int, data: bytes) -> int:
+    """One write. A file system that is full may take a part of it."""
+    written = write(descriptor, data)
+    if written != len(data):
+        raise OSError(28, "No space left on device")
+    return written
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise AuditLogInUse(f"another controller writes to {path.with_suffix('')}") from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """How a file ends."""
+
+    link: Link
+    """Behind its last whole line; a new chain where that is none of ours."""
+    torn: bytes
+    """What stands behind it: a line that was cut off."""
+    unended: bool
+    """Whether the file does not end with a line feed."""
+
+    @classmethod
+    def of(cls, descriptor: int, size: int) -> _Tail:
+        """Look at the end of an open file."""
+        window = min(size, 4 * MAXIMUM_LINE_BYTES)
+        data = os.pread(descriptor, window, size - window)
+        whole, _, torn = data.rpartition(b"\n")
+        last = read_line(torn)
+        if isinstance(last, ChainedLine):  # cut off just before its line feed
+            return cls(last.link, b"", unended=True)
+        for line in reversed(whole.split(b"\n")):
+            found = read_line(line)
+            if isinstance(found, ChainedLine):
+                return cls(found.link, torn, unended=bool(torn))
+        return cls(_new_chain(), torn, unended=bool(torn))

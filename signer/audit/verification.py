@@ -1,0 +1,166 @@
+"""Verifies audit logs: the chain of all files, the shape of every line, and each decision by judging it again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from signer.audit.chain import DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
+from signer.audit.comparison import Comparison, Differs, compare
+from signer.audit.decision_line import DecisionLine, read_decision_line
+from signer.audit.halves import Halves
+from signer.audit.values import InvalidValue
+from signer.model.decision import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a line stands."""
+
+    file: str
+    line: int
+    """Counted from 1."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A decision, and what judging it again gave."""
+
+    place: Place
+    line: DecisionLine
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The log is not what was written."""
+
+    place: Place
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Nothing is wrong, but a reader should know."""
+
+    place: Place
+    what: str
+
+
+Finding: TypeAlias = Judged | Broken | Noticed
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The chain so far, over all files."""
+
+    end: Link | None = None
+    unreadable: list[tuple[Place, Unreadable]] = field(default_factory=list)
+
+    def take(self, place: Place, line: AnyLine, *, first: bool) -> Iterator[Finding]:
+        """What is wrong with the line's place."""
+        if isinstance(line, Unreadable):
+            self.unreadable.append((place, line))
+            return
+        cut_off, self.unreadable = self.unreadable, []
+        if line.kind == START:
+            for where, one in cut_off:
+                yield Noticed(where, f"the line {one.why}: the controller was stopped, or the disk was full")
+        else:
+            for where, one in cut_off:
+                yield Broken(where, f"the line {one.why}")
+        yield from self._joins(place, line, first=first)
+        self.end = line.link
+
+    def _joins(self, place: Place, line: ChainedLine, *, first: bool) -> Iterator[Finding]:
+        end = self.end
+        if first and line.kind != START:
+            yield Broken(place, "the file does not begin with a start line")
+        if end is None:
+            if line.sequence:
+                yield Noticed(place, f"begins with line {line.sequence} of its chain: what was before is not given")
+        elif line.chain != end.chain:
+            if line.kind == START and line.sequence == 0:
+                yield Noticed(place, "a new chain begins: nothing ties it to what is before")
+            else:
+                yield Broken(place, "the line is of another chain than the one before it")
+        elif (line.sequence, line.previous) != (end.sequence + 1, end.digest):
+            yield Broken(place, _gap(line, end))
+
+    def ends(self) -> Iterator[Finding]:
+        """What is left at the end of all files."""
+        for where, one in self.unreadable:
+            if one.ended:
+                yield Broken(where, f"the line {one.why}")
+            else:
+                yield Noticed(where, f"the last line {one.why}: it was being written, or the controller was stopped")
+
+
+def _gap(line: ChainedLine, end: Link) -> str:
+    missing = line.sequence - end.sequence - 1
+    if missing > 0:
+        return (
+            f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {line.sequence} of its chain"
+        )
+    if missing < 0:
+        return f"line {line.sequence} of its chain stands behind line {end.sequence}"
+    return "the line before it is not the one that was written: something in it was changed"
+
+
+def files_in_order(paths: Sequence[Path]) -> list[Path]:
+    """Rotated files, which carry their time in their names, before the one that is written to.
+
+    Only among files of one name: others stay in the order in which they are given.
+    """
+    return sorted(paths, key=lambda path: (str(path.parent), path.stem.partition("-2")[0], path.name))
+
+
+async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding]:
+    """Everything that is to be said of these files, in their order.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    chain = _Chain()
+    for path in paths:
+        for number, line in enumerate(read_lines(path), start=1):
+            place = Place(path.name, number)
+            for finding in chain.take(place, line, first=number == 1):
+                yield finding
+            if isinstance(line, ChainedLine) and line.kind == DECISION:
+                yield await _judged(place, line, halves)
+    for finding in chain.ends():
+        yield finding
+
+
+async def _judged(place: Place, line: ChainedLine, halves: Halves) -> Judged | Broken:
+    try:
+        decision = read_decision_line(line.content)
+    except InvalidValue as error:
+        return Broken(place, printable(f"the line is no decision: {error}"))
+    return Judged(place, decision, await compare(decision, halves))
+
+
+def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine]]:
+    """The decisions in these files that can be read; nothing is verified.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in paths:
+        for number, line in enumerate(read_lines(path), start=1):
+            if isinstance(line, ChainedLine) and line.kind == DECISION:
+                try:
+                    yield Place(path.name, number), read_decision_line(line.content)
+                except InvalidValue:
+                    continue
+
+
+def is_bad(finding: Finding) -> bool:
+    """Whether the log, or a decision in it, is not right."""
+    return isinstance(finding, Broken) or (isinstance(finding, Judged) and isinstance(finding.comparison, Differs))

@@ -1,0 +1,255 @@
+"""``node-attestation-controller audit``: verify audit logs, and show what one certificate rests upon."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestors.registry import Registry
+from signer.audit.account import NotReached
+from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
+from signer.audit.decision_line import DecisionLine, NoEntry
+from signer.audit.halves import Halves
+from signer.audit.verification import (
+    Broken,
+    Finding,
+    Judged,
+    Noticed,
+    Place,
+    decisions,
+    files_in_order,
+    is_bad,
+    verify,
+)
+from signer.controller.configuration import InvalidConfiguration, read_attestors
+from signer.model.decision import printable
+from signer.model.kubernetes_time import format_time
+
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
+
+EXIT_BAD: Final = 1
+_SHOWN_ROWS: Final = 1000
+_WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
+    Reproduced: ("same", "green"),
+    ReproducedInPart: ("same, in part", "yellow"),
+    Differs: ("DIFFERS", "red"),
+}
+
+
+def add_audit(commands: Commands) -> None:
+    """Add the command."""
+    audit = commands.add_parser("audit", help="verify audit logs, or show what a certificate rests upon")
+    subcommands = audit.add_subparsers(required=True, metavar="COMMAND")
+    verifying = subcommands.add_parser(
+        "verify",
+        help="check that nothing was changed, and judge every decision again",
+        description="Asks nobody and changes nothing. Exit code 0: all is as written and every decision is the one "
+        "that its facts give; 1: something was changed, or a decision differs.",
+    )
+    verifying.set_defaults(command=_verify)
+    _add_files(verifying)
+    verifying.add_argument(
+        "--config", type=Path, help="the controller's --config, where attestors need the operator's settings"
+    )
+    showing = subcommands.add_parser("show", help="print the decisions about one request, node or certificate")
+    showing.set_defaults(command=_show)
+    _add_files(showing)
+    what = showing.add_mutually_exclusive_group(required=True)
+    what.add_argument("--csr", metavar="NAME", help="name of the CertificateSigningRequest")
+    what.add_argument("--node", metavar="NAME", help="name of the node")
+    what.add_argument("--serial", metavar="HEX", help="serial number of the certificate, hexadecimal")
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the log, with its rotated files")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+# verify
+
+
+def _verify(options: argparse.Namespace) -> int:
+    configured = read_attestors(options.config) if options.config is not None else {}
+    halves = Halves(Registry(), {provider: attestor.settings for provider, attestor in configured.items()})
+    findings = _found(options, halves)
+    if options.output == "json":
+        json.dump(findings_as_json(findings), sys.stdout, indent=2)
+        print()
+    else:
+        show_findings(findings, Console(highlight=False))
+    return EXIT_BAD if any(map(is_bad, findings)) else 0
+
+
+def _found(options: argparse.Namespace, halves: Halves) -> list[Finding]:
+    async def collect() -> list[Finding]:
+        return [finding async for finding in verify(files_in_order(options.files), halves)]
+
+    try:
+        return asyncio.run(collect())
+    except OSError as error:
+        raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
+
+
+def findings_as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "good": not any(map(is_bad, findings)),
+        "decisions": [_judged_as_json(one) for one in findings if isinstance(one, Judged)],
+        "broken": [_remark(one.place, one.why) for one in findings if isinstance(one, Broken)],
+        "noticed": [_remark(one.place, one.what) for one in findings if isinstance(one, Noticed)],
+    }
+
+
+def _judged_as_json(one: Judged) -> dict[str, Any]:
+    comparison = one.comparison
+    result: dict[str, Any] = {
+        "file": one.place.file,
+        "line": one.place.line,
+        "cluster": one.line.cluster,
+        "csr": one.line.request.name,
+        "decision": one.line.decision.kind,
+        "reason": one.line.decision.reason,
+        "result": type(comparison).__name__,
+    }
+    if isinstance(comparison, ReproducedInPart):
+        result["takenFromTheLog"] = list(comparison.taken)
+    if isinstance(comparison, Differs):
+        result["why"] = comparison.why
+    return result
+
+
+def _remark(place: Place, text: str) -> dict[str, Any]:
+    return {"file": place.file, "line": place.line, "text": text}
+
+
+def show_findings(findings: Sequence[Finding], console: Console) -> None:
+    """For a person: a table of the decisions, then what is wrong, the first of it first."""
+    judged = [one for one in findings if isinstance(one, Judged)]
+    if judged:
+        console.print(_table_of(judged))
+    if len(judged) > _SHOWN_ROWS:
+        console.print(f"... and {len(judged) - _SHOWN_ROWS} more; --output json has them all")
+    taken = Counter(text for one in judged for text in _taken(one.comparison))
+    if taken:
+        console.print(Text("Not judged again, but taken from the log:", style="yellow"))
+        for text, count in taken.most_common():
+            console.print(Text(f"  {count} x {printable(text)}"))
+    for one in findings:
+        if isinstance(one, Noticed):
+            console.print(Text(f"note: {one.place}: {one.what}", style="yellow"))
+    bad = [one for one in findings if is_bad(one)]
+    for one in bad:
+        console.print(Text(f"{one.place}: {_why(one)}", style="red"))
+    if bad:
+        console.print(Text(f"{len(bad)} of {len(findings)} findings are bad.", style="bold red"))
+    else:
+        console.print(Text(f"The chain is whole; {len(judged)} decisions are as their facts give them.", style="green"))
+
+
+def _taken(comparison: Comparison) -> Iterable[str]:
+    return comparison.taken if isinstance(comparison, ReproducedInPart) else ()
+
+
+def _why(finding: Finding) -> str:
+    if isinstance(finding, Judged):
+        name = printable(finding.line.request.name)
+        return f"CSR {name}: {finding.comparison.why if isinstance(finding.comparison, Differs) else ''}"
+    return finding.why if isinstance(finding, Broken) else finding.what
+
+
+def _table_of(judged: Sequence[Judged]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("line", "cluster", "CSR", "decision", "reason", "judged again"):
+        table.add_column(column, overflow="fold")
+    for one in judged[:_SHOWN_ROWS]:
+        word, style = _WORDS[type(one.comparison)]
+        decision = one.line.decision
+        texts = (str(one.place), one.line.cluster, one.line.request.name, decision.kind, decision.reason)
+        table.add_row(*(Text(printable(text)) for text in texts), Text(word, style=style))
+    return table
+
+
+# show
+
+
+def _show(options: argparse.Namespace) -> int:
+    try:
+        found = [
+            (place, line) for place, line in decisions(files_in_order(options.files)) if _is_asked_for(line, options)
+        ]
+    except OSError as error:
+        raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
+    if options.output == "json":
+        json.dump([dict(_described(place, line)) for place, line in found], sys.stdout, indent=2)
+        print()
+    else:
+        _show_described(found, Console(highlight=False))
+    return 0 if found else EXIT_BAD
+
+
+def _is_asked_for(line: DecisionLine, options: argparse.Namespace) -> bool:
+    entry = line.decision.entry
+    if options.csr is not None:
+        return bool(line.request.name == options.csr)
+    if options.node is not None:
+        return bool(line.decision.node_name == options.node)
+    wanted = options.serial.lower().replace(":", "").lstrip("0")
+    return not isinstance(entry, NoEntry) and f"{entry.serial_number:x}" == wanted
+
+
+def _show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:
+    if not found:
+        console.print("No decision about that is in these files.")
+    for place, line in found:
+        table = Table(title=str(place), title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in _described(place, line):
+            table.add_row(name, Text(printable(value)))
+        console.print(table)
+
+
+def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:
+    """What a person asks of a certificate, in the order in which it was found out."""
+    request, account, decision = line.request, line.account, line.decision
+    yield "place", str(place)
+    yield "time", line.time.isoformat()
+    yield "cluster", line.cluster
+    yield "request", f"{request.name} ({request.uid})"
+    yield "requester", str(request.spec.get("username", ""))
+    yield "signer", str(request.spec.get("signerName", ""))
+    if not isinstance(account.case, NotReached):
+        policy = account.case.policy
+        yield "policy", f"{policy.cluster}, generation {policy.generation}, {policy.mode.value}"
+    if not isinstance(account.claim, NotReached):
+        yield "bootstrap token", " ".join((account.claim.asks.kind, *map(str, account.claim.asks.owners)))
+    if not isinstance(account.answer, NotReached):
+        answer = account.answer.answer
+        yield "attestor", f"{answer.kind} {answer.reason or answer.identity}".strip()
+        for consultation in account.answer.consultations:
+            said = consultation.get("answer", f"failed: {consultation.get('failed')}")
+            yield "it was answered", f"{consultation.get('question')}: {json.dumps(said)[:200]}"
+    if not isinstance(account.matched, NotReached):
+        yield "machine", ", ".join(map(str, account.matched))
+    yield "decision", f"{decision.kind} {decision.reason}"
+    if decision.message:
+        yield "message", decision.message
+    if not isinstance(decision.entry, NoEntry):
+        entry = decision.entry
+        yield "node", decision.node_name
+        yield "serial number", f"{entry.serial_number:x}"
+        yield "valid", f"{format_time(entry.not_before)} to {format_time(entry.not_after)}"
+        yield "certificate", f"sha256:{entry.certificate_digest}"
+        yield "CA", entry.ca_cert_hash

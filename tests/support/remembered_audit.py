@@ -1,0 +1,52 @@
+"""An audit log in memory, whose every line is judged again: the scenarios of other tests are the examples."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from attestors.registry import Registry
+from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
+from signer.audit.decision_line import DecisionLine, read_decision_line
+from signer.audit.halves import Halves
+
+
+class RememberedAudit:
+    """Implements :class:`signer.audit.log.AuditLog`."""
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+
+    async def append(self, content: bytes) -> None:
+        self.contents.append(content)
+
+    @property
+    def lines(self) -> list[DecisionLine]:
+        return [read_decision_line(json.loads(content)) for content in list(self.contents)]
+
+
+def judged_again(
+    lines: list[DecisionLine], registry: Registry, settings: Mapping[str, Mapping[str, Any]]
+) -> list[Comparison]:
+    """Each line, by the settings of that controller."""
+    halves = Halves(registry, settings)
+
+    async def compare_all() -> list[Comparison]:
+        return [await compare(line, halves) for line in lines]
+
+    return asyncio.run(compare_all())
+
+
+def assert_all_as_judged(
+    lines: list[DecisionLine], registry: Registry, settings: Mapping[str, Mapping[str, Any]]
+) -> Counter[str]:
+    """No line's facts give another decision; returns what was taken from the log."""
+    taken: Counter[str] = Counter()
+    for line, comparison in zip(lines, judged_again(lines, registry, settings), strict=True):
+        assert not isinstance(comparison, Differs), (line.request.name, line.decision, comparison.why)
+        if isinstance(comparison, ReproducedInPart):
+            taken.update(comparison.taken)
+    return taken
