@@ -1,0 +1,354 @@
+"""The Helm chart: what it refuses, what it renders, and that everything made from it is what is committed."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import functools
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from signer.cli import run as run_command
+from signer.controller.configuration import read_attestors
+from signer.crds.expressions import FIRST_VERSION
+from tests.deploy import packages
+from tests.deploy.packages import DEPLOY, ROOT
+from tests.documents.generated import parser_of
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.deployed import NOT_KNOWN_YET
+from tests.support.helm import CHART, HelmFailed, find_helm, render_chart, run_helm
+
+pytestmark = pytest.mark.slow
+
+EVERYTHING: Final[dict[str, Any]] = {
+    "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64},
+    "imagePullSecrets": [{"name": "pull"}],
+    "fullnameOverride": "blue",
+    "createNamespace": True,
+    "replicas": 3,
+    "watch": {"namespace": "team-a", "filter": "blue"},
+    "config": {"attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}}},
+    "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
+    "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
+    "diagnostics": {"insecure": True},
+    "logging": {"format": "text", "verbose": True},
+    "auditLog": {"enabled": True},
+    "extraArgs": ["--workers-per-cluster=9"],
+    "extraEnv": [{"name": "AWS_REGION", "value": "eu-west-1"}],
+    "rbac": {
+        "inventoryNamespaces": ["team-a"],
+        "infrastructureStatus": True,
+        "infrastructureMachines": {"enabled": True, "resources": ["metal3machines"]},
+    },
+    "serviceAccount": {"name": "other", "annotations": {"example.com/role": "attestation"}},
+    "networkPolicy": {
+        "ingressFrom": [{"namespaceSelector": {}}],
+        "extraEgress": [{"to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]}],
+    },
+    "strategy": {"type": "Recreate"},
+    "priorityClassName": "system-cluster-critical",
+    "runAsUser": None,
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"example.com/c": "d"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "affinity": {"nodeAffinity": {}},
+}
+"""A value for every switch."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _helm() -> None:
+    try:
+        find_helm()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+
+
+def objects(values: Mapping[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
+    """What the chart renders."""
+    text = _rendered(json.dumps(values), json.dumps(options))
+    return [one for one in yaml.safe_load_all(text) if one is not None]
+
+
+@functools.cache
+def _rendered(values: str, options: str) -> str:
+    return render_chart(json.loads(values), **json.loads(options))
+
+
+def of_kind(kind: str, values: Mapping[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
+    return [one for one in objects(values, **options) if one["kind"] == kind]
+
+
+def pod_of(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The Pod of the Deployment."""
+    [deployment] = of_kind("Deployment", values)
+    pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+def arguments_of(values: Mapping[str, Any] | None = None) -> list[str]:
+    [container] = pod_of(values)["containers"]
+    arguments: list[str] = container["args"]
+    return arguments
+
+
+def known_flags() -> set[str]:
+    return {flag for action in parser_of("run")._actions for flag in action.option_strings}
+
+
+class TestChart:
+    @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+    def test_helm_finds_nothing_to_criticize(self, values: dict[str, Any]) -> None:
+        assert "0 chart(s) failed" in run_helm(["lint", "--strict", str(CHART)], values=values)
+
+    def test_it_is_of_the_program_s_version(self) -> None:
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert chart["appVersion"] == project["version"]
+        assert chart["version"].replace("-dev.", ".dev") == project["version"]
+        metadata = yaml.safe_load((DEPLOY / "clusterctl/metadata.yaml").read_text(encoding="utf-8"))
+        major, minor = map(int, project["version"].split(".")[:2])
+        assert [(one["major"], one["minor"]) for one in metadata["releaseSeries"]] == [(major, minor)]
+
+    def test_every_value_is_in_the_schema_and_has_a_default(self) -> None:
+        schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+        defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+        assert sorted(_paths(defaults, schema)) == sorted(_paths_of_schema(schema))
+
+    @pytest.mark.parametrize(
+        ("values", "says"),
+        [
+            ({"nonsense": 1}, "nonsense"),
+            ({"rbac": {"secretNamespace": ["default"]}}, "secretNamespace"),
+            ({"insecureAttestor": {"enabled": True}}, "/insecureAttestor/namespaces"),
+            ({"insecureAttestor": {"namespaces": ["trial"]}}, "/insecureAttestor/namespaces"),
+            ({"image": {"digest": "sha256:12"}}, "/image/digest"),
+            ({"config": {"attestors": {"tpm": {"setings": {}}}}}, "/config/attestors/tpm"),
+            ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
+            ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
+            ({"health": {"port": 80}}, "/health/port"),
+            ({"rbac": {"secretNamespaces": ["*"]}}, "/rbac/secretNamespaces/0"),
+            ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
+            ({"watch": {"namespace": "node-attestation-system"}}, "out of tenants' reach"),
+            ({"health": {"port": 8443}}, "must differ"),
+            ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
+            ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
+            ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "persistentVolumeClaim"),
+            (
+                {
+                    "replicas": 2,
+                    "auditLog": {"enabled": True, "path": "/audit/log", "persistentVolumeClaim": "audit"},
+                },
+                "one writer",
+            ),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
+        with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
+            render_chart(values)
+
+    def test_every_switch_is_rendered(self) -> None:
+        """None of these values is read by nobody."""
+        text = render_chart(EVERYTHING)
+        for written in (
+            "image: registry.example/capi-node-attestation@sha256:000",
+            "name: blue-controller",
+            "--namespace=team-a",
+            "--watch-filter=blue",
+            "--insecure-attestor-namespaces=trial-a,trial-b",
+            "--insecure-diagnostics",
+            "--logging-format=text",
+            "--verbose",
+            "--audit-log-path=-",
+            "--workers-per-cluster=9",
+            "name: AWS_REGION",
+            "name: tpm-roots",
+            "secretName: denied",
+            "metal3machines",
+            "example.com/role: attestation",
+            "cidr: 192.0.2.1/32",
+            "namespaceSelector: {}",
+            "type: Recreate",
+            "priorityClassName: system-cluster-critical",
+            "example.com/a: b",
+            "example.com/c: d",
+            "kubernetes.io/os: linux",
+            "nodeAffinity: {}",
+            "name: pull",
+        ):
+            assert written in text, written
+        assert "runAsUser" not in text
+
+
+class TestDeployment:
+    def test_its_flags_are_known_to_the_program(self) -> None:
+        used = {argument.partition("=")[0] for argument in [*arguments_of(), *arguments_of(EVERYTHING)]} - {"run"}
+        assert used - known_flags() - NOT_KNOWN_YET == set()
+
+    def test_the_program_accepts_them(self) -> None:
+        arguments = [one for one in arguments_of() if one.partition("=")[0] not in NOT_KNOWN_YET]
+        options = parser_of("run").parse_args(arguments[1:])
+        assert isinstance(options, argparse.Namespace)
+        assert options.command is run_command._run
+
+    def test_no_flag_is_left_out_of_the_tests_that_the_program_knows(self) -> None:
+        """When this fails, take the flag out of ``tests.support.deployed``."""
+        assert not NOT_KNOWN_YET & known_flags()
+
+    @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+    def test_it_keeps_the_restricted_pod_security_standard(self, values: dict[str, Any]) -> None:
+        """Kubernetes, "Pod Security Standards", Restricted; the API server of the tests is too old to enforce it."""
+        assert violations(pod_of(values)) == []
+
+    def test_a_violation_is_noticed(self) -> None:
+        pod = pod_of()
+        pod["containers"][0]["securityContext"].pop("allowPrivilegeEscalation")
+        pod["volumes"].append({"name": "host", "hostPath": {"path": "/"}})
+        pod["hostNetwork"] = True
+        assert len(violations(pod)) == 3
+
+    def test_the_root_file_system_is_read_only(self) -> None:
+        [container] = pod_of()["containers"]
+        assert container["name"] == "manager"
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        writable = [one["name"] for one in container["volumeMounts"] if not one.get("readOnly")]
+        assert writable == ["temporary"]
+
+    def test_the_insecure_attestor_is_off(self) -> None:
+        assert "insecure" not in " ".join(arguments_of())
+
+    def test_the_configuration_is_what_the_program_reads(self, tmp_path: Path) -> None:
+        [secret] = of_kind("Secret", EVERYTHING)
+        file = tmp_path / "attestors.yaml"
+        file.write_bytes(base64.b64decode(secret["data"]["attestors.yaml"]))
+        [(provider, attestor)] = read_attestors(file).items()
+        assert (provider, attestor.namespaces) == ("tpm", {"team-a"})
+        assert attestor.settings == {"endorsementRootsFolder": "/roots"}
+
+    def test_another_configuration_makes_other_pods(self) -> None:
+        def checksum(values: dict[str, Any]) -> str:
+            [deployment] = of_kind("Deployment", values)
+            found: str = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            return found
+
+        assert checksum({}) != checksum({"config": {"attestors": {"insecure": {"namespaces": []}}}})
+
+    def test_an_audit_log_on_a_volume_has_one_writer(self) -> None:
+        audit = {"enabled": True, "path": "/var/log/node-attestation/audit.log", "persistentVolumeClaim": "audit"}
+        [deployment] = of_kind("Deployment", {"auditLog": audit})
+        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+        mounts = {one["name"]: one["mountPath"] for one in pod_of({"auditLog": audit})["containers"][0]["volumeMounts"]}
+        assert mounts["audit-log"] == "/var/log/node-attestation"
+
+
+class TestAround:
+    def test_a_disruption_budget_comes_with_replicas(self) -> None:
+        assert of_kind("PodDisruptionBudget") == []
+        [budget] = of_kind("PodDisruptionBudget", {"replicas": 2})
+        assert (budget["apiVersion"], budget["spec"]["maxUnavailable"]) == ("policy/v1", 1)
+
+    def test_nothing_comes_in_but_health_and_diagnostics(self) -> None:
+        [policy] = of_kind("NetworkPolicy")
+        [container] = pod_of()["containers"]
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        [ingress] = policy["spec"]["ingress"]
+        assert [port["port"] for port in ingress["ports"]] == [port["containerPort"] for port in container["ports"]]
+        out = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+        assert out == [53, 53, 443, 6443]
+
+    def test_definitions_have_rules_where_the_api_server_knows_them(self) -> None:
+        before, since = (f"{FIRST_VERSION[0]}.{minor}.0" for minor in (FIRST_VERSION[1] - 1, FIRST_VERSION[1]))
+        assert "x-kubernetes-validations" not in render_chart(kube_version=before)
+        assert "x-kubernetes-validations" in render_chart(kube_version=since)
+
+    def test_definitions_outlive_the_release(self) -> None:
+        for definition in of_kind("CustomResourceDefinition"):
+            assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+    def test_two_releases_share_no_name(self) -> None:
+        """But definitions, which one of them leaves to the other."""
+        second = {"fullnameOverride": "blue", "crds": {"install": False}}
+        names = {(one["kind"], one["metadata"]["name"]) for one in objects()}
+        others = {(one["kind"], one["metadata"]["name"]) for one in objects(second, namespace="blue")}
+        assert not names & others
+
+    def test_in_one_namespace_nothing_of_tenants_is_granted_elsewhere(self) -> None:
+        values = {**EVERYTHING, "rbac": {**EVERYTHING["rbac"], "bootstrapTokens": True}, "diagnostics": {}}
+        everywhere = {one["metadata"]["name"] for one in of_kind("ClusterRoleBinding", values)}
+        # Neither Clusters' nor Machines' nor Secrets: who may read metrics, and definitions.
+        assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions"}
+        namespaces = {one["metadata"]["namespace"] for one in of_kind("RoleBinding", values)}
+        assert namespaces == {"team-a", "node-attestation-system"}
+
+
+def test_what_is_made_from_the_chart_is_what_is_committed() -> None:
+    made = packages.generated()
+    outdated = [
+        str(path.relative_to(ROOT))
+        for path, text in made.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    assert outdated == [], "run make generate"
+    for folder in (packages.BASE, CHART / "files"):
+        extra = {path for path in folder.rglob("*") if path.is_file()} - set(made)
+        assert extra == set(), "nobody makes them any more"
+
+
+def violations(pod: dict[str, Any]) -> list[str]:
+    """What the Restricted standard forbids of this Pod."""
+    context = pod.get("securityContext", {})
+    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
+    if context.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        found.append("seccompProfile")
+    if context.get("runAsUser") == 0:
+        found.append("runAsUser")
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    found += [f"volume {volume['name']}" for volume in pod["volumes"] if set(volume) - {"name"} - allowed]
+    for container in pod["containers"]:
+        own = container.get("securityContext", {})
+        if own.get("allowPrivilegeEscalation") is not False:
+            found.append("allowPrivilegeEscalation")
+        if own.get("privileged"):
+            found.append("privileged")
+        if own.get("capabilities") != {"drop": ["ALL"]}:
+            found.append("capabilities")
+        if not own.get("runAsNonRoot", context.get("runAsNonRoot")):
+            found.append("runAsNonRoot")
+        found += [f"hostPort {port['hostPort']}" for port in container["ports"] if port.get("hostPort")]
+    return found
+
+
+def _paths(values: dict[str, Any], schema: dict[str, Any], above: str = "") -> list[str]:
+    found = []
+    for name, value in values.items():
+        inner = schema.get("properties", {}).get(name, {})
+        if isinstance(value, dict) and "properties" in inner:
+            found += _paths(value, inner, f"{above}{name}.")
+        else:
+            found.append(f"{above}{name}")
+    return found
+
+
+def _paths_of_schema(schema: dict[str, Any], above: str = "") -> list[str]:
+    found = []
+    for name, inner in schema["properties"].items():
+        if f"{above}{name}" == "global":
+            continue
+        found += _paths_of_schema(inner, f"{above}{name}.") if "properties" in inner else [f"{above}{name}"]
+    return found

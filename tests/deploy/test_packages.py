@@ -1,0 +1,134 @@
+"""The kustomize base and the package for clusterctl: the same objects as the chart's, as the tools read them."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signer.controller.configuration import read_attestors
+from signer.crds import custom_resource_definitions
+from tests.deploy.clusterctl import process, variables_of
+from tests.deploy.packages import COMPONENTS, DEPLOY, PROVIDER_LABEL
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.kubectl import find_kubectl
+
+NAMESPACE = "node-attestation-system"
+
+
+def kustomize(folder: str) -> list[dict[str, Any]]:
+    """What ``kubectl kustomize`` makes of a folder of ``deploy/kustomize``."""
+    try:
+        kubectl = find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    path = DEPLOY / "kustomize" / folder
+    built = subprocess.run([kubectl, "kustomize", path], capture_output=True, text=True, check=True, timeout=60)
+    assert built.stderr == ""
+    return list(yaml.safe_load_all(built.stdout))
+
+
+def components(namespace: str = "", **variables: str) -> list[dict[str, Any]]:
+    return process(COMPONENTS.read_text(encoding="utf-8"), variables, namespace)
+
+
+def one(kind: str, objects: list[dict[str, Any]], name: str = "") -> dict[str, Any]:
+    [found] = [each for each in objects if each["kind"] == kind and each["metadata"]["name"].startswith(name)]
+    return found
+
+
+def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    [found] = one("Deployment", objects)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def names(objects: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Kind and name of each; the Secret of kustomize has a suffix of its content."""
+    return {(each["kind"], "" if each["kind"] == "Secret" else each["metadata"]["name"]) for each in objects}
+
+
+@pytest.mark.slow
+class TestKustomize:
+    def test_the_base_has_what_clusterctl_has(self) -> None:
+        assert names(kustomize("base")) == names(components())
+
+    def test_a_configuration_makes_new_pods(self) -> None:
+        base, example = kustomize("base"), kustomize("example")
+        for objects in (base, example):
+            [volume] = [
+                volume["secret"]["secretName"]
+                for volume in one("Deployment", objects)["spec"]["template"]["spec"]["volumes"]
+                if volume["name"] == "config"
+            ]
+            assert volume == one("Secret", objects)["metadata"]["name"]
+        assert one("Secret", base)["metadata"]["name"] != one("Secret", example)["metadata"]["name"]
+
+    def test_the_example_is_a_whole_installation(self, tmp_path: Path) -> None:
+        example = kustomize("example")
+        assert container(example)["image"] == "registry.example/capi-node-attestation:0.1.0.dev0"
+        assert one("Deployment", example)["spec"]["replicas"] == 2
+        assert one("RoleBinding", example, "node-attestation-secrets")["metadata"]["namespace"] == "default"
+        file = tmp_path / "attestors.yaml"
+        file.write_bytes(base64.b64decode(one("Secret", example)["data"]["attestors.yaml"]))
+        assert read_attestors(file)["aws"].settings["allowedRoles"]
+
+
+class TestClusterctl:
+    def test_variables_have_defaults(self, tmp_path: Path) -> None:
+        assert variables_of(COMPONENTS.read_text(encoding="utf-8")) == {
+            "CAPI_DIAGNOSTICS_ADDRESS",
+            "NODE_ATTESTATION_CONFIG_B64",
+            "NODE_ATTESTATION_IMAGE",
+            "NODE_ATTESTATION_REPLICAS",
+        }
+        objects = components()
+        assert one("Deployment", objects)["spec"]["replicas"] == 1
+        assert container(objects)["image"].startswith("capi-node-attestation:")
+        assert "--diagnostics-address=:8443" in container(objects)["args"]
+        file = tmp_path / "attestors.yaml"
+        file.write_bytes(base64.b64decode(one("Secret", objects)["data"]["attestors.yaml"]))
+        assert read_attestors(file) == {}
+
+    def test_variables_are_replaced(self) -> None:
+        objects = components(
+            NODE_ATTESTATION_REPLICAS="2", NODE_ATTESTATION_IMAGE="registry.example/a:b", CAPI_DIAGNOSTICS_ADDRESS=":1"
+        )
+        assert one("Deployment", objects)["spec"]["replicas"] == 2
+        assert container(objects)["image"] == "registry.example/a:b"
+        assert "--diagnostics-address=:1" in container(objects)["args"]
+
+    def test_everything_has_the_provider_s_label(self) -> None:
+        label, value = PROVIDER_LABEL
+        assert {each["metadata"]["labels"].get(label) for each in components()} == {value}
+
+    def test_the_container_is_called_manager(self) -> None:
+        assert container(components())["name"] == "manager"
+
+    def test_in_another_namespace_it_is_still_whole(self) -> None:
+        """clusterctl moves everything there: no binding may be meant for another."""
+        objects = components("elsewhere")
+        account = one("ServiceAccount", objects)["metadata"]
+        subjects = [subject for each in objects for subject in each.get("subjects", ())]
+        assert {(subject["name"], subject["namespace"]) for subject in subjects} == {(account["name"], "elsewhere")}
+        assert [each["metadata"]["name"] for each in objects if each["kind"] == "RoleBinding"] == [
+            "node-attestation-controller"
+        ]
+
+    def test_what_belongs_to_a_cluster_moves_with_it(self) -> None:
+        """``clusterctl move`` looks at definitions with its label, and takes along those that say so."""
+        moving = {
+            each["spec"]["names"]["kind"]
+            for each in components()
+            if each["kind"] == "CustomResourceDefinition"
+            and {"clusterctl.cluster.x-k8s.io", "clusterctl.cluster.x-k8s.io/move"} <= set(each["metadata"]["labels"])
+        }
+        assert moving == {"AttestedNode", "NodeAttestationPolicy"}
+
+    def test_the_definitions_are_those_that_the_program_prints(self) -> None:
+        printed = {yaml.safe_load(text)["metadata"]["name"] for text in custom_resource_definitions()}
+        packaged = {each["metadata"]["name"] for each in components() if each["kind"] == "CustomResourceDefinition"}
+        assert packaged == printed

@@ -1,0 +1,90 @@
+"""What is in ``deploy/`` is taken by the real kube-apiserver, through the real kubectl: tried first, then applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import yaml
+
+from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.deploy.clusterctl import process
+from tests.deploy.packages import COMPONENTS, DEPLOY
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.control_plane import ControlPlane
+from tests.support.helm import find_helm, render_chart
+from tests.support.kubectl import run_kubectl
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+KUBERNETES = "1.20.2"
+"""Of the API server that the tests build: its kubectl would not send it rules in CEL."""
+EVERYTHING = {
+    "replicas": 2,
+    "rbac": {
+        "inventoryNamespaces": ["default"],
+        "infrastructureStatus": True,
+        "infrastructureMachines": {"enabled": True},
+    },
+    "auditLog": {"enabled": True},
+    "watch": {"filter": "blue"},
+}
+
+
+def kubectl(plane: ControlPlane, arguments: Sequence[str], manifests: str = "") -> str:
+    ended = run_kubectl(plane.kubeconfig(), arguments, standard_input=manifests)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def number_of_objects(text: str) -> int:
+    return sum(one is not None for one in yaml.safe_load_all(text))
+
+
+@pytest.fixture(scope="module")
+def applied(real_control_plane: ControlPlane) -> ControlPlane:
+    """The chart's objects."""
+    try:
+        find_helm()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    namespace = render_chart({"createNamespace": True}, templates=["namespace.yaml"])
+    kubectl(real_control_plane, ["apply", "-f", "-"], namespace)
+    chart = render_chart({"createNamespace": True, **EVERYTHING}, kube_version=KUBERNETES)
+    tried = kubectl(real_control_plane, ["apply", "--dry-run=server", "-f", "-"], chart)
+    assert tried.count("(server dry run)") == number_of_objects(chart)
+    kubectl(real_control_plane, ["apply", "-f", "-"], chart)
+    return real_control_plane
+
+
+def test_the_chart_applied_again_changes_nothing(applied: ControlPlane) -> None:
+    chart = render_chart({"createNamespace": True, **EVERYTHING}, kube_version=KUBERNETES)
+    assert kubectl(applied, ["diff", "-f", "-"], chart) == ""
+
+
+@pytest.mark.parametrize("package", ["kustomize/base", "kustomize/example", "clusterctl", "rbac"])
+def test_a_package_is_accepted(applied: ControlPlane, package: str) -> None:
+    """Validation by kubectl is off: it refuses rules in CEL where the API server has no notion of them."""
+    match package:
+        case "clusterctl":
+            objects = process(COMPONENTS.read_text(encoding="utf-8"), {})
+            manifests = yaml.safe_dump_all(objects)
+        case "rbac":
+            manifests = (DEPLOY / "rbac/management.yaml").read_text(encoding="utf-8")
+        case _:
+            manifests = kubectl(applied, ["kustomize", str(DEPLOY / package)])
+    tried = kubectl(applied, ["apply", "--dry-run=server", "--validate=false", "-f", "-"], manifests)
+    assert tried.count("(server dry run)") == number_of_objects(manifests)
+
+
+def test_the_policies_are_accepted(applied: ControlPlane) -> None:
+    trial = "apiVersion: v1\nkind: Namespace\nmetadata: {name: trial}\n"
+    kubectl(applied, ["apply", "-f", "-"], trial)
+    tried = kubectl(applied, ["apply", "--dry-run=server", "-f", str(DEPLOY / "policies")])
+    assert tried.count("(server dry run)") == len(list((DEPLOY / "policies").glob("*.yaml")))
+
+
+def test_kubectl_shows_the_deployment(applied: ControlPlane) -> None:
+    listed = kubectl(applied, ["get", "deployment", "--namespace", CONTROLLER_NAMESPACE, "--output", "wide"])
+    assert "node-attestation-controller" in listed
+    assert "manager" in listed
