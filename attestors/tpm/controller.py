@@ -29,9 +29,19 @@ from attestors.contract import (
 )
 from attestors.tpm import wire
 from attestors.tpm.challenge import Challenged, ChallengeExpired, InvalidToken, Token
+from attestors.tpm.noted import (
+    CHALLENGE,
+    CHALLENGE_KEYS,
+    CHALLENGE_QUESTION,
+    KEYS_QUESTION,
+    QUOTE_QUESTION,
+    TRUST_QUESTION,
+    secret_form,
+    trust_form,
+)
 from attestors.tpm.operator_files import OperatorFileUnusable
 from attestors.tpm.ownership import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
-from attestors.tpm.presented import PresentedKeys, judge_keys
+from attestors.tpm.presented import PresentedKeys, judge_keys, shown_fingerprint
 from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.settings import TPMSettings
@@ -75,7 +85,7 @@ class TPMControllerHalf:
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:
-            keys = self._judge(request, self.settings.trust.current())
+            keys = self._judge(request, self._current_trust(request))
             if wire.CHALLENGE_TOKEN_FIELD not in request.evidence.fields:
                 token = _token(request)
                 await self._owner(request, keys)
@@ -107,6 +117,10 @@ class TPMControllerHalf:
             raise _not_this(said, keys)
         return keys
 
+    def _current_trust(self, request: AttestationRequest) -> Trust:
+        form = trust_form(lambda: shown_fingerprint(request.evidence), self.settings.trust.current)
+        return request.consultations.look(TRUST_QUESTION, self.settings.trust.current, form)
+
     # Step 6.
 
     async def _owner(self, request: AttestationRequest, keys: PresentedKeys) -> Owned:
@@ -125,8 +139,12 @@ class TPMControllerHalf:
 
     def _challenge(self, request: AttestationRequest, keys: PresentedKeys, token: Token) -> ChallengeIssued:
         challenged = Challenged(token, keys.endorsement, keys.attestation, request.binding)
-        current = self._challenge_keys()[0]
-        return ChallengeIssued(challenged.text(current, self.settings.selection, random_bytes=self.random_bytes))
+
+        def made() -> str:
+            current = self._challenge_keys()[0]
+            return challenged.text(current, self.settings.selection, random_bytes=self.random_bytes)
+
+        return ChallengeIssued(request.consultations.look(CHALLENGE_QUESTION, made, CHALLENGE))
 
     def _challenge_keys(self) -> tuple[bytes, ...]:
         """At least one; where there are none, the node is not to blame."""
@@ -163,11 +181,13 @@ class TPMControllerHalf:
         signature = evidence.binary(wire.QUOTE_SIGNATURE_FIELD, maximum_bytes=wire.MAXIMUM_SIGNATURE_BYTES)
         values = evidence.binary(wire.PCR_VALUES_FIELD, maximum_bytes=wire.MAXIMUM_PCR_VALUES_BYTES)
         mismatch: BindingMismatch | None = None
-        for challenge_key in self._challenge_keys():
-            secret = challenged.secret(challenge_key)
+        consultations, form = request.consultations, secret_form(quote)
+        for challenge_key in consultations.look(KEYS_QUESTION, self._challenge_keys, CHALLENGE_KEYS):
 
-            def through(binding: bytes, secret: bytes = secret) -> bytes:
-                return wire.qualifying_data(secret, binding)
+            def through(binding: bytes, key: bytes = challenge_key) -> bytes:
+                return consultations.look(
+                    QUOTE_QUESTION, lambda: wire.qualifying_data(challenged.secret(key), binding), form
+                )
 
             try:
                 verified = verify_quote(

@@ -61,6 +61,15 @@ def judge_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
     return PresentedKeys(endorsement_key, attestation_key, attestation_public, shown, certificate)
 
 
+def shown_fingerprint(evidence: Evidence) -> str:
+    """By which the endorsement key is denied; empty where none can be read, which :func:`judge_keys` then says."""
+    try:
+        public = evidence.binary(wire.ENDORSEMENT_PUBLIC_FIELD, maximum_bytes=wire.MAXIMUM_PUBLIC_BYTES)
+        return fingerprint(EndorsementKey.decode(public))
+    except (MalformedEvidence, MalformedStructure, UnsuitableKey):
+        return ""
+
+
 def _check_certificate(
     request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust
 ) -> CertificateStanding:

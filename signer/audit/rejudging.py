@@ -231,7 +231,6 @@ class _Judging:
         token_is_the_machines(TokenFacts(token.asks(), machine, case.policy))
         if not self.account.reserved:
             raise AccountEnds("the reservation")
-        self.taken.append("the reservation")
         require_issued(self.line, request, facts, stage)
         secure = stage.attestor.security is Security.SECURE
         return "Approve", str(Reason.ATTESTED if secure else Reason.ASSERTED)
@@ -268,7 +267,6 @@ class _Judging:
                 now=case.now,
             ),
         )
-        self.taken.append("the reservation")
         return str(Reason.ATTESTED)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class EndorsementAuthorities:
     intermediates: _BySubject = field(repr=False)
     accept_expired: bool
     """Whether authorities count after the end of their validity. The endorsement key certificate's own end stays."""
+    digest: str = field(compare=False)
+    """``sha256:`` and hexadecimal digits, of all of it: by which the same authorities are known again."""
 
 
 def load_endorsement_authorities(
@@ -76,7 +79,20 @@ def load_endorsement_authorities(
             _require_authority(certificate)
     for certificate in read_intermediates:
         _require_authority(certificate)
-    return EndorsementAuthorities(_by_subject(read_roots), _by_subject(read_intermediates), accept_expired)
+    return EndorsementAuthorities(
+        _by_subject(read_roots),
+        _by_subject(read_intermediates),
+        accept_expired,
+        _digest(read_roots, read_intermediates, accept_expired),
+    )
+
+
+def _digest(roots: Sequence[Certificate], intermediates: Sequence[Certificate], accept_expired: bool) -> str:
+    """Over the certificates' own digests: in whichever files and order they stand."""
+    hashed = hashlib.sha256(b"accept expired" if accept_expired else b"")
+    for group in (roots, intermediates):
+        hashed.update("".join(sorted({certificate.digest for certificate in group})).encode("ascii") + b"\n")
+    return "sha256:" + hashed.hexdigest()
 
 
 def _require_authority(certificate: Certificate) -> None:

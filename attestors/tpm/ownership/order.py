@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
@@ -14,10 +15,16 @@ from attestors.tpm.ownership.answer import (
     NotSaid,
     Owned,
     OwnedByOthers,
+    Ownership,
     Source,
+    SourceName,
     Unclear,
 )
 from attestors.tpm.ownership.machine_annotation import MachineAnnotation
+from attestors.tpm.ownership.noted import OWNERSHIP
+
+_ASK_OTHERS: Final = frozenset({SourceName.INVENTORY, SourceName.GCP_SHIELDED_VM})
+"""The InfraMachine's annotations are noted by the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class SourcesInOrder:
         """
         lacking: list[str] = []
         for source in self.sources:
-            said = await source.ask(request, endorsement_key, certificate)
+            said = await _ask(source, request, endorsement_key, certificate)
             if isinstance(said, Owned | OwnedByOthers):
                 return said
             lacking.append(said.message)
@@ -63,6 +70,18 @@ class SourcesInOrder:
             return NobodySays(())
         said = first.look(request, endorsement_key)
         return NobodySays((said.message,)) if isinstance(said, NotSaid | Unclear) else said
+
+
+async def _ask(
+    source: Source, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
+) -> Ownership:
+    """For the audit log what the source makes of others' words is noted, not a whole inventory."""
+    if source.name not in _ASK_OTHERS:
+        return await source.ask(request, endorsement_key, certificate)
+    question = f"endorsement key source {source.name.value}"
+    return await request.consultations.ask(
+        question, lambda: source.ask(request, endorsement_key, certificate), OWNERSHIP
+    )
 
 
 def _cut(texts: Sequence[str], room: int) -> list[str]:

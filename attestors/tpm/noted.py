@@ -1,0 +1,83 @@
+"""What the TPM attestor is told while it judges, as the audit log notes it (:class:`attestors.contract.Auditable`).
+
+Secrets are not among it: no challenge key, and of a challenge's secret only what a quote has shown already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from attestors.contract import AnswerForm, AnswerNotRecorded
+from attestors.tpm.reader import MalformedStructure
+from attestors.tpm.statement import decode_quote
+from attestors.tpm.trust import NoAuthorities, Trust
+
+TRUST_QUESTION: Final = "endorsement authorities and deny list"
+CHALLENGE_QUESTION: Final = "challenge"
+KEYS_QUESTION: Final = "number of challenge keys"
+QUOTE_QUESTION: Final = "quote's challenge"
+_NO_AUTHORITIES: Final = "none"
+_NO_MATCH: Final = bytes(32)
+
+
+def trust_form(fingerprint: Callable[[], str], current: Callable[[], Trust]) -> AnswerForm[Trust]:
+    """Which authorities, by their digest, and whether this key is denied. Judging again needs the same authorities."""
+
+    def write(trust: Trust) -> Mapping[str, Any]:
+        return {"authorities": _digest(trust), "denied": fingerprint() in trust.denied}
+
+    def read(written: Any) -> Trust:
+        denied = frozenset({fingerprint()}) if written["denied"] is True else frozenset()
+        if written["authorities"] == _NO_AUTHORITIES:
+            return Trust(NoAuthorities(), denied)
+        today = current()
+        if _digest(today) != written["authorities"]:
+            raise AnswerNotRecorded("the endorsement authorities were others than those of --config")
+        return Trust(today.authorities, denied)
+
+    return AnswerForm(write, read)
+
+
+def _digest(trust: Trust) -> str:
+    return _NO_AUTHORITIES if isinstance(trust.authorities, NoAuthorities) else trust.authorities.digest
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+CHALLENGE: Final[AnswerForm[str]] = AnswerForm(str, _text)
+"""It stands in an annotation of the request, for everybody."""
+
+
+def _keys(number: Any) -> tuple[bytes, ...]:
+    if type(number) is not int or not 0 <= number <= 2:
+        raise ValueError("not a number of keys")
+    return (b"",) * number
+
+
+CHALLENGE_KEYS: Final[AnswerForm[tuple[bytes, ...]]] = AnswerForm(len, _keys)
+
+
+def secret_form(quote: bytes) -> AnswerForm[bytes]:
+    """Whether the quote is over the secret of a challenge of ours: what it had to hold, where it holds that.
+
+    Where it holds something else that is not said: it would let a key that is in no TPM answer the challenge.
+    """
+
+    def shown() -> bytes:
+        try:
+            return decode_quote(quote).extra_data
+        except MalformedStructure:
+            return b""
+
+    def write(expected: bytes) -> bool:
+        return expected == shown()
+
+    def read(matches: Any) -> bytes:
+        return shown() if matches is True else _NO_MATCH
+
+    return AnswerForm(write, read)
