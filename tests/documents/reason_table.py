@@ -90,6 +90,7 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.CONTROLLER_KEY_UNAVAILABLE: Place(_W, Whose.OPERATOR),
     Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
     Reason.WORKLOAD_CLUSTER_UNREACHABLE: Place(_W, Whose.OPERATOR),
+    Reason.AUDIT_LOG_UNAVAILABLE: Place(_W, Whose.OPERATOR),
     Reason.INTERNAL_ERROR: Place(_W, Whose.OPERATOR),
 }
 """Every reason once, in the order of :class:`~signer.model.reasons.Reason`."""

@@ -23,12 +23,9 @@ from tests.support.raw_client import RawClient
 
 # >>> TO BE DELETED WHEN ALL OF THEM ARE MERGED, with what uses it: flags of the Deployment that the program does not
 # >>> know yet. tests/deploy/test_chart.py fails as soon as it knows one.
-NOT_KNOWN_YET: Final = frozenset({"--audit-log-path", "--health-addr", "--leader-elect", "--watch-filter"})
+NOT_KNOWN_YET: Final = frozenset({"--health-addr"})
 UNUSED_GRANTS: Final = frozenset(
     {
-        ("coordination.k8s.io", "create", "leases"),
-        ("coordination.k8s.io", "get", "leases"),
-        ("coordination.k8s.io", "update", "leases"),
         ("authentication.k8s.io", "create", "tokenreviews"),
         ("authorization.k8s.io", "create", "subjectaccessreviews"),
     }

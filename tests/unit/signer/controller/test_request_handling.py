@@ -44,7 +44,7 @@ class Judge:
 async def judged_at_once(requests: int) -> int:
     """How many of so many requests are judged before a pause is over."""
     judge = Judge()
-    around = SimpleNamespace(metrics=Metrics(), machine_conditions=None, monotonic=lambda: 0.0)
+    around = SimpleNamespace(metrics=Metrics(), machine_conditions=None, monotonic=lambda: 0.0, audit_log=None)
     handling = RequestHandling(
         ClusterKey("team-a", "one"),
         cast("Surroundings", around),
