@@ -183,12 +183,13 @@ class World:
         self._check_secure_beats_insecure()
 
     def _observe(self, actor: Actor, whole: set[Pair]) -> None:
-        actor.was_whole = actor.was_whole or actor.wanted in whole
+        if actor.wanted in whole:
+            actor.was_whole, actor.whole_at = True, len(self.schedule)
         actor.saw_conflict = actor.saw_conflict or any(conflicts(other, actor.wanted) for other in whole)
 
     def _check_secure_beats_insecure(self) -> None:
-        ended = sorted((a for a in self.actors if a.end is End.HOLDS), key=lambda actor: actor.ended_at)
-        for earlier, later in ((a, b) for i, a in enumerate(ended) for b in ended[i + 1 :]):
+        held = sorted((a for a in self.actors if a.end is End.HOLDS), key=lambda actor: actor.whole_at)
+        for earlier, later in ((a, b) for i, a in enumerate(held) for b in held[i + 1 :]):
             self.require(
                 earlier.excused or not conflicts(earlier.wanted, later.wanted),
                 f"actor {later.number} took what actor {earlier.number} holds",

@@ -110,6 +110,8 @@ class Actor:
     ended_at: int = 0
     was_whole: bool = False
     """The wanted pair was whole at some moment of the call."""
+    whole_at: int = 0
+    """The last such moment: a success may be told late, when a secure pair has long displaced this one."""
     saw_conflict: bool = False
     """A whole pair of somebody else stood in the way at some moment of the call."""
     excused: bool = False
