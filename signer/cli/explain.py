@@ -7,7 +7,8 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,18 +16,25 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from attestors.registry import Registry
+from signer.authority import load_authority_certificates
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.explain_output import as_json, show
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.explanation import Explanation, Verdict, explain
 from signer.explain.judging import Circumstances
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
+from signer.explain.offline import OfflineRegistry
+from signer.explain.record import Recorder, as_yaml
+from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
+from signer.explain.source import Source
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, mapping_of
+from signer.model.decision import printable
+from signer.model.kubernetes_time import parse_time
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -68,6 +76,19 @@ def add_explain(commands: Commands) -> None:
     parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster that it was posted in")
     add_kubeconfig(parser)
     add_configuration(parser)
+    parser.add_argument(
+        "--objects",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="judge offline, by a recording or by manifests, and ask nobody",
+    )
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        type=_time,
+        help="judge as at that time, such as 2026-01-02T03:04:05Z (default: now, or when it was recorded)",
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write what it was judged by, without secrets")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what is logged on the way")
 
@@ -75,8 +96,8 @@ def add_explain(commands: Commands) -> None:
 def _explain(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, stream=sys.stderr)
     try:
-        explained = asyncio.run(_live(options))
-    except UnreadableManifests as error:
+        explained = asyncio.run(_live(options) if options.objects is None else _offline(options))
+    except (UnreadableManifests, UnusableRecording) as error:
         raise WrongUse(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
@@ -98,9 +119,75 @@ async def _live(options: argparse.Namespace) -> Explanation:
         manifest = _given(options.csr)
         if manifest is None:
             manifest = await _read(management, key, options.csr)
-        around = Circumstances(management, configuration, Registry(), lambda: datetime.now(UTC))
-        explained, _ = await explain(manifest, key, around)
+        recorder = Recorder(management)
+        source: Source = management if options.record is None else recorder
+        around = Circumstances(source, configuration, Registry(), _clock(options.at))
+        explained, judgement = await explain(manifest, key, around, _notes(manifest))
+        if options.record is not None:
+            _write(options.record, as_yaml(recorder.documents(manifest, explained, judgement, configuration)))
         return explained
+
+
+async def _offline(options: argparse.Namespace) -> Explanation:
+    if options.record is not None:
+        raise WrongUse("--record writes a recording of a live cluster: leave out --objects")
+    configuration = configuration_of(options)
+    recorded = RecordedObjects(manifests_in(options.objects), configuration.namespace)
+    header = recorded.header
+    manifest = _given(options.csr) or _the_named(recorded, options.csr)
+    configuration = replace(configuration, namespace=header.controller_namespace)
+    notes = ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked.", *_notes(manifest)]
+    key = _key(options.cluster) if options.cluster is not None else _recorded_cluster(recorded)
+    if header.insecure_allowed and not configuration.insecure_enabled:
+        allowed = frozenset({key.namespace})
+        configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
+    missing = sorted(header.with_settings - configuration.attestors.keys())
+    if missing:
+        notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")
+    around = Circumstances(
+        recorded, configuration, OfflineRegistry(), _clock(options.at or header.recorded), load_authority_certificates
+    )
+    return (await explain(manifest, key, around, tuple(notes)))[0]
+
+
+def _recorded_cluster(recorded: RecordedObjects) -> ClusterKey:
+    if recorded.header.cluster is not None:
+        return recorded.header.cluster
+    clusters = recorded.clusters()
+    if len(clusters) != 1:
+        raise WrongUse(f"--objects holds {len(clusters)} Clusters: say with --cluster which one is meant")
+    return clusters[0]
+
+
+def _the_named(recorded: RecordedObjects, name: str) -> Mapping[str, Any]:
+    for manifest in recorded.requests:
+        if manifest["metadata"].get("name") == name:
+            return manifest
+    raise WrongUse(f"--objects holds no CertificateSigningRequest {printable(name)}")
+
+
+def _clock(at: datetime | None) -> Callable[[], datetime]:
+    return lambda: datetime.now(UTC) if at is None else at
+
+
+def _notes(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    if mapping_of(manifest, "metadata").get("uid"):
+        return ()
+    return ("It has no UID: it was never posted, or that was left out of the file.",)
+
+
+def _time(text: str) -> datetime:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ExplainFailed(f"--record: {path}: {error.strerror or type(error).__name__}") from error
 
 
 def _key(text: str) -> ClusterKey:

@@ -92,6 +92,7 @@ async def explain(
         ApiError: what decisions rest upon cannot be listed.
     """
     at, standing = around.now(), standing_of(manifest)
+    manifest = {**manifest, "metadata": {"uid": "not-posted", **mapping_of(manifest, "metadata")}}
     settled = standing.is_settled
     judgement = await judge(as_posted(manifest) if settled else manifest, key, around)
     if not settled and isinstance(judgement.adjudication.decision, Ignore) and standing.conditions:

@@ -1,0 +1,157 @@
+"""Attestors without a network: they judge evidence as ever, and what they would ask others is said and not asked.
+
+Attestors are plugins, and call clouds by libraries of their own. So the interpreter itself is asked to refuse: an audit
+hook (PEP 578) sees every connection and every look-up of a name, whoever makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from attestors.contract import (
+    AttestationRequest,
+    Attestor,
+    AttestorDescription,
+    AttestorSettings,
+    ChallengeIssued,
+    ControllerHalf,
+    NodeHalf,
+    NotProvableYet,
+    Outcome,
+    Screened,
+)
+from attestors.registry import Registry
+from attestors.wire.binding import BindingMismatch
+from signer.model.decision import Deferred, printable
+from signer.model.reasons import Reason
+
+NOT_ASKED: Final = "NotAskedOffline"
+_NETWORK_EVENTS: Final = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto"})
+_MAXIMUM_NAMED: Final = 3
+
+
+class _Offline(OSError):
+    """There is no network here."""
+
+
+@dataclass(slots=True)
+class _Guard:
+    """Whether the network is refused, and what was wanted of it since."""
+
+    depth: int = 0
+    hooked: bool = False
+    wanted: dict[str, None] = field(default_factory=dict)
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.depth and event in _NETWORK_EVENTS:
+            self.wanted[_destination(event, arguments)] = None
+            raise _Offline("there is no network: a recording is explained")
+
+
+_GUARD: Final = _Guard()
+
+
+@contextlib.contextmanager
+def no_network() -> Iterator[Mapping[str, None]]:
+    """Refuse every connection of this process while it lasts; gives the destinations that were wanted."""
+    if not _GUARD.hooked:
+        sys.addaudithook(_GUARD.hook)  # for ever, as all of them; it does nothing while nobody asks it to
+        _GUARD.hooked = True
+    if not _GUARD.depth:
+        _GUARD.wanted.clear()
+    _GUARD.depth += 1
+    try:
+        yield _GUARD.wanted
+    finally:
+        _GUARD.depth -= 1
+
+
+def _destination(event: str, arguments: tuple[Any, ...]) -> str:
+    if event == "socket.getaddrinfo":
+        return printable(str(arguments[0]))[:100]
+    address = arguments[1]
+    return printable(str(address[0] if isinstance(address, tuple) else address))[:100]
+
+
+class OfflineRegistry(Registry):
+    """The installed attestors, with controller halves that ask nobody."""
+
+    def load(self, provider: str) -> Attestor:
+        """See Registry."""
+        return _OfflineAttestor(super().load(provider))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfflineAttestor:
+    attestor: Attestor
+
+    @property
+    def description(self) -> AttestorDescription:
+        return self.attestor.description
+
+    def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
+        keys = _CountedKeys(settings.challenge_keys)
+        return _OfflineHalf(self.attestor.controller_half(replace(settings, challenge_keys=keys)), keys)
+
+    def node_half(self, settings: Mapping[str, str]) -> NodeHalf:
+        return self.attestor.node_half(settings)
+
+
+@dataclass(slots=True)
+class _CountedKeys:
+    """Keys for challenges that nobody answers: a recording has none of the controller's."""
+
+    keys: Callable[[], tuple[bytes, ...]]
+    asked: int = 0
+
+    def __call__(self) -> tuple[bytes, ...]:
+        self.asked += 1
+        return self.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _OfflineHalf:
+    half: ControllerHalf
+    keys: _CountedKeys
+
+    def screen(self, request: AttestationRequest) -> Screened:
+        return self.half.screen(request)
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        return await self._verify(self.half.verify_client, request)
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        return await self._verify(self.half.verify_serving, request)
+
+    async def _verify(self, verify: Any, request: AttestationRequest) -> Outcome:
+        asked = self.keys.asked
+        with no_network() as wanted:
+            try:
+                outcome: Outcome = await verify(request)
+            except Exception as error:
+                if wanted:
+                    return _not_asked(wanted)
+                if isinstance(error, BindingMismatch) and self.keys.asked > asked:
+                    raise _no_challenge_keys() from error
+                raise
+            if wanted:
+                return _not_asked(wanted)
+        if self.keys.asked > asked and not isinstance(outcome, ChallengeIssued):
+            raise _no_challenge_keys()
+        return outcome
+
+
+def _not_asked(wanted: Mapping[str, None]) -> NotProvableYet:
+    names = ", ".join(list(wanted)[:_MAXIMUM_NAMED])
+    return NotProvableYet(NOT_ASKED, f"not asked: offline ({names}); until here nothing spoke against the evidence")
+
+
+def _no_challenge_keys() -> Deferred:
+    return Deferred(
+        Reason.CONTROLLER_KEY_UNAVAILABLE,
+        "not judged: the answer to a challenge is verified with the controller's key, which no recording holds",
+    )

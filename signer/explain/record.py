@@ -1,0 +1,196 @@
+"""Records what an explanation rested on, so that it can be repeated elsewhere, by people who may see no secret.
+
+Recorded is what was read and concerns the request: its Cluster, policy, Machines, records, reservations. Of Secrets
+only the cluster's CA certificate is kept, as a ConfigMap; bootstrap tokens keep their public ID; the operator's
+settings of attestors, which may be secret, are never written.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+
+from signer.controller.authority_source import UnreadableSecret, decode_secret
+from signer.controller.configuration import Configuration
+from signer.explain.explanation import Explanation
+from signer.explain.judging import Judgement
+from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
+from signer.explain.source import Source
+from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.errors import Forbidden, NotFound
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, mapping_of, text_of
+from signer.model.kubernetes_time import format_time
+from signer.store.mirror import object_key
+
+_KINDS: Final = {
+    "clusters": "Cluster",
+    "machines": "Machine",
+    "machinepools": "MachinePool",
+    "nodeattestationpolicies": "NodeAttestationPolicy",
+    "attestednodes": "AttestedNode",
+    "identityreservations": "IdentityReservation",
+    "kubeadmconfigs": "KubeadmConfig",
+}
+"""Kinds of what is listed: the items of a list say none."""
+_COLLECTION: Final = re.compile(r"/apis/([^/]+)/([^/]+)/(?:namespaces/[^/]+/)?([a-z]+)")
+_SECRET: Final = re.compile(r"/api/v1/namespaces/[^/]+/secrets/[^/]+")
+_TOKEN_SECRET: Final = "0" * 16  # in place of a bootstrap token's secret half
+_KEPT_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "ownerReferences",
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Recorder:
+    """A source that remembers what was read from another."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._read: dict[str, JsonObject] = {}
+        self._listed: list[JsonObject] = []
+        self._refused: set[str] = set()
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        try:
+            found = await self._source.get(path)
+        except Forbidden:
+            self._refused.add(path)
+            raise
+        if "metadata" in found:
+            self._read[path] = copy.deepcopy(found)
+        return found
+
+    async def list_pages(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        limit: int = LIST_PAGE_OBJECTS,
+        *,
+        maximum_bytes: int | None = None,
+    ) -> AsyncGenerator[JsonObject, None]:
+        """See Client."""
+        matched = _COLLECTION.fullmatch(path)
+        group, version, plural = matched.groups() if matched else ("", "", "")
+        try:
+            async for page in self._source.list_pages(path, params, limit, maximum_bytes=maximum_bytes):
+                for item in page["items"]:
+                    about = {"apiVersion": f"{group}/{version}", "kind": _KINDS.get(plural, "")}
+                    self._listed.append({**about, **copy.deepcopy(item)})
+                yield page
+        except (Forbidden, NotFound):
+            self._refused.add(path)
+            raise
+
+    def documents(
+        self, request: Mapping[str, Any], explained: Explanation, judgement: Judgement, configuration: Configuration
+    ) -> list[JsonObject]:
+        """What to write down: a header, the request, and everything that concerns it."""
+        key = explained.cluster
+        identities = {one.identity.identity for one in judgement.findings.facts}
+        provider_ids = {one.machine.provider_id for one in judgement.findings.facts}
+        concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
+        authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(judgement)}
+        foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
+        left_out = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
+        header = {
+            "apiVersion": RECORDING_API_VERSION,
+            "kind": RECORDING_KIND,
+            "recordedTime": format_time(explained.at),
+            "cluster": {"namespace": key.namespace, "name": key.name},
+            "controllerNamespace": configuration.namespace,
+            "insecureAllowed": configuration.insecure_allowed(key.namespace),
+            "attestorsWithSettings": sorted(name for name, one in configuration.attestors.items() if one.settings),
+            "leftOut": left_out,
+            "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],
+        }
+        read = [kept for path, one in sorted(self._read.items()) for kept in _of_read(path, one, key)]
+        listed = [_reduced(one) for one in concerning if one not in foreign]
+        seen = {_identity(one) for one in listed}
+        return [header, _stripped(request), *listed, *(one for one in read if _identity(one) not in seen)]
+
+
+def as_yaml(documents: Sequence[JsonObject]) -> str:
+    """The recording as a file's text."""
+    return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, explicit_start=True)
+
+
+def _authentic(judgement: Judgement) -> Iterator[Any]:
+    yield from judgement.inventory.authentic.values()
+
+
+def _concerns(item: JsonObject, key: ClusterKey, identities: set[str], provider_ids: set[str]) -> bool:
+    metadata, spec = mapping_of(item, "metadata"), mapping_of(item, "spec")
+    kind, namespace = item["kind"], text_of(metadata, "namespace")
+    if spec.get("identity") in identities or (spec.get("providerID") in provider_ids and kind != "Machine"):
+        return True
+    if kind in ("Cluster", "NodeAttestationPolicy"):
+        return (namespace, text_of(metadata, "name")) == (key.namespace, key.name)
+    if kind == "KubeadmConfig":
+        return (namespace, mapping_of(metadata, "labels").get(CLUSTER_NAME_LABEL)) == (key.namespace, key.name)
+    if kind == "IdentityReservation":
+        reference = mapping_of(spec, "machineRef")
+        return (reference.get("namespace"), reference.get("clusterName")) == (key.namespace, key.name)
+    return (namespace, spec.get("clusterName")) == (key.namespace, key.name)
+
+
+def _is_withheld(path: str, key: ClusterKey) -> bool:
+    """A Secret that somebody looked up, such as an attestor's inventory; the core's own three are replaced."""
+    own = ("node-attestation-controller-key", f"{key.name}-ca", f"{key.name}-kubeconfig")
+    return _SECRET.fullmatch(path) is not None and path.rpartition("/")[2] not in own
+
+
+def _of_read(path: str, item: JsonObject, key: ClusterKey) -> Iterator[JsonObject]:
+    if _SECRET.fullmatch(path) is None:
+        yield _reduced(item)
+        return
+    if not path.endswith(f"/{key.namespace}/secrets/{key.name}-ca"):
+        return
+    try:
+        certificate = decode_secret(item).get("tls.crt", b"").decode("utf-8", "replace")
+    except UnreadableSecret:
+        return
+    metadata = {"name": f"{key.name}-ca", "namespace": key.namespace}
+    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tls.crt": certificate}}
+
+
+def _reduced(item: JsonObject) -> JsonObject:
+    """Without what may be secret, as far as its kind can hold any, and without what nobody reads."""
+    item = _stripped(item)
+    kind = item.get("kind")
+    if kind == "KubeadmConfig":
+        discovery = mapping_of(mapping_of(mapping_of(item, "spec"), "joinConfiguration"), "discovery")
+        token = text_of(mapping_of(discovery, "bootstrapToken"), "token").partition(".")[0]
+        spec = {"joinConfiguration": {"discovery": {"bootstrapToken": {"token": f"{token}.{_TOKEN_SECRET}"}}}}
+        return {**{name: item[name] for name in ("apiVersion", "kind", "metadata")}, "spec": spec if token else {}}
+    if kind == "AttestedNode":
+        return {**item, "spec": {name: value for name, value in item["spec"].items() if name != "seal"}}
+    if kind not in (*_KINDS.values(), "ConfigMap", "CustomResourceDefinition"):
+        # An infrastructure provider's object: decisions look at its metadata only, and what else it holds is not ours.
+        return {name: item[name] for name in ("apiVersion", "kind", "metadata") if name in item}
+    return item
+
+
+def _stripped(item: Mapping[str, Any]) -> JsonObject:
+    metadata = {name: value for name, value in mapping_of(item, "metadata").items() if name in _KEPT_METADATA}
+    annotations = {key: value for key, value in mapping_of(metadata, "annotations").items() if key != _LAST_APPLIED}
+    if "annotations" in metadata:
+        metadata["annotations"] = annotations
+    return {**item, "metadata": metadata}
+
+
+def _identity(item: JsonObject) -> tuple[Any, ...]:
+    return item.get("kind"), *object_key(item)

@@ -1,0 +1,219 @@
+"""A management cluster out of a recording: the same paths, answered from documents.
+
+A recording is manifests, as ``kubectl get --output yaml`` writes them or ``explain --record``. A cluster's CA is there
+by its certificate alone, in ConfigMap or Secret ``<cluster>-ca``. There is no controller key in it: the AttestedNodes
+of a recording are believed as they stand, which is why nothing but an explanation may rest on one.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.errors import Cause, NotFound, Unreachable
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTERS_V1BETA1,
+    CLUSTERS_V1BETA2,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    IDENTITY_RESERVATIONS,
+    KUBEADM_CONFIGS_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+    Resource,
+)
+from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
+from signer.model.kubernetes_time import parse_time
+from signer.model.record import InvalidRecord, parse_record
+from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
+from signer.store.controller_key import controller_key_secret
+
+RECORDING_KIND: Final = "Recording"
+RECORDING_API_VERSION: Final = "explain.attestation.cluster.x-k8s.io/v1alpha1"
+"""Of the one document of a recording that is no Kubernetes object."""
+
+_NEWEST: Final = f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}"
+_PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
+    ("cluster.x-k8s.io", "Cluster"): ("clusters", True),
+    ("cluster.x-k8s.io", "Machine"): ("machines", True),
+    ("cluster.x-k8s.io", "MachinePool"): ("machinepools", True),
+    (KUBEADM_CONFIGS_V1BETA2.group, "KubeadmConfig"): (KUBEADM_CONFIGS_V1BETA2.plural, True),
+    (NODE_ATTESTATION_POLICIES.group, "NodeAttestationPolicy"): (NODE_ATTESTATION_POLICIES.plural, True),
+    (ATTESTED_NODES.group, "AttestedNode"): (ATTESTED_NODES.plural, True),
+    (IDENTITY_RESERVATIONS.group, "IdentityReservation"): (IDENTITY_RESERVATIONS.plural, True),
+    (CERTIFICATE_SIGNING_REQUESTS.group, "CertificateSigningRequest"): (CERTIFICATE_SIGNING_REQUESTS.plural, False),
+    (CUSTOM_RESOURCE_DEFINITIONS.group, "CustomResourceDefinition"): (CUSTOM_RESOURCE_DEFINITIONS.plural, False),
+    ("", "Secret"): (SECRETS.plural, True),
+    ("", "ConfigMap"): (CONFIG_MAPS.plural, True),
+}
+"""Resource and whether it is in namespaces, by group and kind; the infrastructure provider's by their definitions."""
+
+
+class UnusableRecording(ValueError):
+    """The documents are no recording that a request can be judged by; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a recording says of itself; all empty for documents that were put together by hand."""
+
+    recorded: datetime | None
+    cluster: ClusterKey | None
+    controller_namespace: str
+    insecure_allowed: bool
+    with_settings: frozenset[str]
+    """Attestors for which the operator had settings, which are never recorded."""
+    left_out: frozenset[str]
+    """Paths of what was read, and is not in the recording."""
+
+
+class RecordedObjects:
+    """The documents by their paths; see :class:`~signer.explain.source.Source`."""
+
+    def __init__(self, manifests: Iterable[Mapping[str, Any]], default_namespace: str) -> None:
+        """``default_namespace`` is the controller's own, unless the recording names it."""
+        documents = [dict(one) for one in manifests]
+        self.header = _header(documents, default_namespace)
+        self._objects: dict[str, JsonObject] = {}
+        self._by_collection: dict[str, list[str]] = {}
+        keys = ControllerKeys(secrets.token_bytes(KEY_BYTES))
+        self._seals = RecordSeals(keys)
+        definitions = _definitions(documents)
+        for document in documents:
+            self._add(document, definitions)
+        self._add(controller_key_secret(self.header.controller_namespace, keys), definitions)
+
+    @property
+    def requests(self) -> tuple[JsonObject, ...]:
+        """The CSRs among the documents."""
+        return tuple(
+            self._objects[path] for path in self._by_collection.get(CERTIFICATE_SIGNING_REQUESTS.collection(), [])
+        )
+
+    def clusters(self) -> tuple[ClusterKey, ...]:
+        """The Clusters among the documents."""
+        metadata = [mapping_of(one, "metadata") for one in self._objects.values() if one.get("kind") == "Cluster"]
+        return tuple(sorted({ClusterKey(text_of(one, "namespace"), text_of(one, "name")) for one in metadata}, key=str))
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client.
+
+        Raises:
+            NotFound: there is no such document.
+            Unreachable: it was there, and was left out of the recording.
+        """
+        if path in self.header.left_out:
+            raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
+        if path.count("/") == 3 and path.startswith("/apis/"):
+            return self._served(path)
+        if path not in self._objects:
+            raise NotFound("it is not in the recording", status=404)
+        return copy.deepcopy(self._objects[path])
+
+    async def list_pages(
+        self,
+        path: str,
+        params: Parameters | None = None,
+        limit: int = LIST_PAGE_OBJECTS,
+        *,
+        maximum_bytes: int | None = None,
+    ) -> AsyncGenerator[JsonObject, None]:
+        """See Client; one page."""
+        del params, limit, maximum_bytes
+        if path in self.header.left_out:
+            raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
+        items = [copy.deepcopy(self._objects[one]) for one in self._by_collection.get(path, [])]
+        yield {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    def _served(self, path: str) -> JsonObject:
+        """Which resources a group and version has: those of the documents; of Cluster API also where there are none."""
+        names = {one.rpartition("/")[2] for one in self._by_collection if one.startswith(f"{path}/")}
+        if not names and (path != _NEWEST or CLUSTERS_V1BETA1.collection() in self._by_collection):
+            raise NotFound("nothing of that version is in the recording", status=404)
+        return {"resources": [{"name": name} for name in sorted(names | {"machinepools"})]}
+
+    def _add(self, document: JsonObject, definitions: Mapping[tuple[str, str], str]) -> None:
+        resource = _resource(document, definitions)
+        if resource is None:
+            return
+        given = mapping_of(document, "metadata")
+        metadata = {"namespace": "default", "uid": f"recorded-{given.get('name')}", "resourceVersion": "1", **given}
+        if not resource.namespaced:
+            metadata.pop("namespace")
+        document = {**document, "metadata": metadata}
+        if resource == ATTESTED_NODES:
+            document = self._sealed(document)
+        namespace = str(metadata["namespace"]) if resource.namespaced else None
+        try:
+            path = resource.object(str(metadata.get("name", "")), namespace)
+            collections = {resource.collection(), resource.collection(namespace)}
+        except ValueError as error:
+            raise UnusableRecording(f"a document of kind {document.get('kind')}: {error}") from error
+        known = path in self._objects
+        self._objects[path] = document
+        for collection in collections if not known else ():
+            self._by_collection.setdefault(collection, []).append(path)
+        if resource == CONFIG_MAPS and path.endswith("-ca") and "tls.crt" in mapping_of(document, "data"):
+            certificate = str(mapping_of(document, "data")["tls.crt"])
+            data = {"tls.crt": base64.b64encode(certificate.encode()).decode("ascii")}
+            self._add({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}, definitions)
+
+    def _sealed(self, document: JsonObject) -> JsonObject:
+        """Under this recording's own key: what was authentic when it was recorded is to be so here."""
+        unsealed = {**document, "spec": {**mapping_of(document, "spec"), "seal": "recorded"}}
+        try:
+            seal = self._seals.seal(parse_record(unsealed))
+        except InvalidRecord:
+            return document
+        return {**document, "spec": {**mapping_of(document, "spec"), "seal": seal}}
+
+
+def _header(documents: list[JsonObject], default_namespace: str) -> Header:
+    found = [one for one in documents if one.get("kind") == RECORDING_KIND]
+    if len(found) > 1:
+        raise UnusableRecording("there is more than one recording among the documents")
+    said = found[0] if found else {}
+    cluster = mapping_of(said, "cluster")
+    try:
+        recorded = parse_time(text_of(said, "recordedTime")) if "recordedTime" in said else None
+    except ValueError as error:
+        raise UnusableRecording(f"recordedTime: {error}") from error
+    return Header(
+        recorded=recorded,
+        cluster=ClusterKey(text_of(cluster, "namespace"), text_of(cluster, "name")) if cluster else None,
+        controller_namespace=text_of(said, "controllerNamespace") or default_namespace,
+        insecure_allowed=said.get("insecureAllowed") is True,
+        with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
+        left_out=frozenset(str(one) for one in items_of(said, "leftOut")),
+    )
+
+
+def _definitions(documents: list[JsonObject]) -> dict[tuple[str, str], str]:
+    """Plurals of the resources that definitions among the documents define, by group and kind."""
+    specs = [mapping_of(one, "spec") for one in documents if one.get("kind") == "CustomResourceDefinition"]
+    return {
+        (text_of(spec, "group"), text_of(mapping_of(spec, "names"), "kind")): text_of(
+            mapping_of(spec, "names"), "plural"
+        )
+        for spec in specs
+    }
+
+
+def _resource(document: JsonObject, definitions: Mapping[tuple[str, str], str]) -> Resource | None:
+    """None for what no decision looks at."""
+    group, _, version = text_of(document, "apiVersion").rpartition("/")
+    about = group, text_of(document, "kind")
+    if about in _PLURALS:
+        plural, namespaced = _PLURALS[about]
+        return Resource(group, version, plural, namespaced=namespaced)
+    if definitions.get(about):
+        return Resource(group, version, definitions[about], namespaced=True)
+    return None

@@ -1,0 +1,166 @@
+"""``explain --record`` and ``--objects``: the same explanation without the cluster, and without any of its secrets."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from signer.cli import main
+from signer.kube.resources import ATTESTED_NODES, SECRETS
+from signer.store.controller_key import SECRET_NAME
+from signer.testing.world import CONTROLLER_NAMESPACE
+from tests.documents.markdown import ROOT
+from tests.integration.house import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.requests import plant
+from tests.integration.test_explain import Explain, explain, outcomes
+
+__all__ = ["explain"]
+
+pytestmark = pytest.mark.slow
+
+RECORDED: Final = ROOT / "fixtures/requests/v1/client.json"
+Run = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+def _configured(master_key: str) -> str:
+    return yaml.safe_dump({"attestors": {"keyed-mac": {"settings": {"masterKey": master_key}}}})
+
+
+@pytest.fixture
+def offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command without a management cluster."""
+    config = tmp_path / "operator.yaml"
+    config.write_text(_configured(base64.b64encode(MASTER_KEY).decode()))
+
+    def run(*arguments: str, configured: bool = True) -> tuple[int, dict[str, Any], str]:
+        capsys.readouterr()
+        given = ["--config", str(config)] if configured else []
+        code = main(["explain", *arguments, *given, "--output", "json"])
+        written = capsys.readouterr()
+        return code, json.loads(written.out) if written.out else {}, written.err
+
+    return run
+
+
+def without(report: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in report.items() if name not in names}
+
+
+def test_a_recording_explains_the_same(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
+    cluster = house.cluster()
+    controller = house.run()
+    house.join(cluster, "worker-1")
+    controller.kill()  # nobody else connects anywhere while the network is refused
+    machine = cluster.add_machine("worker-2", provider_id=provider_id("worker-2"), addresses=[("Hostname", "worker-1")])
+    cluster.add_kubeadm_config("worker-2", "abcdef.0123456789abcdef", machine)
+    plant(cluster, node_of(cluster, "worker-2", "worker-1").client_request("taken"))
+    other = house.cluster("other", namespace="team-b")
+    other.add_machine("elsewhere", provider_id=provider_id("elsewhere"))
+    recording = tmp_path / "recording.yaml"
+    code, live = explain("taken", "--record", str(recording))
+    assert (code, live["reason"]) == (4, "IdentityConflict")
+    assert outcomes(live)["node_name_is_free"] == "stopped"
+
+    text = recording.read_text()
+    key = house.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE))["data"]["current"]
+    authority = cluster.management.client.get(SECRETS.object("workload-ca", "default"))["data"]["tls.key"]
+    record = cluster.management.client.get(ATTESTED_NODES.object("workload.worker-1", "default"))
+    for secret in (*SECRETS_IN_PLAY, key, authority, "PRIVATE KEY", "0123456789abcdef", record["spec"]["seal"]):
+        assert secret not in text
+    kinds = [document["kind"] for document in yaml.safe_load_all(text)]
+    assert "Secret" not in kinds
+    assert "elsewhere" not in text  # another Cluster's
+
+    code, report, _ = offline("taken", "--objects", str(recording))
+    notes = report["notes"]
+    assert without(report, "notes") == without(live, "notes")
+    assert code == 4
+    assert notes == ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked."]
+
+    code, report, _ = offline("taken", "--objects", str(recording), configured=False)
+    assert (code, report["reason"]) == (5, "AttestorUnavailable")
+    assert any("keyed-mac, which are not recorded: give --config" in note for note in report["notes"])
+    code, report, _ = offline("taken", "--objects", str(recording), "--at", "2040-01-01T00:00:00Z")
+    assert (code, report["reason"], report["judgedAt"]) == (
+        5,
+        "CertificateAuthorityUnavailable",
+        "2040-01-01T00:00:00Z",
+    )
+
+
+def by_hand(folder: Path, *, policy: bool = True) -> Path:
+    """A recorded request of a released format, and the few manifests that somebody wrote around it."""
+    recorded = json.loads(RECORDED.read_text())
+    request = recorded["certificateSigningRequest"]
+    folder.mkdir()
+    (folder / "csr.json").write_text(json.dumps({**request, "kind": "CertificateSigningRequest"}))
+    machine = {
+        "apiVersion": "cluster.x-k8s.io/v1beta1",
+        "kind": "Machine",
+        "metadata": {"name": "worker-1"},
+        "spec": {"clusterName": "workload", "providerID": recorded["providerID"]},
+        "status": {
+            "bootstrapReady": True,
+            "addresses": [{"type": "Hostname", "address": recorded["nodeName"]}],
+        },
+    }
+    documents = [
+        {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "metadata": {"name": "workload"}, "spec": {}},
+        machine,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "workload-ca"},
+            "data": {"tls.crt": recorded["clusterCACertificate"]},
+        },
+    ]
+    if policy:
+        documents.append(
+            {
+                "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+                "kind": "NodeAttestationPolicy",
+                "metadata": {"name": "workload", "namespace": "default"},
+                "spec": {"authorizedAttestors": [{"name": "keyed-mac"}]},
+            }
+        )
+    (folder / "objects.yaml").write_text(yaml.safe_dump_all(documents))
+    return folder
+
+
+def test_manifests_that_were_put_together_by_hand(offline: Run, tmp_path: Path) -> None:
+    folder = by_hand(tmp_path / "objects")
+    file = str(folder / "csr.json")
+    (tmp_path / "operator.yaml").write_text(_configured(json.loads(RECORDED.read_text())["masterKey"]))
+    code, report, error = offline(file, "--objects", str(folder), "--at", "2026-11-21T14:00:00Z")
+    assert (code, report.get("cluster")) == (0, "default/workload"), (report, error)
+    assert report["verdict"] == "approve"
+    assert len(report["wouldWrite"]) == 3
+    code, report, _ = offline(file, "--objects", str(by_hand(tmp_path / "without", policy=False)))
+    assert (code, report["reason"]) == (5, "PolicyInvalid")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("- 1\n- 2\n", "something else than objects"),
+        ("a: &a [x]\nb: *a\n", "aliases"),
+        ("{", "neither JSON nor YAML"),
+        ("", "no object"),
+        ("kind: Cluster\napiVersion: cluster.x-k8s.io/v1beta2\nmetadata: {name: ../x}\n", "kind Cluster"),
+        ("kind: Recording\nrecordedTime: yesterday\n", "recordedTime"),
+        ("kind: Recording\n---\nkind: Recording\n", "more than one recording"),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", "no CertificateSigningRequest join"),
+    ],
+)
+def test_what_is_no_recording(offline: Run, tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "recording.yaml"
+    file.write_text(content)
+    code, report, error = offline("join", "--objects", str(file))
+    assert (code, report) == (2, {})
+    assert said in error
