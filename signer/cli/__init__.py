@@ -17,6 +17,7 @@ from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, WrongUse, add_explain
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
+from signer.cli.status import add_status
 from signer.controller.configuration import InvalidConfiguration
 from signer.controller.leadership import LeadershipLost
 from signer.controller.preflight import PreflightFailed
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add_preflight(commands)
     add_explain(commands)
     add_audit(commands)
+    add_status(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser

@@ -1,0 +1,160 @@
+"""``node-attestation-controller status``: how the fleet stands, one line for each Cluster with a policy."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attestors.registry import Registry
+from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.controller.configuration import Configuration
+from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
+from signer.explain.workload_requests import Unreachable
+from signer.kube.client import Client
+from signer.kube.management import management_connection
+from signer.model.kubernetes_time import format_time
+
+if TYPE_CHECKING:
+    from signer.cli.arguments import Commands
+
+EXIT_NEEDS_ATTENTION: Final = 3
+DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+_WIDTH_OF_FILES: Final = 140
+_UNKNOWN: Final = "?"
+
+
+def add_status(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "status",
+        help="every Cluster with a policy: ready or why not, nodes attested, requests waiting and denied, expiries",
+        description="Looks and changes nothing. Exit code 0: all is well; 3: something needs attention.",
+    )
+    parser.set_defaults(command=_status)
+    add_kubeconfig(parser)
+    add_controller_namespace(parser)
+    parser.add_argument("--namespace", help="Clusters of this namespace only (default: all)")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=DEFAULT_TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="how long one workload cluster may take to answer (default: %(default)s)",
+    )
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def _status(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    now = datetime.now(UTC)
+    found = asyncio.run(_look(options, now))
+    if options.output == "json":
+        json.dump(as_json(found, now), sys.stdout, indent=2)
+        print()
+    else:
+        show(found, now, Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES))
+    return EXIT_NEEDS_ATTENTION if any(one.needs(now) for one in found) else 0
+
+
+async def _look(options: argparse.Namespace, now: datetime) -> tuple[ClusterStatus, ...]:
+    access = await management_connection(options.kubeconfig)
+    configuration = Configuration(namespace=options.controller_namespace, watch_namespace=options.namespace)
+    async with Client(access.connection, token_source=access.token_source) as management:
+        return await fleet_status(management, configuration, Registry(), lambda: now, options.timeout)
+
+
+def as_json(found: Sequence[ClusterStatus], now: datetime) -> dict[str, Any]:
+    """Everything, for programs; fields are only ever added."""
+    return {
+        "at": format_time(now),
+        "needsAttention": any(one.needs(now) for one in found),
+        "clusters": [_cluster(one, now) for one in found],
+    }
+
+
+def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
+    attestations, requests, authority = one.attestations, one.requests, one.authority
+    not_after = format_time(authority.not_after) if isinstance(authority, AuthorityLife) else ""
+    return {
+        "cluster": str(one.cluster),
+        "mode": one.mode,
+        "attestors": one.attestors,
+        "ready": {"status": one.ready.status, "reason": one.ready.reason, "message": one.ready.message},
+        "machines": None if isinstance(attestations, RecordsUnverified) else attestations.machines,
+        "attested": None if isinstance(attestations, RecordsUnverified) else attestations.attested,
+        "certificates": None
+        if isinstance(attestations, RecordsUnverified)
+        else {
+            "expired": attestations.lives.expired,
+            **{f"below{days}Days": attestations.lives.below[days] for days in DAYS},
+            "more": attestations.lives.more,
+        },
+        "pending": None if isinstance(requests, Unreachable) else requests.pending,
+        "denied": None if isinstance(requests, Unreachable) else dict(requests.denied),
+        "failed": None if isinstance(requests, Unreachable) else requests.failed,
+        "countedAll": None if isinstance(requests, Unreachable) else requests.counted_all,
+        "unreachable": requests.message if isinstance(requests, Unreachable) else "",
+        "certificateAuthorityNotAfter": not_after,
+        "needs": list(one.needs(now)),
+    }
+
+
+def show(found: Sequence[ClusterStatus], now: datetime, console: Console) -> None:
+    """The same for people."""
+    if not found:
+        console.print("No Cluster has a NodeAttestationPolicy: none is touched.")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("Cluster", "Mode", "Ready", "Attestors", "Attested", "Waiting", "Denied in the last hour"):
+        table.add_column(heading, overflow="fold")
+    bounds = " ".join(f"<{days}" for days in DAYS)
+    table.add_column(f"Days left {bounds} more", overflow="fold")
+    table.add_column("CA until", overflow="fold")
+    for one in found:
+        table.add_row(*_row(one, now))
+    console.print(table)
+    for one in found:
+        for need in one.needs(now):
+            console.print(Text.assemble((str(one.cluster), "bold"), f" {need}"))
+    if not any(one.needs(now) for one in found):
+        console.print(Text("Nothing needs attention.", style="green"))
+
+
+def _row(one: ClusterStatus, now: datetime) -> list[Text]:
+    attestations, requests, authority = one.attestations, one.requests, one.authority
+    attested = lives = waiting = denied = _UNKNOWN
+    if not isinstance(attestations, RecordsUnverified):
+        attested = f"{attestations.attested} of {attestations.machines}"
+        numbers = [*(attestations.lives.below[days] for days in DAYS), attestations.lives.more]
+        expired = f", {attestations.lives.expired} expired" if attestations.lives.expired else ""
+        lives = " / ".join(str(number) for number in numbers) + expired
+    if not isinstance(requests, Unreachable):
+        more = "" if requests.counted_all else "+"
+        waiting = f"{requests.pending}{more}"
+        denied = ", ".join(f"{reason} {count}{more}" for reason, count in requests.denied.items()) or "none"
+    until = f"{authority.not_after:%Y-%m-%d}" if isinstance(authority, AuthorityLife) else _UNKNOWN
+    ready = one.ready.status or "Unknown"
+    style = "red" if one.needs(now) else "green"
+    plain = (one.attestors, attested, waiting, denied, lives, until)
+    return [Text(str(one.cluster)), Text(one.mode), Text(ready, style=style), *(Text(text) for text in plain)]
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("a number of seconds") from None
+    if not 0 < seconds <= 600:
+        raise argparse.ArgumentTypeError("more than 0 and at most 600 seconds")
+    return seconds

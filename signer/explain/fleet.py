@@ -1,0 +1,223 @@
+"""How the fleet stands: every Cluster with a policy, from what stands in both clusters. It only looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from attestors.registry import Registry
+from signer.authority import CertificateAuthorityUnavailable, load_authority_certificates
+from signer.controller.authority_source import UnreadableSecret, decode_secret
+from signer.controller.conditions import READY
+from signer.controller.configuration import Configuration
+from signer.controller.standing import Attested, Standings
+from signer.explain.judging import filled_inventory
+from signer.explain.sketch import Sketch
+from signer.explain.source import items_of_list
+from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import ApiError
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
+from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
+from signer.model.decision import Deferred, printable
+from signer.model.node_attested import valid_until
+from signer.model.record import AttestedNode
+from signer.store.authentic_records import KeysUnavailable
+from signer.store.controller_key import SECRET_NAME
+from signer.store.inventory import Inventory
+
+DAYS: Final = (1, 3, 7)
+"""Upper bounds of the classes of certificates by days to expiry; what is beyond the last is "more"."""
+AUTHORITY_WARNING: Final = timedelta(days=30)
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Condition Ready of the policy, as the controller wrote it last."""
+
+    status: str
+    """``True``, ``False`` or ``Unknown``; empty where the controller has not written it."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Client certificates of a cluster's Machines that are there, by the days that they have left."""
+
+    expired: int
+    below: Mapping[int, int]
+    """By the bounds in ``DAYS``."""
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnverified:
+    """Nobody can tell which AttestedNodes are the controller's; the message says why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attestations:
+    """Who is attested in a cluster."""
+
+    machines: int
+    attested: int
+    lives: Lives
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityLife:
+    """The CA that signs."""
+
+    not_after: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityUnknown:
+    """There is none that can be read; the message says why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """One line of the fleet."""
+
+    cluster: ClusterKey
+    mode: str
+    attestors: str
+    ready: Readiness
+    attestations: Attestations | RecordsUnverified
+    requests: RequestCounts | Unreachable
+    authority: AuthorityLife | AuthorityUnknown
+
+    def needs(self, now: datetime) -> tuple[str, ...]:
+        """What somebody should look at; nothing, where all is well."""
+        needs: list[str] = []
+        if not self.ready.status:
+            needs.append("no controller has said yet whether it is ready")
+        elif self.ready.status != "True":
+            needs.append(f"not ready: {self.ready.reason}: {self.ready.message}")
+        if isinstance(self.requests, Unreachable):
+            needs.append(f"its requests cannot be looked at: {self.requests.message}")
+        if isinstance(self.attestations, RecordsUnverified):
+            needs.append(self.attestations.message)
+        elif late := self.attestations.lives.expired + self.attestations.lives.below[DAYS[0]]:
+            needs.append(f"{late} certificates have run out or do within a day: their nodes do not renew")
+        if isinstance(self.authority, AuthorityUnknown):
+            needs.append(f"no CA: {self.authority.message}")
+        elif self.authority.not_after - now < AUTHORITY_WARNING:
+            needs.append(f"its CA runs out at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
+        return tuple(printable(need) for need in needs)
+
+
+async def fleet_status(
+    management: Client,
+    configuration: Configuration,
+    registry: Registry,
+    now: Callable[[], datetime],
+    timeout_seconds: float,
+) -> tuple[ClusterStatus, ...]:
+    """Look at every Cluster with a policy, at several at once; none takes longer than the timeout.
+
+    Raises:
+        ApiError: the management cluster cannot be listed.
+    """
+    sketch = Sketch(management)
+    inventory = await filled_inventory(sketch, configuration)
+    await inventory.controller_key.refresh(sketch)
+    if sketch.intended:  # there was none, and the controller would make it
+        secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
+        cure = "has the controller run, and is --controller-namespace its namespace?"
+        inventory.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {cure}"))
+    policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(policy: JsonObject) -> ClusterStatus:
+        async with slots:
+            return await _status(management, policy, inventory, registry, now, timeout_seconds)
+
+    return tuple(await asyncio.gather(*(look(policy) for policy in sorted(policies, key=_name))))
+
+
+def _name(policy: JsonObject) -> tuple[str, str]:
+    metadata = mapping_of(policy, "metadata")
+    return text_of(metadata, "namespace"), text_of(metadata, "name")
+
+
+async def _status(
+    management: Client,
+    policy: JsonObject,
+    inventory: Inventory,
+    registry: Registry,
+    now: Callable[[], datetime],
+    timeout_seconds: float,
+) -> ClusterStatus:
+    key, spec, status = ClusterKey(*_name(policy)), mapping_of(policy, "spec"), mapping_of(policy, "status")
+    names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
+    return ClusterStatus(
+        cluster=key,
+        mode=printable(text_of(spec, "mode") or "Observe"),
+        attestors=printable(", ".join(names) or "none"),
+        ready=_readiness(status),
+        attestations=_attestations(key, inventory, registry, now),
+        requests=await count_requests(management, key, registry.providers, timeout_seconds),
+        authority=await _authority(management, key, now()),
+    )
+
+
+def _readiness(status: Mapping[str, Any]) -> Readiness:
+    for condition in items_of(status, "conditions"):
+        if isinstance(condition, Mapping) and condition.get("type") == READY:
+            return Readiness(*(printable(text_of(condition, field)) for field in ("status", "reason", "message")))
+    return Readiness("", "", "")
+
+
+def _attestations(
+    key: ClusterKey, inventory: Inventory, registry: Registry, now: Callable[[], datetime]
+) -> Attestations | RecordsUnverified:
+    try:
+        standings = Standings(key, registry=registry, inventory=inventory, now=now).all()
+        records = [one for one in inventory.authentic.values() if one.machine.cluster == key]
+    except Deferred as error:
+        return RecordsUnverified(error.defer.message)
+    living = {one.machine.uid for one in standings}
+    return Attestations(
+        machines=len(standings),
+        attested=sum(isinstance(one, Attested) for one in standings),
+        lives=_lives((record for record in records if record.machine_uid in living), now()),
+    )
+
+
+def _lives(records: Iterable[AttestedNode], now: datetime) -> Lives:
+    newest: dict[str, datetime] = {}
+    for record in records:
+        end = valid_until(record)
+        newest[record.machine.digest] = max(end, newest.get(record.machine.digest, end))
+    classes: Counter[int] = Counter()
+    expired = more = 0
+    for end in newest.values():
+        bound = next((days for days in DAYS if end - now < timedelta(days=days)), None)
+        if end <= now:
+            expired += 1
+        elif bound is None:
+            more += 1
+        else:
+            classes[bound] += 1
+    return Lives(expired, {days: classes[days] for days in DAYS}, more)
+
+
+async def _authority(management: Client, key: ClusterKey, now: datetime) -> AuthorityLife | AuthorityUnknown:
+    """By its certificate: whether its key is there, too, the policy's conditions say."""
+    try:
+        secret = await management.get(SECRETS.object(f"{key.name}-ca", key.namespace))
+        return AuthorityLife(load_authority_certificates(decode_secret(secret), now=now).certificate.not_after)
+    except (ApiError, UnreadableSecret, CertificateAuthorityUnavailable) as error:
+        return AuthorityUnknown(printable(f"Secret {key.namespace}/{key.name}-ca: {error}"))

@@ -1,0 +1,99 @@
+"""The requests of one workload cluster, counted: a cluster keeps what was answered for an hour."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from attestors.wire.names import NODE_USER_PREFIX
+from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.explain.standing_conditions import standing_of
+from signer.kube.client import Client
+from signer.kube.errors import ApiError
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.tls import TlsMaterialRefused
+from signer.model.cluster import ClusterKey, mapping_of, text_of
+from signer.model.decision import printable
+from signer.model.reasons import Reason
+from signer.model.signing_request import Condition, NotOurs, StockEnvelope, parse_signing_request
+
+MAXIMUM_REQUESTS: Final = 20_000
+_MAXIMUM_REASONS: Final = 16
+_MAXIMUM_REASON_CHARACTERS: Final = 64
+OTHER_REASONS: Final = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """Requests to our signers, and nodes' own serving requests."""
+
+    pending: int
+    denied: Mapping[str, int]
+    """By reason, the most frequent first. A challenge is no denial."""
+    failed: int
+    counted_all: bool
+    """Whether there were no more than are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """They cannot be looked at; the message says why."""
+
+    message: str
+
+
+async def count_requests(
+    management: Client, key: ClusterKey, providers: frozenset[str], timeout_seconds: float
+) -> RequestCounts | Unreachable:
+    """Count the requests of one cluster, reached as the controller reaches it."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            connection = await workload_connection(management, key)
+            async with Client(connection, timeout_seconds=timeout_seconds) as workload:
+                return await _count(workload, providers)
+    except TimeoutError:
+        return Unreachable(f"no answer within {timeout_seconds:g} seconds")
+    except (WorkloadAccessRefused, TlsMaterialRefused, ApiError, ValueError) as error:
+        return Unreachable(printable(str(error)))
+
+
+async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
+    pending = failed = seen = 0
+    denied: Counter[str] = Counter()
+    async with contextlib.aclosing(workload.list_pages(CERTIFICATE_SIGNING_REQUESTS.collection())) as pages:
+        async for page in pages:
+            for item in page["items"]:
+                if not isinstance(item, dict) or not _is_counted(item, providers):
+                    continue
+                standing = standing_of(item)
+                types = {one.type: one.reason for one in standing.conditions}
+                failed += Condition.FAILED.value in types
+                reason = types.get(Condition.DENIED.value)
+                if reason is not None and reason != Reason.CHALLENGE_ISSUED:
+                    denied[reason[:_MAXIMUM_REASON_CHARACTERS]] += 1
+                pending += not standing.is_settled and not standing.conditions
+            seen += len(page["items"])
+            if seen >= MAXIMUM_REQUESTS:
+                break
+    return RequestCounts(pending, _bounded(denied), failed, counted_all=seen < MAXIMUM_REQUESTS)
+
+
+def _is_counted(item: Mapping[str, Any], providers: frozenset[str]) -> bool:
+    """Whether the controller would look at it; of the stock signer's only what nodes ask."""
+    bare = {"metadata": mapping_of(item, "metadata"), "spec": {**mapping_of(item, "spec"), "request": ""}}
+    parsed = parse_signing_request(bare, providers)
+    if isinstance(parsed, NotOurs):
+        return False
+    is_stock = isinstance(parsed.envelope, StockEnvelope)
+    return not is_stock or text_of(mapping_of(item, "spec"), "username").startswith(NODE_USER_PREFIX)
+
+
+def _bounded(denied: Counter[str]) -> dict[str, int]:
+    """The workload cluster chooses the words, and must not choose how many there are."""
+    common = dict(denied.most_common(_MAXIMUM_REASONS))
+    rest = denied.total() - sum(common.values())
+    return {**common, OTHER_REASONS: rest} if rest else common

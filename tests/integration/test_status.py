@@ -1,0 +1,120 @@
+"""``status``: the fleet in one table, through the program's own command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signer.cli import main
+from signer.kube.resources import SECRETS
+from signer.store.controller_key import SECRET_NAME
+from signer.testing.fixtures import embedded_api
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.integration.house import House, node_of, provider_id
+from tests.integration.test_explain import READ_ONLY, READER
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command as somebody who may only read; returns exit code and output."""
+    house.api.apply_yaml(READ_ONLY)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+
+    def status(*arguments: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(["status", *arguments, "--kubeconfig", str(kubeconfig)])
+        return code, capsys.readouterr().out
+
+    return status
+
+
+@pytest.fixture
+def cluster(house: House) -> WorldCluster:
+    """A cluster with one attested node, one that was refused and one that waits."""
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster, "worker-1")
+    cluster.add_machine("worker-2", provider_id=provider_id("worker-2"))
+    cluster.submit_with_token(node_of(cluster, "worker-2", "worker-1").client_request("refused"))
+    assert cluster.wait_until_decided("refused").reason == "NodeNameMismatch"
+    cluster.submit_with_token(node_of(cluster, "worker-3").client_request("waits"))
+    house.wait_for_condition(cluster, "Ready", "True")
+    return cluster
+
+
+def report(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code, output = run(*arguments, "--output", "json")
+    return code, json.loads(output)
+
+
+def test_a_fleet_that_is_well(house: House, cluster: WorldCluster, run: Run) -> None:
+    house.api.requests.clear()
+    code, found = report(run)
+    (one,) = found["clusters"]
+    assert (code, found["needsAttention"], one["needs"]) == (0, False, [])
+    assert (one["cluster"], one["mode"], one["attestors"]) == ("default/workload", "Observe", "keyed-mac")
+    assert one["ready"] == {"status": "True", "reason": "Ready", "message": "requests are decided"}
+    assert (one["machines"], one["attested"]) == (2, 1)
+    assert (one["pending"], one["denied"], one["failed"]) == (1, {"NodeNameMismatch": 1}, 0)
+    assert one["certificates"] == {"expired": 0, "below1Days": 0, "below3Days": 0, "below7Days": 1, "more": 0}
+    assert one["certificateAuthorityNotAfter"].startswith("20")
+    reads = [entry for entry in house.api.requests.matching() if entry.user == READER]
+    assert {entry.method for entry in reads} == {"GET"}
+    code, text = run("--namespace", "default")
+    assert code == 0
+    assert "Nothing needs attention." in text
+    assert "NodeNameMismatch 1" in text
+    assert "\x1b" not in text
+
+
+def test_what_needs_attention(house: House, cluster: WorldCluster, run: Run) -> None:
+    """One cluster that does not answer holds up nobody, and says so."""
+    silent = house.cluster("silent", namespace="team-b")
+    hung = embedded_api(silent)
+    hung.__exit__(None, None, None)
+    cluster.put_secret("ca", {"tls.crt": b"", "tls.key": b""})
+    code, found = report(run, "--timeout", "2")
+    well, other = found["clusters"]
+    assert (code, found["needsAttention"]) == (3, True)
+    assert (well["pending"], well["unreachable"]) == (1, "")
+    assert (other["cluster"], other["pending"], other["denied"]) == ("team-b/silent", None, None)
+    assert other["unreachable"]
+    assert any(need.startswith("no CA: Secret default/workload-ca") for need in well["needs"])
+    assert any(need.startswith("its requests cannot be looked at") for need in other["needs"])
+    assert "team-b/silent" in run("--timeout", "2")[1]
+
+
+def test_records_of_another_controller(house: House, cluster: WorldCluster, run: Run) -> None:
+    """Without the controller key, or under another one, no AttestedNode counts."""
+    assert report(run)[1]["clusters"][0]["attested"] == 1
+    key = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    house.management.client.patch(key, {"data": {"current": "bmV3IHJhbmRvbSBieXRlcyBuZXcgcmFuZG9tIGJ5dGU="}})
+    assert report(run)[1]["clusters"][0]["attested"] == 0
+    house.management.client.patch(key, {"data": {"current": "c2hvcnQ="}})
+    code, found = report(run)
+    assert (code, found["clusters"][0]["attested"], found["clusters"][0]["certificates"]) == (3, None, None)
+    assert any(SECRET_NAME in need for need in found["clusters"][0]["needs"])
+
+
+def test_before_the_controller_has_run(house: House, run: Run) -> None:
+    house.cluster()
+    code, found = report(run)
+    (one,) = found["clusters"]
+    assert (code, one["ready"]["status"], one["attested"], one["pending"]) == (3, "", None, 0)
+    assert "no controller has said yet whether it is ready" in one["needs"]
+    assert any("has the controller run" in need for need in one["needs"])
+
+
+def test_no_cluster_has_a_policy(house: House, run: Run) -> None:
+    house.cluster(attestors=())
+    assert run()[0] == 0
+    assert report(run)[1]["clusters"] == []
