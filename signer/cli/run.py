@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,12 @@ from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse,
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
-from signer.controller.diagnostics import Readiness, diagnostics_server
+from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
 from signer.controller.replica import run_replica
 from signer.controller.run import ControllerOptions
+from signer.controller.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
+from signer.kube.client import Client
 from signer.kube.management import management_connection
 from signer.kube.transport import shrink_tls_buffers
 from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
@@ -54,10 +56,21 @@ def add_run(commands: Commands) -> None:
         help="requests decided at once in each cluster (default: %(default)s)",
     )
     run.add_argument(
-        "--diagnostics-address", default="", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz there"
+        "--diagnostics-address",
+        default="",
+        metavar="HOST:PORT",
+        help="serve /metrics there, over HTTPS, to whom the management cluster lets get that path (default: nowhere)",
     )
     run.add_argument(
-        "--insecure-diagnostics", action="store_true", help="serve diagnostics over plain HTTP without authentication"
+        "--insecure-diagnostics",
+        action="store_true",
+        help="serve /metrics over plain HTTP to anybody who reaches --diagnostics-address, and /healthz and /readyz",
+    )
+    run.add_argument(
+        "--health-addr",
+        default="",
+        metavar="HOST:PORT",
+        help="serve /healthz and /readyz there, over plain HTTP (default: nowhere)",
     )
     run.add_argument(
         "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
@@ -92,8 +105,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
-    if options.diagnostics_address and not options.insecure_diagnostics:
-        raise InvalidConfiguration("--diagnostics-address needs --insecure-diagnostics: it is served over plain HTTP")
+    if options.insecure_diagnostics and not options.diagnostics_address:
+        raise InvalidConfiguration("--insecure-diagnostics says how --diagnostics-address is served: give both")
     return replace(
         configuration_of(options),
         watch_filter=_watch_filter(options.watch_filter),
@@ -104,7 +117,6 @@ def _configuration(options: argparse.Namespace) -> Configuration:
 
 async def _run_until_signal(options: argparse.Namespace, configuration: Configuration) -> None:
     stop = asyncio.Event()
-    readiness = Readiness()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,14 +124,19 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
     access = await management_connection(options.kubeconfig)
     controller = ControllerOptions()
     async with AsyncExitStack() as stack:
+        if options.health_addr:
+            host, port = _address("--health-addr", options.health_addr)
+            await _serve(stack, "--health-addr", health_server(host, port, controller.health))
         if options.diagnostics_address:
-            host, port = _address(options.diagnostics_address)
-            server = diagnostics_server(host, port, controller.metrics, readiness.state)
-            try:
-                address = await stack.enter_async_context(server)
-            except OSError as error:
-                raise InvalidConfiguration(f"--diagnostics-address: cannot listen there: {error.strerror}") from error
-            _LOG.info("serving diagnostics", extra={"address": f"{address[0]}:{address[1]}"})
+            flag = "--diagnostics-address"
+            host, port = _address(flag, options.diagnostics_address)
+            if options.insecure_diagnostics:
+                server = insecure_diagnostics_server(host, port, controller.metrics, controller.health)
+            else:
+                # Of its own: scrapers, and whoever passes for one, must not take the controller's connections.
+                reviews = Client(access.connection, token_source=access.token_source, connection_limit=REVIEWS_AT_ONCE)
+                server = diagnostics_server(host, port, controller.metrics, await stack.enter_async_context(reviews))
+            await _serve(stack, flag, server)
         if options.audit_log_path:
             controller = replace(controller, audit_log=await stack.enter_async_context(_audit_log(options)))
         await run_replica(
@@ -128,9 +145,18 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             stop=stop,
             token_source=access.token_source,
             options=controller,
-            started=readiness.started,
-            standing_by=readiness.standing_by,
         )
+
+
+async def _serve(stack: AsyncExitStack, flag: str, server: AbstractAsyncContextManager[tuple[str, int]]) -> None:
+    """Serve until the stack is closed."""
+    try:
+        host, port = await stack.enter_async_context(server)
+    except OSError as error:
+        raise InvalidConfiguration(f"{flag}: cannot listen there: {error.strerror}") from error
+    _LOG.info(
+        "serving diagnostics", extra={"flag": flag, "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
+    )
 
 
 def _watch_filter(value: str) -> WatchFilter:
@@ -157,11 +183,12 @@ async def _audit_log(options: argparse.Namespace) -> AsyncIterator[AuditLog]:
         await log.close()
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(flag: str, text: str) -> tuple[str, int]:
+    """Host and port; an empty host is every address."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        raise InvalidConfiguration("--diagnostics-address is HOST:PORT, such as :8080")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - the pod's own address, as :8080 means everywhere
+        raise InvalidConfiguration(f"{flag} is HOST:PORT, such as :8080")
+    return host.strip("[]"), int(port)
 
 
 def _not_negative(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, Protocol
 
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
@@ -23,6 +24,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.signing_request import NotOurs, Parsed, SigningRequest, StockServingRequest
@@ -70,7 +72,14 @@ class Announcer:
         purpose = envelope.signer.purpose
         self._around.metrics.decided(str(self._key), provider, kind, reason)
         if isinstance(decision, Approve):
-            self._around.metrics.certificates.labels(str(self._key), provider, purpose.value).inc()
+            now = self._around.now()
+            self._around.metrics.published(
+                str(self._key),
+                provider,
+                purpose.value,
+                created=_created(envelope.created, now).timestamp(),
+                now=now.timestamp(),
+            )
         said = (kind, reason)
         if isinstance(decision, Defer):
             if self._said.get(name) == said:
@@ -160,6 +169,13 @@ class Announcer:
             return None
         version = inventory.version.clusters.api_version
         return Subject(version, _CLUSTER_KIND, self._key.namespace, self._key.name, cluster.uid)
+
+
+def _created(text: str, now: datetime) -> datetime:
+    """When the workload cluster says that a request was made; now, where it says nothing that can be read."""
+    with contextlib.suppress(ValueError):
+        return parse_time(text)
+    return now
 
 
 def _is_one_of_many(machines: tuple[MachineView, ...]) -> bool:

@@ -86,6 +86,13 @@ class AuthoritySource:
         self._kept: _Kept | None = None
         self._reading = asyncio.Lock()
 
+    def expiry(self) -> tuple[datetime, ...]:
+        """When the CA that was last read runs out; empty where there is none that could be read."""
+        kept = self._kept
+        if kept is None or not isinstance(kept.answer, Authority):
+            return ()
+        return (kept.answer.signing.certificate.not_after,)
+
     async def authority(self, *, not_before: float = float("-inf")) -> Authority:
         """The CA to sign with, as its Secret stood at ``not_before`` (of the monotonic clock) or later.
 

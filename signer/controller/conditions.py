@@ -159,7 +159,7 @@ class PolicyStatus:
                 current = await self._client.get(self._path)
                 self._written = current.get("status") or {}
                 self._written_uid = current["metadata"]["uid"]
-            wanted = self._status(generation, policy, (_ready(conditions, policy), *conditions), self._written)
+            wanted = self._status(generation, policy, with_ready(conditions, policy), self._written)
             if wanted != self._written:
                 await self._client.patch(f"{self._path}/status", {"status": wanted})
                 self._written = wanted
@@ -196,6 +196,11 @@ class PolicyStatus:
             "reason": condition.reason,
             "message": condition.message,
         }
+
+
+def with_ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> tuple[PolicyCondition, ...]:
+    """The conditions, after the one that sums them up; ``policy`` None is one that cannot be followed."""
+    return (_ready(conditions, policy), *conditions)
 
 
 def _ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> PolicyCondition:

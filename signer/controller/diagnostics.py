@@ -1,97 +1,112 @@
-"""``/metrics``, ``/healthz`` and ``/readyz`` over plain HTTP, for a port that only the pod network can reach."""
+"""``/metrics``, ``/healthz`` and ``/readyz``, under Cluster API's flags.
+
+``--diagnostics-address`` serves metrics over HTTPS to those whom the management cluster lets get ``/metrics``, or with
+``--insecure-diagnostics`` everything over plain HTTP to anybody. ``--health-addr`` serves health to anybody: a kubelet
+that probes has no token, and what it hears is no secret.
+"""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
-from signer.controller.leadership import Leadership
+from signer.controller.bounded_server import Handler, bounded_server
+from signer.controller.health import Health, Report
 from signer.controller.metrics import Metrics
-from signer.model.decision import Deferred
-from signer.rules.leadership import StandingBy
-from signer.store.inventory import Inventory
+from signer.controller.scrape_access import PATH, Allowed, NotPermitted, ReviewCalls, ScrapeAccess
+from signer.controller.serving_certificate import self_signed_context
+from signer.kube.errors import ApiError
+
+_LOG = logging.getLogger(__name__)
+_HEALTH_CONNECTIONS: Final = 64
+"""Probes come from each kubelet of one Pod only; strangers who hold connections must not make them fail soon."""
+_HEALTH_SECONDS: Final = 5.0
 
 
-class State(enum.Enum):
-    """What ``/readyz`` answers."""
+def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextManager[tuple[str, int]]:
+    """Serve ``/healthz`` and ``/readyz`` over plain HTTP; see :func:`~signer.controller.bounded_server.bounded_server`.
 
-    STARTING = "starting"
-    OUT_OF_TOUCH = "out of touch with the management cluster"
-    STANDING_BY = "standing by: another replica leads"
-    READY = "ok"
-
-    @property
-    def status(self) -> int:
-        """HTTP status. A standby is ready: a rollout must go on while the old leader still leads."""
-        return 200 if self in (State.READY, State.STANDING_BY) else 503
+    With ``?verbose`` every check is listed, as Kubernetes' own endpoints do.
+    """
+    return bounded_server(
+        host, port, _health_handlers(health), connections=_HEALTH_CONNECTIONS, connection_seconds=_HEALTH_SECONDS
+    )
 
 
-class Readiness:
-    """Whether decisions can be made: not before the start, and not while the management cluster cannot be watched."""
+def diagnostics_server(
+    host: str, port: int, metrics: Metrics, client: ReviewCalls
+) -> AbstractAsyncContextManager[tuple[str, int]]:
+    """Serve ``/metrics`` over HTTPS to whom the API server behind ``client`` lets get it."""
+    access = ScrapeAccess(client, time.monotonic)
+    tls = self_signed_context(socket.gethostname(), datetime.now(UTC))
+    return bounded_server(host, port, {PATH: _guarded(access, _serve_metrics(metrics))}, tls=tls)
 
-    def __init__(self) -> None:
-        self._inventory: Inventory | None = None
-        self._leadership: Leadership | None = None
 
-    def standing_by(self, leadership: Leadership) -> None:
-        """Until the start, this replica waits for the Lease."""
-        self._leadership = leadership
+def insecure_diagnostics_server(
+    host: str, port: int, metrics: Metrics, health: Health
+) -> AbstractAsyncContextManager[tuple[str, int]]:
+    """Serve all three over plain HTTP to anybody who reaches the port."""
+    return bounded_server(host, port, {PATH: _serve_metrics(metrics), **_health_handlers(health)})
 
-    def started(self, inventory: Inventory) -> None:
-        """Decisions rest upon this inventory from now on."""
-        self._inventory = inventory
 
-    def state(self) -> State:
-        """How it is at this moment."""
-        if self._inventory is None:
-            return State.STARTING if self._leadership is None else _standby_state(self._leadership)
+def _health_handlers(health: Health) -> dict[str, Handler]:
+    return {"/healthz": _serve_report(health.alive), "/readyz": _serve_report(health.ready)}
+
+
+def _serve_report(look: Callable[[], Report]) -> Handler:
+    async def serve(request: web.BaseRequest) -> web.Response:
+        report = look()
+        text = report.verbose() if "verbose" in request.query else report.brief()
+        return web.Response(status=200 if report.passed else 503, text=text)
+
+    return serve
+
+
+def _serve_metrics(metrics: Metrics) -> Handler:
+    one_at_a_time = asyncio.Lock()
+
+    async def serve(_: web.BaseRequest) -> web.Response:
+        async with one_at_a_time:
+            # Collected here, where nothing changes meanwhile; made into text, which takes longer, in a thread.
+            collected = _Collected(metrics)
+            text = await asyncio.to_thread(generate_latest, collected)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return serve
+
+
+class _Collected(Collector):
+    """All metrics at one moment."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._families = list(metrics.registry.collect())
+
+    def collect(self) -> list[object]:  # type: ignore[override]
+        """See :class:`prometheus_client.registry.Collector`."""
+        return list(self._families)
+
+
+def _guarded(access: ScrapeAccess, serve: Handler) -> Handler:
+    async def guard(request: web.BaseRequest) -> web.Response:
         try:
-            self._inventory.require_in_touch()
-        except Deferred:
-            return State.OUT_OF_TOUCH
-        return State.READY
+            verdict = await access.judge(request.headers.get("Authorization", ""))
+        except ApiError as error:
+            _LOG.warning("who reads metrics cannot be asked of the management cluster", extra={"error": str(error)})
+            return web.Response(status=503, text="the management cluster cannot be asked who you are\n")
+        if isinstance(verdict, Allowed):
+            return await serve(request)
+        if isinstance(verdict, NotPermitted):
+            return web.Response(status=403, text=f"may not get {PATH}\n")
+        return web.Response(status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"})
 
-
-def _standby_state(leadership: Leadership) -> State:
-    match leadership.standing():
-        case StandingBy(holder) if holder and leadership.is_in_touch():
-            return State.STANDING_BY
-        case StandingBy(holder) if holder:
-            return State.OUT_OF_TOUCH
-        case _:  # nobody leads yet, or this replica does and fills its mirrors
-            return State.STARTING
-
-
-@asynccontextmanager
-async def diagnostics_server(
-    host: str, port: int, metrics: Metrics, state: Callable[[], State]
-) -> AsyncIterator[tuple[str, int]]:
-    """Serve while the context is open; yields the address, with the port that was taken when ``port`` is 0."""
-
-    async def serve_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def serve_health(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def serve_readiness(_: web.Request) -> web.Response:
-        now = state()
-        return web.Response(status=now.status, text=now.value)
-
-    application = web.Application()
-    application.router.add_get("/metrics", serve_metrics)
-    application.router.add_get("/healthz", serve_health)
-    application.router.add_get("/readyz", serve_readiness)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        address = runner.addresses[0]
-        yield str(address[0]), int(address[1])
-    finally:
-        await runner.cleanup()
+    return guard

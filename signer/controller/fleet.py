@@ -39,11 +39,26 @@ class ServedCluster(Protocol):
         """It is no longer served."""
         ...
 
+    def busy_seconds(self) -> float:
+        """How long a worker has had the same request at most; 0 where none works."""
+        ...
+
+
+def _nobody(task: str) -> None:
+    """Nobody counts."""
+
 
 class Fleet:
     """Starts, wakes, stops and restarts the tasks of workload clusters as the inventory changes."""
 
-    def __init__(self, inventory: Inventory, start: Callable[[ClusterKey], ServedCluster]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        start: Callable[[ClusterKey], ServedCluster],
+        failed: Callable[[str], None] = _nobody,
+    ) -> None:
+        """``failed`` is told when a defect has ended the task of a cluster."""
+        self._failed = failed
         self._inventory = inventory
         self._start = start
         self._served: dict[ClusterKey, ServedCluster] = {}
@@ -56,6 +71,11 @@ class Fleet:
     def served(self) -> frozenset[ClusterKey]:
         """The clusters that have a task now."""
         return frozenset(self._tasks)
+
+    def busy_seconds(self) -> tuple[float, ...]:
+        """How long the workers of each cluster have had the same request at most, where they have one."""
+        busy = (cluster.busy_seconds() for cluster in self._served.values())
+        return tuple(seconds for seconds in busy if seconds > 0)
 
     async def run(self) -> None:
         """Follow the inventory until cancelled; then every cluster's task is cancelled too."""
@@ -112,6 +132,7 @@ class Fleet:
                 await self._serve(key)
                 return
             except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops another's task
+                self._failed("cluster")
                 _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESTART.delay(attempt, SystemRandom())):

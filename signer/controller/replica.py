@@ -55,6 +55,7 @@ async def run_replica(
             leadership = Leadership(
                 client, configuration.namespace, election, now=options.now, monotonic=options.monotonic
             )
+            options.health.standing_by(leadership)
             standing_by(leadership)
             await _first(leadership.lead(), stop.wait())
             try:

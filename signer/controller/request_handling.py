@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
+from signer.controller.figures import QueueFigures
 from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
 from signer.controller.surroundings import Surroundings
@@ -74,6 +75,8 @@ class RequestHandling:
         self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane)
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
+        self._seen: dict[str, float] = {}
+        """Since when each is kept, by the monotonic clock; the oldest first."""
 
     # What the watch says
 
@@ -98,8 +101,8 @@ class RequestHandling:
             if put is Put.LEFT_OUT:
                 self._heeds.requests_left_out()
             return
+        self._seen.setdefault(name, self._around.monotonic())
         self._queue.add(name)
-        self._count()
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
@@ -117,6 +120,7 @@ class RequestHandling:
 
     def _make_way(self, name: str) -> None:
         """A request was left out so that another fits in."""
+        self._seen.pop(name, None)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
@@ -124,15 +128,25 @@ class RequestHandling:
 
     def _drop(self, name: str) -> None:
         self.pending.drop(name)
-        self._count()
+        self._seen.pop(name, None)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
         if self.pending.has_room_again:
             self._heeds.list_again()
 
-    def _count(self) -> None:
-        self._around.metrics.pending.labels(str(self._key)).set(len(self.pending))
+    # Figures for metrics
+
+    def oldest_seconds(self) -> float:
+        """How long the oldest request that is kept has been waiting since it was seen; 0 where there is none."""
+        since = next(iter(self._seen.values()), None)
+        return 0.0 if since is None else self._around.monotonic() - since
+
+    def queue_figures(self, now: float) -> QueueFigures:
+        """How the queue stands; ``now`` is the event loop's time."""
+        return QueueFigures(
+            len(self._queue), self._queue.oldest_seconds(now), self._queue.longest_processing_seconds(now)
+        )
 
     # The workers
 

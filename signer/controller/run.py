@@ -10,13 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
+from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
 from signer.controller.configuration import Configuration
 from signer.controller.door_keeping import LOOKS_AT_ONCE
+from signer.controller.figures import ProcessFigures
 from signer.controller.fleet import Fleet
+from signer.controller.health import Health, State
 from signer.controller.infrastructure_status import InfrastructureStatus
 from signer.controller.lookups import Lookups
 from signer.controller.machine_condition import MachineConditions
@@ -31,6 +35,7 @@ from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.mirror import InTouch
 from signer.store.rebuild import Rebuild
 from signer.store.records import Records
 from signer.store.removed_grants import RemovedGrants
@@ -51,6 +56,7 @@ class ControllerOptions:
     registry: Registry = field(default_factory=Registry)
     metrics: Metrics = field(default_factory=Metrics)
     audit_log: AuditLog = field(default_factory=NoAuditLog)
+    health: Health = field(default_factory=Health)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     monotonic: Callable[[], float] = time.monotonic
 
@@ -73,6 +79,20 @@ async def run_controller(
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
     """
     options = options if options is not None else ControllerOptions()
+    with observing_cloud_calls(options.metrics.cloud_called):  # by all tasks that are made within
+        await _run(connection, configuration, stop, token_source, options, started)
+    _LOG.info("stopped")
+
+
+async def _run(
+    connection: ClusterConnection,
+    configuration: Configuration,
+    stop: asyncio.Event,
+    token_source: TokenSource | None,
+    options: ControllerOptions,
+    started: Callable[[Inventory], None],
+) -> None:
+    failed = options.metrics.task_failed
     async with Client(connection, token_source=token_source, connection_limit=_MANAGEMENT_CONNECTIONS) as client:
         inventory = Inventory(
             await discover_cluster_api(client),
@@ -109,7 +129,9 @@ async def run_controller(
             now=options.now,
             monotonic=options.monotonic,
         )
-        fleet = Fleet(inventory, lambda key: WorkloadCluster(key, surroundings))
+        fleet = Fleet(inventory, lambda key: WorkloadCluster(key, surroundings), failed)
+        options.health.watch(inventory, fleet.busy_seconds)
+        options.metrics.serve_process(partial(_process_figures, options.health, inventory, recorder))
         bootstrap_tokens.on_change(fleet.wake)
         upkeep = Upkeep(client, inventory, reservations, Rebuild(inventory, reservations), now=options.now)
         unserved = UnservedPolicies(client, inventory, options.registry, configuration, options.now)
@@ -117,14 +139,16 @@ async def run_controller(
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(inventory.run(client), name="inventory"),
-                tasks.create_task(supervised("bootstrap tokens", bootstrap_tokens.run), name="bootstrap tokens"),
-                tasks.create_task(supervised("events", recorder.run), name="events"),
+                tasks.create_task(
+                    supervised("bootstrap tokens", bootstrap_tokens.run, failed), name="bootstrap tokens"
+                ),
+                tasks.create_task(supervised("events", recorder.run, failed), name="events"),
             ]
             try:
                 if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
-                        tasks.create_task(supervised(name, run), name=name)
+                        tasks.create_task(supervised(name, run, failed), name=name)
                         for name, run in (
                             ("machine conditions", machine_conditions.run),
                             ("upkeep", upkeep.run),
@@ -132,6 +156,7 @@ async def run_controller(
                             ("unserved policies", unserved.run),
                         )
                     ]
+                    options.health.started()
                     started(inventory)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
                     await stop.wait()
@@ -141,7 +166,15 @@ async def run_controller(
             finally:
                 for task in running:
                     task.cancel()
-    _LOG.info("stopped")
+
+
+def _process_figures(health: Health, inventory: Inventory, recorder: Recorder) -> ProcessFigures:
+    return ProcessFigures(
+        ready=health.state() is State.READY,
+        watched={mirror.name: isinstance(mirror.touch(), InTouch) for mirror in inventory.watched()},
+        ignored_records=inventory.authentic.ignored,
+        dropped_events=recorder.dropped,
+    )
 
 
 async def _flush(recorder: Recorder) -> None:

@@ -14,14 +14,19 @@ _LOG = logging.getLogger(__name__)
 RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=300.0, jitter=0.5)
 
 
-async def supervised(name: str, run: Callable[[], Awaitable[object]]) -> None:
-    """Run until it returns or is cancelled; after a fault again, with growing pauses."""
+def _nobody(name: str) -> None:
+    """Nobody counts."""
+
+
+async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
+    """Run until it returns or is cancelled; after a fault, which ``failed`` is told of, again, with growing pauses."""
     attempt = 0
     while True:
         try:
             await run()
             return
         except Exception as error:  # noqa: BLE001 - isolation: upkeep's defect must not end decisions
+            failed(name)
             seconds = RESTART.delay(attempt, SystemRandom())
             _LOG.error("a task failed", exc_info=error, extra={"task": name, "retryInSeconds": round(seconds, 1)})
         attempt += 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
-from signer.controller.conditions import PolicyCondition, PolicyStatus, permitted_in
+from signer.controller.conditions import PolicyCondition, PolicyStatus, permitted_in, with_ready
 from signer.controller.policy_owner import PolicyOwner
 from signer.controller.surroundings import Surroundings
 from signer.model.bootstrap_token import TracingInterrupted, TracingOff
@@ -26,6 +26,8 @@ class Surveyor:
         self._around = surroundings
         self._authority_source = authority_source
         permits = permitted_in(key.namespace, surroundings.configuration, surroundings.registry)
+        self.conditions: tuple[PolicyCondition, ...] = ()
+        """What was found last, and whether it makes the policy ready."""
         self._owner = PolicyOwner(surroundings.management, surroundings.inventory.version.clusters)
         self._status = PolicyStatus(surroundings.management, key, surroundings.registry, surroundings.now, permits)
 
@@ -41,7 +43,9 @@ class Surveyor:
         if policy is not None:
             tokens = self._tokens_condition()
             found = [self._attestors_condition(policy, adjudicator), authority, reachable, *door, tokens]
-            await self._status.write(policy.generation, policy if isinstance(policy, Policy) else None, found)
+            followed = policy if isinstance(policy, Policy) else None
+            self.conditions = with_ready(found, followed)
+            await self._status.write(policy.generation, followed, found)
         cluster = self._around.inventory.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
             await self._owner.ensure(cluster, policy)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import Final
 
@@ -20,6 +21,7 @@ from signer.controller.authority_source import (
 )
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_keeping import DoorKeeping
+from signer.controller.figures import ClusterFigures
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import RequestHandling
 from signer.controller.surroundings import Surroundings
@@ -32,6 +34,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
+from signer.model.policy import Policy
 from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
@@ -87,11 +90,14 @@ class WorkloadCluster:
         self._attempts = 0
         self._random = SystemRandom()
         self._well_since: float | None = None
+        self._loop_time: Callable[[], float] = time.monotonic
 
     # The life of the task
 
     async def run(self) -> None:
         """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
+        self._loop_time = asyncio.get_running_loop().time
+        self._around.metrics.serve_cluster(str(self.key), self.figures)
         async with asyncio.TaskGroup() as tasks:
             survey = tasks.create_task(self._survey_for_ever())
             while not self._stopped.is_set():
@@ -112,7 +118,27 @@ class WorkloadCluster:
 
     def close(self) -> None:
         """The cluster is no longer served: nothing shall be said of it any more."""
-        self._around.metrics.forget_cluster(str(self.key))
+        self._around.metrics.forget_cluster(str(self.key), self.figures)
+
+    def busy_seconds(self) -> float:
+        """See :class:`~signer.controller.fleet.ServedCluster`."""
+        return self._requests.queue_figures(self._loop_time()).longest_processing_seconds
+
+    def figures(self) -> ClusterFigures:
+        """How it stands."""
+        inventory, key = self._around.inventory, self.key
+        policy = inventory.policies.get(key.namespace, key.name)
+        return ClusterFigures(
+            pending=len(self._requests.pending),
+            oldest_pending_seconds=self._requests.oldest_seconds(),
+            queue=self._requests.queue_figures(self._loop_time()),
+            reachable=self._reachable.met is True,
+            mode=policy.mode.value if isinstance(policy, Policy) else "",
+            conditions=self._surveyor.conditions,
+            authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
+            certificates=inventory.certificate_lives.of(key),
+            now=self._around.now().timestamp(),
+        )
 
     def stop(self) -> None:
         """Take no more work; ``run`` returns when what is under way is done."""
@@ -185,7 +211,6 @@ class WorkloadCluster:
             )
             self._reachable = condition
             self._survey_wanted.set()
-        self._around.metrics.reachable.labels(str(self.key)).set(condition.met is True)
 
     # The watch's sink
 

@@ -44,16 +44,25 @@ def _file_holding(content: bytes) -> contextlib.AbstractContextManager[str]:
     return _short_lived_file(content)
 
 
-def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Let ``context`` show that certificate, with its chain; both PEM, and never in a file that others could read.
+
+    Raises:
+        ssl.SSLError, OSError, ValueError: they cannot be read, or do not belong together.
+    """
     # Key last: the chain is read up to its last certificate, the key wherever it stands. A password is given because
     # OpenSSL would otherwise ask for one on the terminal when the key is encrypted.
     with _file_holding(certificate.rstrip() + b"\n" + key.strip() + b"\n") as path:
-        try:
-            context.load_cert_chain(path, password=lambda: b"")
-        except (ssl.SSLError, OSError, ValueError):
-            raise TlsMaterialRefused(
-                "the client certificate and key cannot be used: both PEM, the key unencrypted and the certificate's own"
-            ) from None
+        context.load_cert_chain(path, password=lambda: b"")
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    try:
+        load_certificate(context, certificate, key)
+    except (ssl.SSLError, OSError, ValueError):
+        raise TlsMaterialRefused(
+            "the client certificate and key cannot be used: both PEM, the key unencrypted and the certificate's own"
+        ) from None
 
 
 def client_context(connection: ClusterConnection) -> ssl.SSLContext:

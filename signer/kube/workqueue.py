@@ -24,6 +24,10 @@ DEFAULT_BACKOFF = Backoff(base_seconds=0.5, maximum_seconds=300.0, jitter=1.0)
 _STALE_ENTRIES_KEPT = 64
 
 
+def _loop_time(now: float | None) -> float:
+    return asyncio.get_running_loop().time() if now is None else now
+
+
 class QueueClosed(Exception):
     """The queue was shut down and holds nothing more for workers."""
 
@@ -193,15 +197,15 @@ class WorkQueue(Generic[Key]):
         """Keys that were retried and not yet forgotten."""
         return len(self._failures)
 
-    def oldest_seconds(self) -> float:
-        """How long the longest-waiting ready key has waited; 0 where none waits."""
+    def oldest_seconds(self, now: float | None = None) -> float:
+        """How long the longest-waiting ready key has waited; 0 where none waits. ``now`` is the event loop's time."""
         since = min((next(iter(waiting.values())) for waiting in (self._ready, self._again) if waiting), default=None)
-        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+        return 0.0 if since is None else _loop_time(now) - since
 
-    def longest_processing_seconds(self) -> float:
-        """How long a worker has had the same key at most; 0 where none works."""
+    def longest_processing_seconds(self, now: float | None = None) -> float:
+        """How long a worker has had the same key at most; 0 where none works. ``now`` is the event loop's time."""
         since = min(self._processing.values(), default=None)
-        return 0.0 if since is None else asyncio.get_running_loop().time() - since
+        return 0.0 if since is None else _loop_time(now) - since
 
     # Machinery
 

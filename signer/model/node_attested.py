@@ -16,7 +16,7 @@ from attestors.wire.names import Purpose, SignerName, parse_signer_name
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode
+from signer.model.record import AttestedNode, JournalEntry, Unjournaled
 
 NODE_ATTESTED: Final = "NodeAttested"
 """The condition's type, for ``spec.readinessGates[].conditionType``."""
@@ -68,12 +68,16 @@ def valid_until(record: AttestedNode) -> datetime:
 
     ``last_not_after`` also counts those of another identity that had the node name before, perhaps an insecure one.
     """
-    ends = [
-        entry.not_after
-        for entry in record.journal
-        if entry.decided >= record.first_attestation and _is_client(entry.signer_name)
-    ]
-    return max(ends, default=record.first_attestation)
+    entry = last_client_entry(record)
+    return entry.not_after if isinstance(entry, JournalEntry) else record.first_attestation
+
+
+def last_client_entry(record: AttestedNode) -> JournalEntry | Unjournaled:
+    """The journal entry of the client certificate of the record's own identity that runs out last."""
+    entries = (
+        entry for entry in record.journal if entry.decided >= record.first_attestation and _is_client(entry.signer_name)
+    )
+    return max(entries, key=lambda entry: entry.not_after, default=Unjournaled())
 
 
 def _is_client(signer_name: str) -> bool:

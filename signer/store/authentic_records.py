@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
@@ -78,10 +78,23 @@ def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
         return UnreadableRecord(uid, version, str(error))
 
 
+class AuthenticChanged(Protocol):
+    """Told of each change of a record of ours."""
+
+    def __call__(self, key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+        """One was verified, changed, or is none of ours any more."""
+        ...
+
+
+def _nobody(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+    """Nobody is told."""
+
+
 class AuthenticRecords:
     """Records under the controller keys; told of each change by the mirror of AttestedNodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: AuthenticChanged = _nobody) -> None:
+        self._tell = tell
         self._keys: ControllerKeys | KeysUnavailable = KeysUnavailable("the controller key has not been read yet")
         self._seals: RecordSeals | KeysUnavailable = self._keys
         self._stored: dict[ObjectKey, StoredRecord] = {}
@@ -256,6 +269,8 @@ class AuthenticRecords:
 
     def _index(self, key: ObjectKey, record: AttestedNode | NoRecord) -> None:
         before = self._authentic.pop(key, None)
+        if before is not None or isinstance(record, AttestedNode):
+            self._tell(key, before or NoRecord(), record)
         if before is not None:
             _drop(self._by_machine, before.machine, key)
             _drop(self._by_identity, _identity_key(before.identity), key)

@@ -54,6 +54,7 @@ from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
 from signer.store.name_index import NameIndex
+from signer.store.node_certificates import CertificateLives
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -169,7 +170,8 @@ class Inventory:
             "machinepools", machine_pool_view, self._machine_pool_changed, monotonic=monotonic
         )
         """Stays empty where the management cluster has none."""
-        self.authentic = AuthenticRecords()
+        self.certificate_lives = CertificateLives(self.machine)
+        self.authentic = AuthenticRecords(self.certificate_lives.record_changed)
         """Of the mirrored records those that are ours; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
         self.records: Mirror[StoredRecord] = Mirror(
@@ -200,6 +202,10 @@ class Inventory:
     def watches(self, namespace: str) -> bool:
         """Whether Clusters, Machines and records of that namespace are mirrored."""
         return self._watch_namespace in (None, namespace)
+
+    def watched(self) -> Iterator[Mirror[Any]]:
+        """Every mirror that is kept."""
+        return (mirror for mirror, _ in self._watched())
 
     def _watched(self) -> Iterator[tuple[Mirror[Any], str]]:
         """Every mirror that is kept, and the collection that it mirrors."""
@@ -288,6 +294,7 @@ class Inventory:
         self._tell_concerned(self._index.pool_changed(key, before, after))
 
     def _tell_concerned(self, concerned: Concerned) -> None:
+        self.certificate_lives.machines_changed(concerned)
         for cluster, provider_ids in concerned.items():
             self._tell(cluster, provider_ids)
 

@@ -82,6 +82,7 @@ class Mirror(Generic[Value]):
         self.name = name
         self._monotonic = monotonic
         self._failing_since: float | None = None
+        self._heard_at = monotonic()
         self._last_error: ApiError | None = None
         self._parse = parse
         self._changed = changed
@@ -165,15 +166,21 @@ class Mirror(Generic[Value]):
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
+        self._heard_at = self._monotonic()
         if self._failing_since is None:
-            self._failing_since = self._monotonic()
+            self._failing_since = self._heard_at
         self._last_error = error
         _LOG.warning(
             "cannot watch in the management cluster",
             extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
         )
 
+    def quiet_seconds(self) -> float:
+        """How long list and watch have said nothing, neither that they are well nor that they fail."""
+        return self._monotonic() - self._heard_at
+
     def _in_touch(self) -> None:
+        self._heard_at = self._monotonic()
         self._failing_since = self._last_error = None
 
     def _take(self, item: JsonObject) -> None:

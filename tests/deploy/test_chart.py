@@ -229,7 +229,7 @@ class TestDeployment:
         file = tmp_path / "attestors.yaml"
         file.write_bytes(base64.b64decode(secret["data"]["attestors.yaml"]))
         [(provider, attestor)] = read_attestors(file).items()
-        assert (provider, attestor.namespaces) == ("tpm", {"team-a"})
+        assert (provider, attestor.namespaces) == ("tpm", frozenset({"team-a"}))
         assert attestor.settings == {"endorsementRootsFolder": "/roots"}
 
     def test_another_configuration_makes_other_pods(self) -> None:

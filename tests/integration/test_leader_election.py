@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from signer.controller.configuration import Configuration, LeaderElection
-from signer.controller.diagnostics import Readiness, State
+from signer.controller.health import State
 from signer.controller.leadership import LeadershipLost
 from signer.kube.errors import NotFound
 from signer.rules.leadership import Leading, StandingBy
@@ -46,9 +46,10 @@ def test_one_works_and_the_other_watches_nothing(house: House, cluster: WorldClu
     asked = [entry for entry in house.api.requests.matching() if entry.user == "second"]
     assert {entry.path.rpartition("/namespaces/")[0] for entry in asked} == {"/apis/coordination.k8s.io/v1"}
     assert {entry.method for entry in asked} == {"GET"}
-    readiness = Readiness()
-    readiness.standing_by(standby.leadership)
-    assert (readiness.state(), readiness.state().status) == (State.STANDING_BY, 200)
+    health = standby.options.health
+    assert (health.state(), health.ready().passed) == (State.STANDING_BY, True)
+    assert health.ready().brief() == "standing by: another replica leads"
+    assert leader.options.health.ready().brief() == "ok"
 
 
 def test_a_leader_that_stops_hands_over_at_once(house: House, cluster: WorldCluster) -> None:
@@ -100,9 +101,9 @@ def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(house: House, clu
     """Its own way to the API server is cut; it neither leads nor ends, and leads when it can."""
     leader, standby = start_two(house)
     house.api.faults.inject(lambda request: request.user.name == "second", status=503, times=None)
-    readiness = Readiness()
-    readiness.standing_by(standby.leadership)
-    wait_until(lambda: readiness.state() is State.OUT_OF_TOUCH, "the standby is out of touch")
+    health = standby.options.health
+    wait_until(lambda: health.state() is State.OUT_OF_TOUCH, "the standby is out of touch")
+    assert not health.ready().passed
     leader.stop()
     leader.wait_ended()
     cluster.add_machine("m", provider_id=provider_id("m"))

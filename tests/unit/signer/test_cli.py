@@ -72,7 +72,6 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--enable-insecure-attestor"), "are given together, or neither"),
         (("run", "--insecure-attestor-namespaces", "lab"), "are given together, or neither"),
         (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
-        (("run", "--diagnostics-address", ":8080"), "needs --insecure-diagnostics"),
         (("run", "--leader-elect", "--leader-elect-lease-duration", "10s"), "must be more than --leader-elect-renew"),
         (("run", "--leader-elect", "--leader-elect-retry-period", "0s"), "must be more than zero"),
         (("run", "--leader-elect", "--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name: "),
@@ -80,6 +79,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--leader-elect-renew-deadline", "-10s"), "expected one argument"),
         (("run", "--leader-elect-renew-deadline", "10s "), "a duration is a number and a unit"),
         (("run", "--watch-filter", "no label"), "--watch-filter is a label's value"),
+        (("run", "--insecure-diagnostics"), "how --diagnostics-address is served: give both"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],
@@ -125,21 +125,32 @@ def kubeconfig(api: EmbeddedAPI, tmp_path: Path) -> Path:
     return path
 
 
+SERVING = ((), ("--insecure-diagnostics",), ("--health-addr",))
+
+
+def served_at(address: str, how: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags for a server at that address."""
+    return (*how, address) if how == ("--health-addr",) else ("--diagnostics-address", address, *how)
+
+
+@pytest.mark.parametrize("how", SERVING, ids=" ".join)
 @pytest.mark.parametrize("address", ["8080", "host:port", ":99999", "host:"])
-def test_wrong_diagnostics_address(kubeconfig: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--kubeconfig", str(kubeconfig), "--insecure-diagnostics", "--diagnostics-address", address)
-    assert run("run", *arguments) == EXIT_USAGE
-    assert "--diagnostics-address is HOST:PORT" in capsys.readouterr().err
+def test_wrong_address(
+    kubeconfig: Path, address: str, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = served_at(address, how)
+    assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
+    assert f"{arguments[0]} is HOST:PORT" in capsys.readouterr().err
 
 
-def test_diagnostics_port_that_is_taken(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("how", SERVING, ids=" ".join)
+def test_port_that_is_taken(kubeconfig: Path, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        arguments = ("--kubeconfig", str(kubeconfig), "--insecure-diagnostics", "--diagnostics-address", address)
-        assert run("run", *arguments) == EXIT_USAGE
-    assert "--diagnostics-address: cannot listen there" in capsys.readouterr().err
+        arguments = served_at(f"127.0.0.1:{taken.getsockname()[1]}", how)
+        assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
+    assert f"{arguments[0]}: cannot listen there" in capsys.readouterr().err
 
 
 def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:

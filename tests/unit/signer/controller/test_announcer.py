@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +54,9 @@ class Around:
 
     metrics: Metrics = field(default_factory=Metrics)
     recorded: list[Occurrence] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        return builders.NOW
 
     @property
     def recorder(self) -> Any:
@@ -202,7 +205,7 @@ class Fleet:
         self.inventory.clusters.replaced([{"metadata": metadata}])
         self.told = Told()
         self.recorded: list[Occurrence] = []
-        around = SimpleNamespace(metrics=Metrics(), inventory=self.inventory, recorder=self)
+        around = SimpleNamespace(metrics=Metrics(), inventory=self.inventory, recorder=self, now=lambda: builders.NOW)
         self._announcer = Announcer(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
 
     def record(self, occurrence: Occurrence) -> None:

@@ -28,6 +28,7 @@ class Served:
         self.wakes: list[ProviderIDs] = []
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.finishes_when_stopped = True
+        self.busy = 0.0
 
     async def run(self) -> None:
         self.running = True
@@ -51,6 +52,9 @@ class Served:
         assert not self.closed
         self.closed = True
 
+    def busy_seconds(self) -> float:
+        return self.busy
+
     def fail(self) -> None:
         self._end.set_exception(RuntimeError("broken"))
 
@@ -60,7 +64,8 @@ class World:
         self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
         self.started: list[Served] = []
         self.failures_at_start = 0
-        self.fleet = Fleet(self.inventory, self._start)
+        self.failed: list[str] = []
+        self.fleet = Fleet(self.inventory, self._start, self.failed.append)
 
     def _start(self, key: ClusterKey) -> Served:
         if self.failures_at_start:

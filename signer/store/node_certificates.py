@@ -1,0 +1,123 @@
+"""Until when each cluster's nodes have certificates: what is left when nobody issues any more.
+
+Counted are nodes that exist: an AttestedNode of ours whose Machine, or instance of a MachinePool, is there and not
+being deleted. Of several records of one Machine the one whose certificate lasts longest counts. A change of a record or
+of a Machine costs the same whatever the number of records; a cluster is added up anew when somebody asks and something
+has changed in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from attestors.contract import Security
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.node_attested import last_client_entry
+from signer.model.record import AttestedNode, JournalEntry, MachineKey
+from signer.rules.machine import MachineGone, NoRecord
+from signer.store.mirror import ObjectKey
+
+OVERDUE_SHARE: Final = 0.15
+"""Share of its life that a certificate has left when its renewal counts as overdue: nodes renew at 0.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    machine: MachineKey
+    not_after: float
+    renewal_overdue: tuple[float, ...]
+    """When it is overdue; none where the attestor does not renew."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCertificates:
+    """The last client certificates of one cluster's nodes; times are Unix time, in order."""
+
+    ends: tuple[float, ...] = ()
+    """When they run out."""
+    renewing_ends: tuple[float, ...] = ()
+    """The same of those that can be renewed."""
+    overdue: tuple[float, ...] = ()
+    """When the renewals of the latter become overdue."""
+
+    def count_expired(self, now: float) -> int:
+        """Nodes whose last certificate has run out."""
+        return bisect_right(self.ends, now)
+
+    def count_overdue(self, now: float) -> int:
+        """Nodes that should have renewed by now, and still could."""
+        return bisect_right(self.overdue, now) - bisect_right(self.renewing_ends, now)
+
+    def outage_budget(self, now: float) -> tuple[float, ...]:
+        """When the first node whose certificate is still good loses it, if no more are issued; empty: there is none."""
+        return self.ends[self.count_expired(now) :][:1]
+
+
+class CertificateLives:
+    """Follows records and Machines; told of each change by who keeps them."""
+
+    def __init__(self, machine: Callable[[MachineKey], MachineView | MachineGone]) -> None:
+        """``machine`` says what is there now."""
+        self._machine = machine
+        self._lives: dict[ClusterKey, dict[ObjectKey, _Life]] = {}
+        self._summed: dict[ClusterKey, NodeCertificates] = {}
+
+    def record_changed(self, key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+        """A record of ours was written, replaced, or is gone."""
+        if isinstance(before, AttestedNode):
+            cluster = before.machine.cluster
+            lives = self._lives[cluster]
+            lives.pop(key, None)
+            if not lives:
+                del self._lives[cluster]
+            self._summed.pop(cluster, None)
+        if isinstance(after, AttestedNode):
+            cluster = after.machine.cluster
+            lives = self._lives.setdefault(cluster, {})
+            entry = last_client_entry(after)
+            if isinstance(entry, JournalEntry):
+                lives[key] = _life(after, entry)
+            self._summed.pop(cluster, None)
+
+    def machines_changed(self, clusters: Iterable[ClusterKey]) -> None:
+        """Machines or instances of those clusters came, went or changed."""
+        for cluster in clusters:
+            self._summed.pop(cluster, None)
+
+    def of(self, cluster: ClusterKey) -> NodeCertificates:
+        """The certificates of the cluster's nodes."""
+        summed = self._summed.get(cluster)
+        if summed is None:
+            summed = self._add_up(cluster)
+            if cluster in self._lives:  # nothing is kept of clusters that have no records
+                self._summed[cluster] = summed
+        return summed
+
+    def _add_up(self, cluster: ClusterKey) -> NodeCertificates:
+        last: dict[MachineKey, _Life] = {}
+        for life in list(self._lives.get(cluster, {}).values()):
+            before = last.get(life.machine)
+            if (before is None or before.not_after < life.not_after) and self._exists(life.machine):
+                last[life.machine] = life
+        renewing = [life for life in last.values() if life.renewal_overdue]
+        return NodeCertificates(
+            tuple(sorted(life.not_after for life in last.values())),
+            tuple(sorted(life.not_after for life in renewing)),
+            tuple(sorted(moment for life in renewing for moment in life.renewal_overdue)),
+        )
+
+    def _exists(self, key: MachineKey) -> bool:
+        machine = self._machine(key)
+        return isinstance(machine, MachineView) and not machine.deleting
+
+
+def _life(record: AttestedNode, entry: JournalEntry) -> _Life:
+    overdue: tuple[float, ...] = ()
+    if record.identity.security is Security.SECURE:
+        left: timedelta = (entry.not_after - entry.not_before) * OVERDUE_SHARE
+        overdue = ((entry.not_after - left).timestamp(),)
+    return _Life(record.machine, entry.not_after.timestamp(), overdue)

@@ -1,0 +1,82 @@
+"""Nobody can hold on to the diagnostics' server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from signer.controller.bounded_server import bounded_server
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def answer(_: web.BaseRequest) -> web.Response:
+    return web.Response(text="here")
+
+
+async def fail(_: web.BaseRequest) -> web.Response:
+    raise RuntimeError("a-secret-that-nobody-may-read")
+
+
+async def ask(address: tuple[str, int], sent: bytes = REQUEST) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_connection_is_one_request() -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": answer}) as address:
+        said = await ask(address, REQUEST * 2)
+    assert said.count(b"here") == 1
+    assert b"Connection: close" in said
+
+
+async def test_who_says_nothing_is_cut_off() -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": answer}, connection_seconds=0.1) as address:
+        assert await ask(address, b"") == b""
+        assert await ask(address, b"GET / HTTP/1.1\r\nHost:") == b""
+
+
+async def test_a_handler_that_hangs_is_cut_off() -> None:
+    async def hang(_: web.BaseRequest) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with bounded_server("127.0.0.1", 0, {"/": hang}, connection_seconds=0.1) as address:
+        assert await ask(address) == b""
+
+
+async def test_more_connections_than_allowed_wait_their_turn() -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": answer}, connections=2, connection_seconds=0.5) as address:
+        held = [asyncio.create_task(ask(address, b"")) for _ in range(2)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(ask(address))
+        assert await asyncio.gather(*held) == [b"", b""]
+        assert b"here" in await late
+
+
+async def test_a_fault_of_ours_tells_nothing() -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": fail}) as address:
+        said = await ask(address)
+    assert b" 500 " in said
+    assert b"secret" not in said
+    assert b"Traceback" not in said
+
+
+async def test_garbage_and_too_much() -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": answer}) as address:
+        assert b" 400 " in await ask(address, b"\x16\x03\x01 nonsense\r\n\r\n")
+        assert b"here" not in await ask(address, b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
+        assert b"here" in await ask(address), "the next one is served"
+
+
+async def test_every_address_where_no_host_is_named() -> None:
+    async with bounded_server("", 0, {"/": answer}) as (_, port):
+        assert b"here" in await ask(("127.0.0.1", port))

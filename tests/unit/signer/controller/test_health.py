@@ -1,0 +1,85 @@
+"""``/healthz`` and ``/readyz``: what makes each false, and what must not."""
+
+from __future__ import annotations
+
+from signer.controller.health import QUIET_SECONDS, STUCK_SECONDS, Health, State
+from signer.kube.errors import Forbidden
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.seal import KEY_BYTES, ControllerKeys
+from signer.store.inventory import OUT_OF_TOUCH_SECONDS, ClusterAPIVersion, Inventory
+
+
+class World:
+    """A controller that has started, with a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.busy: tuple[float, ...] = ()
+        version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+        self.inventory = Inventory(version, own_namespace="own", monotonic=lambda: self.now)
+        self.inventory.authentic.use_keys(ControllerKeys(bytes(KEY_BYTES)))
+        self.health = Health()
+        self.health.watch(self.inventory, lambda: self.busy)
+        self.health.started()
+
+    def hear(self, *but: str) -> None:
+        for mirror in self.inventory.watched():
+            if mirror.name not in but:
+                mirror.standing()
+
+
+def test_ready_from_the_start_on_and_while_in_touch() -> None:
+    world = World()
+    health = Health()
+    assert health.state() is State.STARTING
+    assert health.ready().verbose() == (
+        "[+]ping ok\n[-]started failed: starting\n[+]management-cluster ok\nreadyz check failed\n"
+    )
+    health.watch(world.inventory, tuple)
+    assert health.state() is State.STARTING, "it only begins"
+    health.started()
+    assert health.state() is State.READY
+    assert health.ready().brief() == "ok"
+    world.inventory.machines.failed(Forbidden("may not watch", status=403), 1.0)
+    assert health.state() is State.READY
+    world.now = OUT_OF_TOUCH_SECONDS + 1
+    assert health.state() is State.OUT_OF_TOUCH
+    assert health.ready().brief() == "out of touch with the management cluster"
+    assert "[-]management-cluster failed: out of touch with the management cluster\n" in health.ready().verbose()
+    world.inventory.machines.replaced([])
+    assert health.state() is State.READY
+
+
+def test_not_ready_without_the_controller_key() -> None:
+    world = World()
+    health = Health()
+    inventory = Inventory(world.inventory.version, own_namespace="own", monotonic=lambda: 0.0)
+    health.watch(inventory, tuple)
+    health.started()
+    assert health.state() is State.OUT_OF_TOUCH
+
+
+def test_alive_before_the_start() -> None:
+    """A process that still waits for the management cluster is not restarted for it."""
+    assert Health().alive().passed
+    assert Health().alive().verbose() == "[+]ping ok\n[+]watches ok\n[+]workers ok\nhealthz check passed\n"
+
+
+def test_a_watch_of_which_nothing_is_heard_is_stuck_and_one_that_fails_is_not() -> None:
+    world = World()
+    world.now = QUIET_SECONDS + 1
+    world.hear("machines")
+    assert world.health.alive().brief() == "nothing heard of machines for 10 minutes"
+    world.inventory.machines.failed(Forbidden("may not watch", status=403), 1.0)
+    assert world.health.alive().passed, "a restart would not mend that"
+
+
+def test_stuck_workers_of_most_clusters_and_of_one_among_many() -> None:
+    """No workload cluster can have the controller restarted that the others need."""
+    world = World()
+    world.busy = (STUCK_SECONDS + 1,)
+    assert world.health.alive().brief() == "workers of 1 clusters are stuck"
+    world.busy = (STUCK_SECONDS + 1, 1.0)
+    assert world.health.alive().passed
+    world.busy = (STUCK_SECONDS + 1, STUCK_SECONDS + 1, 1.0)
+    assert not world.health.alive().passed
