@@ -96,13 +96,15 @@ class Announcer:
             extra={
                 "cluster": str(self._key),
                 "csr": printable(name),
+                "uid": printable(envelope.uid),
                 "decision": kind,
                 "reason": reason,
                 "detail": message,
                 "provider": provider,
                 "purpose": purpose.value,
                 "requester": printable(envelope.username),
-                "machine": subject.name if subject is not None and subject.kind != _CLUSTER_KIND else "",
+                "machine": _machine_of(subject),
+                "node": _node_of(parsed),
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
         )
@@ -123,8 +125,11 @@ class Announcer:
             extra={
                 "cluster": str(self._key),
                 "csr": printable(name),
+                "uid": printable(parsed.envelope.uid),
+                "decision": LeftAlone.__name__,
                 "insteadOf": said[0],
                 "reason": said[1],
+                "node": _node_of(parsed),
                 "detail": would_be.message,
                 "requester": printable(parsed.envelope.username),
             },
@@ -169,6 +174,19 @@ class Announcer:
             return None
         version = inventory.version.clusters.api_version
         return Subject(version, _CLUSTER_KIND, self._key.namespace, self._key.name, cluster.uid)
+
+
+def _machine_of(subject: Subject | None) -> str:
+    """Namespace and name of the Machine or MachinePool; empty where none is known."""
+    return f"{subject.namespace}/{subject.name}" if subject is not None and subject.kind != _CLUSTER_KIND else ""
+
+
+def _node_of(parsed: Parsed) -> str:
+    """The node name that is asked for; empty where the request does not say one that can be."""
+    with contextlib.suppress(Refused):
+        if isinstance(parsed, SigningRequest | StockServingRequest):
+            return printable(node_name_of(parsed))
+    return ""
 
 
 def _created(text: str, now: datetime) -> datetime:

@@ -178,7 +178,7 @@ class InfrastructureStatus:
         """Once for each cause: what is off is no news at every look."""
         if cause not in self._said:
             remember(self._said, cause, None)
-            _LOG.info("signer names are not published on InfraClusters", extra={"cause": cause})
+            _LOG.info("signer names are not published on InfraClusters", extra={"detail": cause})
 
 
 def _target_of(definition: JsonObject, reference: InfrastructureReference) -> _Target | NotPublished:

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from signer.model.decision import printable
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default=MappingProxyType({}))
+
+
+@contextlib.contextmanager
+def log_context(**fields: str) -> Iterator[None]:
+    """Every line that is logged within, also by attestors and by tasks that are made within, has these fields."""
+    token = _CONTEXT.set({**_CONTEXT.get(), **fields})
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
@@ -68,4 +85,5 @@ def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD and not key.startswith("_")}
+    own = {key: value for key, value in vars(record).items() if key not in _STANDARD and not key.startswith("_")}
+    return {**_CONTEXT.get(), **own}

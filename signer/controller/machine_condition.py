@@ -161,10 +161,12 @@ class MachineConditions:
             except Deferred:
                 pass  # without the controller key; a later resync finds it
             except ApiError as error:
-                _LOG.info("cannot write a Machine's condition", extra={"machine": key[1], "error": str(error)})
+                _LOG.info("cannot write a Machine's condition", extra={"machine": "/".join(key), "error": str(error)})
                 self._queue.retry(key)
             except Exception as error:  # noqa: BLE001 - one Machine's fault must not end the others' conditions
-                _LOG.error("unexpected fault at a Machine's condition", exc_info=error, extra={"machine": key[1]})
+                _LOG.error(
+                    "unexpected fault at a Machine's condition", exc_info=error, extra={"machine": "/".join(key)}
+                )
                 self._queue.retry(key)
             else:
                 self._queue.forget(key)
@@ -269,7 +271,7 @@ class MachineConditions:
         """Once for each cause: what is off is no news at every look."""
         if cause not in self._said and len(self._said) < 100:
             self._said.add(cause)
-            _LOG.warning("condition NodeAttested is not written", extra={"cause": cause})
+            _LOG.warning("condition NodeAttested is not written", extra={"detail": cause})
 
 
 def _waits(machine: MachineView) -> bool:

@@ -200,7 +200,7 @@ class PoolTokens:
         if isinstance(outcome, GrantMissing) and outcome.verb == "list" and not self._has_extended:
             # Who may not even list has most probably never extended anything, and is not asked for it.
             _LOG.info(
-                "bootstrap tokens were not looked at", extra={"cluster": str(self._key), "cause": outcome.message}
+                "bootstrap tokens were not looked at", extra={"cluster": str(self._key), "detail": outcome.message}
             )
             return NothingToTend()
         self._at_rest = False

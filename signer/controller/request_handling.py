@@ -12,6 +12,7 @@ from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
 from signer.controller.figures import QueueFigures
+from signer.controller.logs import log_context
 from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
 from signer.controller.surroundings import Surroundings
@@ -31,6 +32,7 @@ from signer.model.decision import (
     Ignore,
     LeftAlone,
     Refused,
+    printable,
 )
 from signer.model.lane import Lane, Screening
 from signer.model.reasons import Reason
@@ -156,9 +158,12 @@ class RequestHandling:
             while True:
                 name = await self._queue.get()
                 try:
-                    await self._handle(client, publisher, name)
+                    with log_context(csr=printable(name)):
+                        await self._handle(client, publisher, name)
                 except Exception as error:  # noqa: BLE001 - one request's fault must not end the worker; it waits
-                    _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": name})
+                    _LOG.error(
+                        "unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)}
+                    )
                     self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
                     if self.pending.get(name) is not None:
                         self._queue.retry(name)

@@ -22,6 +22,7 @@ from signer.controller.authority_source import (
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_keeping import DoorKeeping
 from signer.controller.figures import ClusterFigures
+from signer.controller.logs import log_context
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import RequestHandling
 from signer.controller.surroundings import Surroundings
@@ -98,6 +99,10 @@ class WorkloadCluster:
         """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
         self._loop_time = asyncio.get_running_loop().time
         self._around.metrics.serve_cluster(str(self.key), self.figures)
+        with log_context(cluster=str(self.key)):
+            await self._serve()
+
+    async def _serve(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             survey = tasks.create_task(self._survey_for_ever())
             while not self._stopped.is_set():

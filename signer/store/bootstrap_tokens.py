@@ -296,7 +296,7 @@ class BootstrapTokens:
 
     def _turned_off(self, tracing: TracingOff) -> None:
         if tracing != self._tracing:
-            _LOG.warning("bootstrap tokens are not traced", extra={"cause": tracing.cause})
+            _LOG.warning("bootstrap tokens are not traced", extra={"detail": tracing.cause})
         self._tracing = tracing
         self.answered.set()
 
