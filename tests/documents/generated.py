@@ -37,6 +37,7 @@ from signer.rules.checks import (
 from tests.documents import preflight_example
 from tests.documents.markdown import ROOT
 from tests.documents.reason_table import PLACES
+from tests.support.helm import CHART
 
 _MARKED: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<arguments>[^\n]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
@@ -190,6 +191,25 @@ def policy() -> str:
     return _table(("field", "values (default)", "meaning"), rows)
 
 
+def chart_values() -> str:
+    """The values of the Helm chart, from its schema, with their defaults."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    rows: list[tuple[str, str, str]] = []
+    _values("", schema, defaults, rows)
+    return _table(("value", "default", "meaning"), rows)
+
+
+def _values(above: str, schema: dict[str, Any], defaults: dict[str, Any], rows: list[tuple[str, str, str]]) -> None:
+    for name, field in schema["properties"].items():
+        if name not in defaults:
+            continue
+        if "properties" in field:
+            _values(f"{above}{name}.", field, defaults[name], rows)
+        else:
+            rows.append((f"`{above}{name}`", f"`{json.dumps(defaults[name])}`", field["description"]))
+
+
 def _fields(path: str, schema: dict[str, Any], rows: list[tuple[str, str, str]]) -> None:
     for name, field in schema.get("properties", {}).items():
         here = f"{path}.{name}"
@@ -256,6 +276,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         exit_codes,
         metrics,
         policy,
+        chart_values,
         preflight,
         binding,
         envelope,

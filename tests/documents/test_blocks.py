@@ -22,15 +22,20 @@ from signer import cli
 from signer.controller.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from signer.testing.api import EmbeddedAPI
+from tests.deploy.clusterctl import variables_of
+from tests.deploy.packages import COMPONENTS, MANAGEMENT, PROVIDER_LABEL
 from tests.documents.markdown import ROOT, Block, blocks, documents
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.helm import render_chart
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
-KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "patch"}
+KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "label", "patch"}
+HELM_COMMANDS = {"install", "uninstall", "upgrade"}
 RUN_ELSEWHERE = {"openssl", "sha256sum", "tpm2_createek", "tpm2_nvread", "tpm2_readpublic"}
 """By ``test_tpm``, on a software TPM; in that document alone."""
 ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
-BUILT_IN = {"csr", "machine", "machines", "events", "secret", "secrets", "configmap", "configmaps"}
+BUILT_IN = {"csr", "namespace", "machine", "machines", "events", "secret", "secrets", "configmap", "configmaps"}
 
 
 def in_language(language: str) -> list[Block]:
@@ -99,10 +104,26 @@ def test_yaml_is_accepted(block: Block, api: EmbeddedAPI, tmp_path: Path) -> Non
             assert_approves_nothing(document)
         elif "kind" in document:
             assert_applies(api, document)
+        elif block.document.name == "install.md":
+            assert_configures_installation(document)
         else:
             file = tmp_path / "configuration.yaml"
             file.write_text(block.text)
             assert read_attestors(file)
+
+
+def assert_configures_installation(document: dict[str, Any]) -> None:
+    """Values of the chart, which helm takes; or clusterctl's configuration file."""
+    if "providers" not in document:
+        try:
+            assert render_chart(document)
+        except MissingPart as missing:
+            skip_or_fail(missing)
+        return
+    [provider] = document.pop("providers")
+    assert f"addon-{provider['name']}" == PROVIDER_LABEL[1]
+    assert provider["url"].endswith(f"/{PROVIDER_LABEL[1]}/v0.1.0/{COMPONENTS.name}")
+    assert set(document) <= variables_of(COMPONENTS.read_text(encoding="utf-8"))
 
 
 def assert_approves_nothing(control_plane: dict[str, Any]) -> None:
@@ -168,6 +189,14 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert isinstance(authenticator_commands.parser().parse_args(arguments), argparse.Namespace)
         case "kubectl":
             check_kubectl(arguments)
+        case "helm":
+            assert arguments[0] in HELM_COMMANDS, block
+            assert all((ROOT / word / "Chart.yaml").exists() for word in arguments if "/" in word), block
+        case "clusterctl":
+            assert arguments == ["init", "--addon", "node-attestation"], block
+        case "podman":
+            assert arguments[0] == "build", block
+            assert (ROOT / arguments[-1] / "Containerfile").exists(), block
         case "python":
             assert arguments[0] == "-m", block
             assert importlib.util.find_spec(arguments[1]) is not None, block
@@ -192,8 +221,10 @@ def project_extras() -> dict[str, Any]:
 def check_kubectl(arguments: list[str]) -> None:
     command, *rest = arguments
     assert command in KUBECTL_COMMANDS
-    if command in ("apply", "create"):
-        assert rest[0] in ("-f", "--filename")
+    if rest[0] == "rolebinding":
+        check_binding(dict(zip(rest[2::2], rest[3::2], strict=True)))
+    elif command in ("apply", "create"):
+        assert rest[0] in ("-f", "--filename", "-k")
         assert rest[1] == "-" or (ROOT / rest[1]).exists()
     else:
         assert rest[0] in our_resources() | BUILT_IN
@@ -201,6 +232,14 @@ def check_kubectl(arguments: list[str]) -> None:
         written = {word.partition("=")[0] for word in rest if "=" in word and not word.startswith("-")}
         assert written
         assert written <= ANNOTATIONS
+
+
+def check_binding(flags: dict[str, str]) -> None:
+    """It binds a role that is there to the controller."""
+    objects = list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8")))
+    found = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    namespace, account = flags["--serviceaccount"].split(":")
+    assert {("ClusterRole", flags["--clusterrole"]), ("Namespace", namespace), ("ServiceAccount", account)} <= found
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,11 @@ def test_the_policys_settings_are_accepted() -> None:
         flags=re.MULTILINE,
     )
     policies += [yaml.safe_load(example), yaml.safe_load(commented)]
+    bare_metal = yaml.safe_load((ROOT / "deploy/policies/bare-metal-tpm.yaml").read_text(encoding="utf-8"))
+    sources = TPMSettings.parse(
+        AttestorSettings(policy=bare_metal["spec"]["authorizedAttestors"][0]["settings"])
+    ).sources
+    assert [type(source) for source in sources.sources] == [Inventory]
     given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
     every = {PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING}
     assert [set(settings) for settings in given] == [every, set(), every]
