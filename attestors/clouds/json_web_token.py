@@ -138,7 +138,8 @@ def parse_key_set(content: bytes) -> Mapping[str, PublicKey]:
     return MappingProxyType(keys)
 
 
-_KINDS: Final = frozenset({("RSA", None), ("EC", "P-384")})
+_KINDS: Final = (("RSA", None), ("EC", "P-384"))
+"""No set: what is looked up may be any JSON, and lists have no hash."""
 
 
 def _public_key(entry: Mapping[str, Any]) -> PublicKey:

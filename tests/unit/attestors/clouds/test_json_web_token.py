@@ -223,6 +223,13 @@ def test_something_else_is_no_key_set(content: bytes) -> None:
         parse_key_set(content)
 
 
+@pytest.mark.parametrize("name", ["kty", "crv", "use"])
+def test_a_kind_that_is_no_text_is_another_kind(name: str) -> None:
+    """Found by fuzzing: a list has no hash."""
+    entries = [{**entry, name: ["RSA"]} for entry in issuer().key_set()["keys"]]
+    assert parse_key_set(json.dumps({"keys": entries}).encode()) == {}
+
+
 def test_a_key_set_is_bounded() -> None:
     with pytest.raises(InvalidKeySet):
         parse_key_set(json.dumps({"keys": [{}] * (MAXIMUM_KEYS + 1)}).encode())
