@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 STAMP := $(VENV)/.installed
 TPM_STAMP := $(VENV)/.installed-tpm
 SITE_STAMP := $(VENV)/.installed-site
+AUDIT_VENV := $(VENV)/audit
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 # Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
@@ -17,7 +18,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without its byte code, every program that a test starts compiles this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fast slow mutation bench site provision constraints generate clean
+.PHONY: help demo test lint fast slow mutation bench fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +53,18 @@ bench: $(STAMP) provision ## Measure against a real kube-apiserver
 
 site: $(STAMP) $(SITE_STAMP) ## Make a site of the documents, in build/site; a link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+fuzz: $(STAMP) ## Fuzz every parser for SECONDS (default 10) each
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),10)
+
+audit: $(STAMP) ## Look the tested versions up in the database of known vulnerabilities (needs network)
+	@test -x $(AUDIT_VENV)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT_VENV) && \
+		$(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3'; }
+	$(BIN)/python -m tests.supply_chain.audit $(AUDIT_VENV)/bin/pip-audit
+
+sbom: $(STAMP) $(TPM_STAMP) ## Write the bill of materials of the runtime dependencies (CycloneDX) to build/sbom.cdx.json
+	@mkdir -p build
+	$(BIN)/python -m tests.supply_chain.bill_of_materials build/sbom.cdx.json
 
 generate: $(STAMP) ## Write generated files again
 	cp signer/crds/*.yaml deploy/crds/

@@ -21,7 +21,6 @@ from tests.deploy import packages
 from tests.deploy.packages import DEPLOY, ROOT
 from tests.documents.generated import parser_of
 from tests.support.binaries import MissingPart, skip_or_fail
-from tests.support.deployed import NOT_KNOWN_YET
 from tests.support.helm import CHART, HelmFailed, find_helm, render_chart, run_helm
 
 pytestmark = pytest.mark.slow
@@ -190,11 +189,104 @@ class TestChart:
 class TestDeployment:
     def test_its_flags_are_known_to_the_program(self) -> None:
         used = {argument.partition("=")[0] for argument in [*arguments_of(), *arguments_of(EVERYTHING)]} - {"run"}
-        assert used - known_flags() - NOT_KNOWN_YET == set()
+        assert used - known_flags() == set()
 
     def test_the_program_accepts_them(self) -> None:
-        arguments = [one for one in arguments_of() if one.partition("=")[0] not in NOT_KNOWN_YET]
-        options = parser_of("run").parse_args(arguments[1:])
+        options = parser_of("run").parse_args(arguments_of()[1:])
+        assert isinstance(options, argparse.Namespace)
+        assert options.command is run_command._run
+
+    @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+    def test_helm_finds_nothing_to_criticize(self, values: dict[str, Any]) -> None:
+        assert "0 chart(s) failed" in run_helm(["lint", "--strict", str(CHART)], values=values)
+
+    def test_it_is_of_the_program_s_version(self) -> None:
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert chart["appVersion"] == project["version"]
+        assert chart["version"].replace("-dev.", ".dev") == project["version"]
+        metadata = yaml.safe_load((DEPLOY / "clusterctl/metadata.yaml").read_text(encoding="utf-8"))
+        major, minor = map(int, project["version"].split(".")[:2])
+        assert [(one["major"], one["minor"]) for one in metadata["releaseSeries"]] == [(major, minor)]
+
+    def test_every_value_is_in_the_schema_and_has_a_default(self) -> None:
+        schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+        defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+        assert sorted(_paths(defaults, schema)) == sorted(_paths_of_schema(schema))
+
+    @pytest.mark.parametrize(
+        ("values", "says"),
+        [
+            ({"nonsense": 1}, "nonsense"),
+            ({"rbac": {"secretNamespace": ["default"]}}, "secretNamespace"),
+            ({"insecureAttestor": {"enabled": True}}, "/insecureAttestor/namespaces"),
+            ({"insecureAttestor": {"namespaces": ["trial"]}}, "/insecureAttestor/namespaces"),
+            ({"image": {"digest": "sha256:12"}}, "/image/digest"),
+            ({"config": {"attestors": {"tpm": {"setings": {}}}}}, "/config/attestors/tpm"),
+            ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
+            ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
+            ({"health": {"port": 80}}, "/health/port"),
+            ({"rbac": {"secretNamespaces": ["*"]}}, "/rbac/secretNamespaces/0"),
+            ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
+            ({"watch": {"namespace": "node-attestation-system"}}, "out of tenants' reach"),
+            ({"health": {"port": 8443}}, "must differ"),
+            ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
+            ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
+            ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "persistentVolumeClaim"),
+            (
+                {
+                    "replicas": 2,
+                    "auditLog": {"enabled": True, "path": "/audit/log", "persistentVolumeClaim": "audit"},
+                },
+                "one writer",
+            ),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
+        with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
+            render_chart(values)
+
+    def test_every_switch_is_rendered(self) -> None:
+        """None of these values is read by nobody."""
+        text = render_chart(EVERYTHING)
+        for written in (
+            "image: registry.example/capi-node-attestation@sha256:000",
+            "name: blue-controller",
+            "--namespace=team-a",
+            "--watch-filter=blue",
+            "--insecure-attestor-namespaces=trial-a,trial-b",
+            "--insecure-diagnostics",
+            "--logging-format=text",
+            "--verbose",
+            "--audit-log-path=-",
+            "--workers-per-cluster=9",
+            "name: AWS_REGION",
+            "name: tpm-roots",
+            "secretName: denied",
+            "metal3machines",
+            "example.com/role: attestation",
+            "cidr: 192.0.2.1/32",
+            "namespaceSelector: {}",
+            "type: Recreate",
+            "priorityClassName: system-cluster-critical",
+            "example.com/a: b",
+            "example.com/c: d",
+            "kubernetes.io/os: linux",
+            "nodeAffinity: {}",
+            "name: pull",
+        ):
+            assert written in text, written
+        assert "runAsUser" not in text
+
+
+class TestDeployment:
+    def test_its_flags_are_known_to_the_program(self) -> None:
+        used = {argument.partition("=")[0] for argument in [*arguments_of(), *arguments_of(EVERYTHING)]} - {"run"}
+        assert used - known_flags() == set()
+
+    def test_the_program_accepts_them(self) -> None:
+        options = parser_of("run").parse_args(arguments_of()[1:])
         assert isinstance(options, argparse.Namespace)
         assert options.command is run_command._run
 

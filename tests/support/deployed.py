@@ -21,18 +21,6 @@ from tests.support.grants import service_account_token
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 
-# >>> TO BE DELETED WHEN ALL OF THEM ARE MERGED, with what uses it: flags of the Deployment that the program does not
-# >>> know yet. tests/deploy/test_chart.py fails as soon as it knows one.
-NOT_KNOWN_YET: Final = frozenset({"--health-addr"})
-UNUSED_GRANTS: Final = frozenset(
-    {
-        ("authentication.k8s.io", "create", "tokenreviews"),
-        ("authorization.k8s.io", "create", "subjectaccessreviews"),
-    }
-)
-"""Granted for those flags, and for metrics by HTTPS."""
-# <<<
-
 _PROGRAM: Final = Path(sys.executable).with_name("node-attestation-controller")
 """ENTRYPOINT of the image."""
 _STOP_SECONDS: Final = 15.0
@@ -55,7 +43,6 @@ class DeployedController:
             mounts = self._mounts(administrator)
         self._name = f"{name}-0"
         self.arguments = [_inside(argument, mounts) for argument in self._container["args"]]
-        self.arguments = [one for one in self.arguments if one.partition("=")[0] not in NOT_KNOWN_YET]
         self.log = folder / "log"
 
     def __enter__(self) -> Self:
@@ -112,8 +99,6 @@ class DeployedController:
         """What the readiness probe finds."""
         if self._process.poll() is not None:
             raise AssertionError(f"it ended with {self._process.returncode}: {self.log.read_text()}")
-        if "--health-addr" in NOT_KNOWN_YET:
-            return '"started"' in self.log.read_text()
         probe = self._container["readinessProbe"]["httpGet"]
         ports = {port["name"]: port["containerPort"] for port in self._container["ports"]}
         try:

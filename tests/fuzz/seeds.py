@@ -1,0 +1,392 @@
+"""Writes the first inputs of each target: ``python -m tests.fuzz.seeds``. One that is there already stays as it is.
+
+They come from the other fixtures and from what the tests build; keys in them were made for this and vouch for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from attestors.aws.document.recorded import read_recorded
+from attestors.gcp.wire import audience
+from attestors.tpm.wire import ATTESTATION_PUBLIC_FIELD, ENDORSEMENT_PUBLIC_FIELD
+from attestors.wire import evidence, request
+from attestors.wire.evidence import Evidence
+from attestors.wire.names import PROVIDER_ID_OID
+from authenticator.model.attempt import Attempt, encode_attempt
+from signer.model.cluster import ClusterKey
+from signer.model.kept_grants import kept_data, kept_name
+from signer.model.record import record_spec
+from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.side_door import parse_cluster_role_binding
+from signer.testing.certificates import (
+    ClusterCertificateAuthority,
+    EncryptionAlgorithm,
+    new_cluster_certificate_authority,
+)
+from tests.fuzz.table import CORPUS
+from tests.fuzz.targets.attested import BINDING, NOW
+from tests.support.fake_google import FakeInstance
+from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.unit.attestors.gcp import support as gcp
+from tests.unit.authenticator import builders as node
+from tests.unit.signer import builders
+
+FIXTURES: Final = CORPUS.parent
+_NAMED: Final = {"name": "prod", "namespace": "team-a", "uid": "u-1", "resourceVersion": "7", "generation": 1}
+Seed = tuple[str, str, bytes]
+
+
+def seeds() -> Iterator[Seed]:
+    """Target, name of the input, input."""
+    yield from _of_requests()
+    yield from _of_tpms()
+    yield from _of_clouds()
+    yield from _of_objects()
+    yield from _of_authorities()
+    yield from _of_nodes()
+
+
+def _of_requests() -> Iterator[Seed]:
+    for name in ("client", "serving"):
+        manifest = json.loads((FIXTURES / "requests" / "v1" / f"{name}.json").read_text())["certificateSigningRequest"]
+        manifest["metadata"].pop("managedFields", None)
+        yield "signing-request", name, _json(manifest)
+        sent = base64.b64decode(manifest["spec"]["request"])
+        yield "pem", name, sent
+        yield "request-blocks", name, sent
+        blocks = request.decode(sent)
+        yield "certificate-request", name, blocks.certificate_request
+        yield "evidence", name, blocks.evidence
+        read = x509.load_der_x509_csr(blocks.certificate_request)
+        claim = read.extensions.get_extension_for_oid(x509.ObjectIdentifier(PROVIDER_ID_OID)).value
+        assert isinstance(claim, x509.UnrecognizedExtension)
+        yield "provider-id", name, claim.value
+        yield "signer-name", name, manifest["spec"]["signerName"].encode()
+    yield "signing-request", "stock-serving", _json(builders.stock_serving_manifest())
+    yield "certificate-request", "rsa", builders.pkcs10(builders.rsa_key("rsa-2048"))
+    yield "provider-id-text", "aws", b"aws:///eu-west-1a/i-0123456789abcdef0"
+    yield "signer-name", "stock", b"kubernetes.io/kubelet-serving"
+    yield "requester", "token", b"system:bootstrap:abcdef"
+    yield "requester", "node", b"system:node:node-1"
+
+
+def _evidence(**fields: str) -> bytes:
+    return evidence.encode(Evidence("v1", gcp.request(gcp.token()).evidence.cluster, fields))
+
+
+def _of_tpms() -> Iterator[Seed]:
+    recorded = json.loads((FIXTURES / "tpm" / "swtpm.json").read_text())
+    for number, quote in enumerate(recorded["quotes"]):
+        yield "tpm-quote", f"quote-{number}", bytes.fromhex(quote["quote"])
+        yield "tpm-signature", f"quote-{number}", bytes.fromhex(quote["signature"])
+        yield "tpm-public", f"attestation-key-{number}", bytes.fromhex(quote["attestationKey"])
+        yield "tpm-pcr-selection", f"quote-{number}", quote["pcrSelection"].encode()
+    for number, credential in enumerate(recorded["credentials"]):
+        keys = [bytes.fromhex(credential[key]) for key in ("endorsementKey", "attestationKey")]
+        yield "tpm-public", f"endorsement-key-{number}", keys[0]
+        fields = zip((ENDORSEMENT_PUBLIC_FIELD, ATTESTATION_PUBLIC_FIELD), map(_base64, keys), strict=True)
+        yield "evidence-tpm", f"first-{number}", _evidence(**dict(fields))
+        challenge = {
+            "version": "v1",
+            "token": f"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11.{1767323045 + number}",
+            "credentialBlob": _base64(bytes.fromhex(credential["idObject"])),
+            "encryptedSecret": _base64(bytes.fromhex(credential["encryptedSecret"])),
+            "pcrSelection": "sha256:0,7",
+        }
+        yield "tpm-challenge", f"challenge-{number}", _json(challenge)
+    yield "tpm-challenge-token", "token", b"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11.1767323045"
+    for folder in sorted((FIXTURES / "tpm" / "certificates").iterdir()):
+        if folder.is_dir():
+            stored = (folder / "endorsement-key-certificate.bin").read_bytes()
+            yield "tpm-certificate", folder.name, stored
+            yield "tpm-certificates", folder.name, stored
+    digest = "sha256:" + "0f" * 32
+    yield (
+        "tpm-inventory",
+        "two",
+        f"# rack 7\nexample://rack-7/machine-12 {digest}\nexample://rack-7/13 {digest}\n".encode(),
+    )
+    yield "evidence-insecure", "bare", _evidence()
+
+
+def _of_clouds() -> Iterator[Seed]:
+    signed = read_recorded((FIXTURES / "aws" / "ap-southeast-2.rsa2048").read_bytes())
+    yield "aws-signed-data", "ap-southeast-2", signed
+    yield "aws-signed-document", "ap-southeast-2", signed
+    yield "aws-document", "ap-southeast-2", (FIXTURES / "aws" / "ap-southeast-2.json").read_bytes()
+    url = (
+        "https://sts.ap-southeast-2.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"
+        "&X-Amz-Algorithm=AWS4-HMAC-SHA256"
+        "&X-Amz-Credential=ASIAIOSFODNN7EXAMPLE%2F20260102%2Fap-southeast-2%2Fsts%2Faws4_request"
+        "&X-Amz-Date=20260102T030405Z&X-Amz-Expires=300"
+        "&X-Amz-SignedHeaders=host%3Bx-capi-node-attestation-binding"
+        f"&X-Amz-Security-Token=IQoJb3JpZ2luX2VjEXAMPLE%2F%2B%3D&X-Amz-Signature={'0f' * 32}"
+    )
+    yield "aws-presigned-request", "example", url.encode()
+    fields = {"identityDocument": _base64(signed), "callerIdentityRequest": url, "callerIdentityBinding": "0f" * 32}
+    yield "evidence-aws", "presigned", _evidence(**fields)
+    caller = {
+        "Arn": "arn:aws:sts::123456789012:assumed-role/nodes.example/i-0123456789abcdef0",
+        "Account": "123456789012",
+        "UserId": "AROAIOSFODNN7EXAMPLE:i-0123456789abcdef0",
+    }
+    answer = {"GetCallerIdentityResponse": {"GetCallerIdentityResult": caller, "ResponseMetadata": {"RequestId": "1"}}}
+    yield "aws-caller", "instance", _json(answer)
+    yield "aws-caller-refused", "expired", _json({"Error": {"Code": "ExpiredToken", "Message": "m", "Type": "Sender"}})
+    claims = {
+        "iss": "https://0123456789abcdef.tokens.sts.global.api.aws",
+        "aud": "https://attestation.cluster.x-k8s.io/binding/" + "0f" * 32,
+        "sub": "arn:aws:iam::123456789012:role/nodes.example",
+        "iat": 1767323045,
+        "exp": 1767323345,
+        "jti": "1",
+        "https://sts.amazonaws.com/": {
+            "aws_account": "123456789012",
+            "ec2_source_instance_arn": "arn:aws:ec2:eu-west-1:123456789012:instance/i-0123456789abcdef0",
+            "ec2_role_delivery": "2.0",
+            "principal_id": "arn:aws:iam::123456789012:role/nodes.example",
+        },
+    }
+    token = gcp.token(claims).encode()
+    yield "aws-web-identity", "token", token
+    yield "json-web-token", "token", token
+    yield "evidence-aws", "token", _evidence(identityDocument=_base64(signed), webIdentityToken=token.decode())
+    numbers = gcp.KEY.key.public_key().public_numbers()
+    key = {
+        "kty": "RSA",
+        "kid": "one",
+        "use": "sig",
+        "alg": "RS256",
+        "n": base64.urlsafe_b64encode(numbers.n.to_bytes(256, "big")).decode().rstrip("="),
+        "e": "AQAB",
+    }
+    yield "json-web-key-set", "rsa", _json({"keys": [key]})
+    of_google = gcp.token(gcp.claims(issued=NOW, aud=audience(BINDING.value)))
+    yield "gcp-token", "instance", of_google.encode()
+    yield "evidence-gcp", "token", _evidence(identityToken=of_google)
+    certificate = new_cluster_certificate_authority(serial_number=7, now=NOW).certificate.decode()
+    yield "gcp-certificates", "one", _json({"0f0f": certificate})
+    instance = FakeInstance()
+    yield "gcp-instance", "one", _json(instance_document(instance))
+    yield "gcp-shielded-instance", "one", _json(shielded_document(instance))
+    yield "gce-provider-id", "one", b"gce://example-project/europe-west1-b/worker-1"
+    yield "cloud-url", "https", b"https://oauth2.example:8443/keys?alt=json"
+
+
+def _of_objects() -> Iterator[Seed]:
+    record = builders.record()
+    named = {**_NAMED, "namespace": record.machine.cluster.namespace, "name": record.name}
+    yield "record", "one", _json({"metadata": named, "spec": {**record_spec(record), "seal": "v1.0.0"}})
+    pair = Pair(record.machine, record.identity)
+    for side in ReservationSide:
+        metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}
+        yield "reservation", side.name.lower(), _json({"metadata": metadata, "spec": reservation_spec(pair)})
+    folder = FIXTURES.parent / "deploy" / "policies"
+    for file in sorted(folder.glob("*.yaml")):
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        yield "policy", file.stem, _json({**document, "metadata": _NAMED})
+        yield "strict-yaml", file.stem, file.read_bytes()
+    yield (
+        "cluster",
+        "one",
+        _json(
+            {
+                "metadata": _NAMED,
+                "spec": {
+                    "controlPlaneEndpoint": {"host": "api.example", "port": 6443},
+                    "clusterNetwork": {
+                        "services": {"cidrBlocks": ["10.96.0.0/12"]},
+                        "pods": {"cidrBlocks": ["10.0.0.0/8"]},
+                    },
+                    "infrastructureRef": {
+                        "apiGroup": "infrastructure.example",
+                        "kind": "ExampleCluster",
+                        "name": "prod",
+                    },
+                },
+                "status": {"conditions": [{"type": "ControlPlaneInitialized", "status": "True"}]},
+            }
+        ),
+    )
+    yield (
+        "machine",
+        "one",
+        _json(
+            {
+                "metadata": {
+                    **_NAMED,
+                    "creationTimestamp": "2026-01-02T03:04:05Z",
+                    "annotations": {"attestation.cluster.x-k8s.io/tpm-endorsement-key": "sha256:" + "0f" * 32},
+                    "ownerReferences": [{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "md"}],
+                },
+                "spec": {"clusterName": "prod", "providerID": "test:///1", "version": "v1.34.0"},
+                "status": {
+                    "nodeRef": {"name": "node-1"},
+                    "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+                },
+            }
+        ),
+    )
+    yield (
+        "machine-pool",
+        "one",
+        _json(
+            {
+                "metadata": _NAMED,
+                "spec": {"clusterName": "prod", "replicas": 2, "providerIDList": ["test:///1", "test:///2"]},
+                "status": {"nodeRefs": [{"name": "node-1"}], "readyReplicas": 1},
+            }
+        ),
+    )
+    token = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "expiration": "2026-03-01T12:15:00Z"}
+    yield (
+        "bootstrap-token",
+        "one",
+        _json(
+            {
+                "type": "bootstrap.kubernetes.io/token",
+                "metadata": {
+                    "name": "bootstrap-token-abcdef",
+                    "namespace": "kube-system",
+                    "uid": "u",
+                    "resourceVersion": "1",
+                },
+                "data": {key: _base64(text.encode()) for key, text in token.items()},
+            }
+        ),
+    )
+    owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m1", "uid": "u", "controller": True}
+    discovery = {"bootstrapToken": {"token": "abcdef.0123456789abcdef"}}
+    yield (
+        "bootstrap-config",
+        "one",
+        _json(
+            {
+                "metadata": {**_NAMED, "ownerReferences": [owner]},
+                "spec": {"joinConfiguration": {"discovery": discovery}},
+            }
+        ),
+    )
+    rule = {
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests/nodeclient"],
+        "verbs": ["create"],
+    }
+    yield "cluster-role", "one", _json({"metadata": {"name": "approve"}, "rules": [rule]})
+    binding = {
+        "metadata": {"name": "kubeadm:node-autoapprove-bootstrap", "uid": "u", "resourceVersion": "1"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "approve"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers"}],
+    }
+    yield "cluster-role-binding", "one", _json(binding)
+    cluster = ClusterKey("team-a", "prod")
+    kept = kept_data(cluster, {"sha256-" + "0f" * 32: {"one": parse_cluster_role_binding(binding)}})
+    yield "kept-grants", "one", _json({"metadata": {**_NAMED, "name": kept_name(cluster)}, "data": kept})
+    keys = {"current": _base64(bytes(range(32))), "previous": _base64(bytes(range(32, 64)))}
+    yield "controller-key", "two", _json({"metadata": _NAMED, "data": keys})
+    yield (
+        "controller-configuration",
+        "tpm",
+        (b"attestors:\n  tpm:\n    namespaces: [team-a]\n    settings: {endorsementRootsFolder: /etc/roots}\n"),
+    )
+    yield "kubernetes-time", "one", b"2026-01-02T03:04:05Z"
+
+
+def _authority(algorithm: EncryptionAlgorithm = EncryptionAlgorithm.ECDSA_P256) -> ClusterCertificateAuthority:
+    return new_cluster_certificate_authority(algorithm, now=NOW)
+
+
+def _of_authorities() -> Iterator[Seed]:
+    authority = _authority()
+    yield (
+        "ca-certificate",
+        "elliptic",
+        x509.load_pem_x509_certificate(authority.certificate).public_bytes(Encoding.DER),
+    )
+    yield "authority-pem", "bundle", authority.certificate * 2
+    yield "certificate-authority", "elliptic", authority.certificate + b"\0" + authority.private_key
+    yield "private-key", "elliptic", authority.private_key
+    yield "private-key", "rsa", (FIXTURES / "keys" / "rsa-2048.pem").read_bytes()
+    document = node.kubeconfig()
+    document["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
+    yield "kubeconfig", "token", node.as_yaml(document)
+
+
+def _of_nodes() -> Iterator[Seed]:
+    pair = node.pair()
+    yield "node-pair", "one", pair.encode().encode()
+    yield "node-issued-certificate", "one", f"{pair.certificate}\0{pair.key}".encode()
+    yield "node-attempt", "pending", encode_attempt(Attempt(node.pending(), node.pause())).encode()
+    cluster = {"server": node.SERVER, "certificateAuthority": node.authority(), "tlsServerName": ""}
+    yield "node-stored-cluster", "one", _json({"cluster": cluster, "usedBootstrap": "0f" * 32})
+    yield "node-stored-bootstrap", "token", _json({"cluster": cluster, "credential": {"token": node.TOKEN}})
+    configuration: dict[str, Any] = {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": "KubeletAuthenticatorConfiguration",
+        "provider": "keyed-mac",
+        "settings": {"provider-id": node.PROVIDER_ID},
+        "nodeName": node.NODE,
+        "store": "/var/lib/kubelet/pki",
+        "timeoutSeconds": 60,
+        "serving": {"dnsNames": ["node-1.example"], "ipAddresses": ["192.0.2.1"]},
+    }
+    yield "node-configuration", "one", _json(configuration)
+    yield "node-exec-info", "one", node.exec_info().encode()
+    yield "node-bootstrap-kubeconfig", "token", node.as_yaml(node.kubeconfig())
+    yield "node-kubelet-kubeconfig", "token", node.as_yaml(node.kubeconfig())
+    condition = {"type": "Denied", "status": "True", "reason": "ProviderIDMismatch", "message": "no such Machine"}
+    challenged = {"type": "Denied", "status": "True", "reason": "ChallengeIssued", "message": "prove it"}
+    annotations = {"attestation.cluster.x-k8s.io/challenge": "{}"}
+    yield "node-answer", "denied", _json({"metadata": {}, "status": {"conditions": [condition]}})
+    yield (
+        "node-answer",
+        "challenged",
+        _json({"metadata": {"annotations": annotations}, "status": {"conditions": [challenged]}}),
+    )
+    yield "node-answer", "issued", _json({"status": {"certificate": _base64(pair.certificate.encode())}})
+    yield (
+        "node-server-body",
+        "status",
+        _json({"kind": "Status", "status": "Failure", "message": "not found", "code": 404}),
+    )
+    credentials = {
+        "Code": "Success",
+        "AccessKeyId": "ASIAIOSFODNN7EXAMPLE",
+        "SecretAccessKey": "0" * 40,
+        "Token": "IQoJb3JpZ2luX2VjEXAMPLE",
+        "Expiration": "2026-01-02T09:04:05Z",
+    }
+    yield "node-role-credentials", "one", _json(credentials)
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def write(folder: Path) -> list[Path]:
+    """Write what is not there yet; returns what was written."""
+    written = []
+    for target, name, content in seeds():
+        file = folder / target / f"seed-{name}"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            written.append(file)
+    return written
+
+
+if __name__ == "__main__":
+    print(f"{len(write(CORPUS))} written")

@@ -1,0 +1,1 @@
+"""The targets, a file for each part of the house."""

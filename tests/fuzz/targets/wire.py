@@ -1,0 +1,92 @@
+"""What a node sends: blocks, certificate request, evidence, provider ID."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from attestors.wire import evidence, pem, provider_id, request
+from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
+from attestors.wire.names import ForeignSigner, SignerName, parse_signer_name
+from attestors.wire.pem import Block, MalformedPEM
+from attestors.wire.provider_id import InvalidProviderID
+from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
+from signer.model.certificate_request import (
+    CertificateRequest,
+    MalformedCertificateRequest,
+    parse_certificate_request,
+)
+from signer.model.signing_request import Malformed, MalformedStockServingRequest, Parsed, parse_signing_request
+from tests.fuzz.target import MAXIMUM_MESSAGE_CHARACTERS, Shape, Target, object_of, require, text_of
+
+_MAXIMUM_BYTES: Final = 64 * 1024
+_MAXIMUM_BLOCKS: Final = 4
+_PROVIDERS: Final = frozenset({"aws", "gcp", "insecure", "keyed-mac", "tpm"})
+
+
+def _pem(data: bytes) -> tuple[Block, ...]:
+    blocks = pem.split(data, maximum_bytes=_MAXIMUM_BYTES, maximum_blocks=_MAXIMUM_BLOCKS)
+    require(0 < len(blocks) <= _MAXIMUM_BLOCKS, "no block, or too many")
+    require(b"".join(map(pem.encode, blocks)).rstrip(b"\n") == data.rstrip(b"\n"), "not what encode writes")
+    return blocks
+
+
+def _request_blocks(data: bytes) -> RequestBlocks:
+    blocks = request.decode(data)
+    require(request.decode(request.encode(blocks)) == blocks, "encode and decode do not agree")
+    return blocks
+
+
+def _evidence(data: bytes) -> Evidence:
+    read = evidence.decode(data)
+    require(evidence.decode(evidence.encode(read)) == read, "encode and decode do not agree")
+    for name in read.fields:
+        with contextlib.suppress(MalformedEvidence):
+            require(0 < len(read.text(name, maximum_characters=100)) <= 100, "a text outside its bound")
+        with contextlib.suppress(MalformedEvidence):
+            require(len(read.binary(name, maximum_bytes=100)) <= 100, "bytes beyond their bound")
+    return read
+
+
+def _provider_id(data: bytes) -> str:
+    read = provider_id.decode(data)
+    require(provider_id.encode(read) == data, "not the only encoding")
+    return read
+
+
+def _provider_id_text(data: bytes) -> str:
+    read = provider_id.check_provider_id(text_of(data))
+    require(provider_id.decode(provider_id.encode(read)) == read, "encode and decode do not agree")
+    return read
+
+
+def _signer_name(data: bytes) -> object:
+    text = text_of(data)
+    read = parse_signer_name(text)
+    require(isinstance(read, ForeignSigner) or str(read) == text, "another name than was read")
+    require(not isinstance(read, SignerName) or text.isascii(), "a name that is no signer's")
+    return read
+
+
+def _certificate_request(data: bytes) -> CertificateRequest:
+    return parse_certificate_request(data)
+
+
+def _signing_request(data: bytes) -> Parsed:
+    parsed = parse_signing_request(object_of(data), _PROVIDERS)
+    if isinstance(parsed, Malformed | MalformedStockServingRequest):
+        require(parsed.message.isprintable(), "a message that is not printable")
+        require(len(parsed.message) <= MAXIMUM_MESSAGE_CHARACTERS, "a message without bound")
+    return parsed
+
+
+TARGETS: Final = (
+    Target("pem", _pem, (MalformedPEM,)),
+    Target("request-blocks", _request_blocks, (MalformedRequestBlocks,)),
+    Target("certificate-request", _certificate_request, (MalformedCertificateRequest,)),
+    Target("signing-request", _signing_request, shape=Shape.JSON),
+    Target("evidence", _evidence, (MalformedEvidence, UnsupportedVersion), Shape.JSON),
+    Target("provider-id", _provider_id, (InvalidProviderID,)),
+    Target("provider-id-text", _provider_id_text, (InvalidProviderID,)),
+    Target("signer-name", _signer_name),
+)
