@@ -33,7 +33,7 @@ def name_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> x509.N
     Raises:
         ValueError: it cannot be read; the library looks at it only now.
     """
-    with _of_any_length():
+    with _reading_a_name():
         return holder.subject
 
 
@@ -43,16 +43,19 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     Raises:
         ValueError: it cannot be read.
     """
-    with _of_any_length():
+    with _reading_a_name():
         return certificate.issuer
 
 
 @contextlib.contextmanager
-def _of_any_length() -> Iterator[None]:
+def _reading_a_name() -> Iterator[None]:
     """X.520 bounds a common name, Kubernetes does not; the library's complaint is left out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
-        yield
+        try:
+            yield
+        except TypeError as error:  # the library's way to refuse a BIT STRING
+            raise ValueError("a name with a value of another kind than text") from error
 
 
 def public_key_info_of(certificate: x509.Certificate) -> bytes:
