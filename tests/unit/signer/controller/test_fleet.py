@@ -13,7 +13,7 @@ from signer.controller import fleet as fleet_module
 from signer.controller.fleet import Fleet
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.store.inventory import ALL_PROVIDER_IDS, ClusterAPIVersion, Inventory, ProviderIDs
 
 
@@ -109,6 +109,20 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+
+
+async def test_the_watch_filter_follows_the_label() -> None:
+    world = World()
+    world.inventory.watch_filter = WatchFilter("ours")
+    world.put("without")
+    world.put("others", labels={WATCH_FILTER_LABEL: "others"})
+    world.put("ours", labels={WATCH_FILTER_LABEL: "ours"})
+    async with world.running():
+        await until(lambda: world.names() == ["ours"])
+        world.put("without", labels={WATCH_FILTER_LABEL: "ours"})
+        await until(lambda: world.names() == ["ours", "without"])
+        world.put("ours")
+        await until(lambda: world.names() == ["without"])
 
 
 async def test_clusters_with_a_policy_are_served_and_no_others() -> None:

@@ -12,6 +12,7 @@ import pytest
 from signer.controller import machine_condition
 from signer.controller.machine_condition import MachineConditions
 from signer.kube.errors import Forbidden, NotFound, ServerError
+from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
@@ -71,6 +72,16 @@ async def test_what_is_paused_or_deleted_is_left_alone(metadata: dict[str, Any])
     world = World()
     world.cluster(**metadata)
     assert (await settled(world)).calls == []
+
+
+async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
+    world = World()
+    world.inventory.watch_filter = WatchFilter("ours")
+    assert (await settled(world)).calls == []
+    world = World()
+    world.inventory.watch_filter = WatchFilter("ours")
+    world.cluster(labels={WATCH_FILTER_LABEL: "ours"})
+    assert (await settled(world)).calls == ["get", "patch"]
 
 
 async def test_a_cluster_without_a_policy_is_never_touched() -> None:

@@ -14,7 +14,7 @@ from signer.controller.restoration import _NotNow
 from signer.kube.resources import (
     CONFIG_MAPS,
 )
-from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
+from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
 from signer.store.inventory import ALL_PROVIDER_IDS
 from signer.store.removed_grants import RemovedGrants
 from signer.testing.fixtures import embedded_api
@@ -159,6 +159,14 @@ async def test_a_cluster_that_is_paused_or_moving(house: House, patch: dict[str,
     await house.remove()
     house.cluster.patch(patch)
     with pytest.raises(_NotNow, match="paused"):
+        await house.restoration._restore(KEY)
+    house.is_not_restored()
+
+
+async def test_a_cluster_of_another_watch_filter(house: House) -> None:
+    await house.remove()
+    house.inventory.watch_filter = WatchFilter("ours")
+    with pytest.raises(_NotNow, match="watch filter"):
         await house.restoration._restore(KEY)
     house.is_not_restored()
 

@@ -13,6 +13,7 @@ from signer.controller.configuration import Configuration
 from signer.controller.unserved_policies import UnservedPolicies
 from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import WatchFilter
 from signer.store.inventory import ClusterAPIVersion, Inventory
 from tests.unit.signer.controller.support import Clock, registry
 
@@ -124,3 +125,13 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert world.reasons("typo") == SAID
+
+
+async def test_with_a_watch_filter_nothing_is_said() -> None:
+    """Whose a Cluster would be that is not there cannot be told."""
+    world = World()
+    world.inventory.watch_filter = WatchFilter("ours")
+    world.policy("prodd")
+    for _ in range(4):
+        await world.policies.look()
+    assert world.calls == []

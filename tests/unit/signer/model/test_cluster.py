@@ -14,12 +14,14 @@ from signer.model.cluster import (
     CONTROL_PLANE_LABEL,
     DEFAULT_SERVICE_NETWORKS,
     PAUSED_ANNOTATION,
+    WATCH_FILTER_LABEL,
     ClusterKey,
     ClusterView,
     InfrastructureReference,
     MachineAddress,
     MachineView,
     NoInfrastructure,
+    WatchFilter,
     cluster_view,
     machine_view,
 )
@@ -417,3 +419,21 @@ class TestAttestorAnnotations:
             for annotations in ({}, {self.KEY: "1"}, {self.KEY: "2"})
         ]
         assert len(set(views)) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "value", "let_in"),
+    [
+        ({}, "", True),
+        ({WATCH_FILTER_LABEL: "theirs"}, "", True),
+        ({WATCH_FILTER_LABEL: "ours"}, "ours", True),
+        ({WATCH_FILTER_LABEL: "theirs"}, "ours", False),
+        ({WATCH_FILTER_LABEL: ""}, "ours", False),
+        ({"other": "ours"}, "ours", False),
+        ({}, "ours", False),
+        ({WATCH_FILTER_LABEL: 1}, "1", False),
+    ],
+)
+def test_the_watch_filter_is_that_of_cluster_api(labels: dict[str, Any], value: str, let_in: bool) -> None:
+    cluster = cluster_view({"metadata": {"namespace": "n", "name": "c", "labels": labels}})
+    assert WatchFilter(value).lets_in(cluster) is let_in
