@@ -21,6 +21,7 @@ from authenticator.configuration import KIND, Given, configure
 from signer import cli
 from signer.controller.configuration import read_attestors
 from signer.crds import custom_resource_definitions
+from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.testing.api import EmbeddedAPI
 from tests.deploy.clusterctl import variables_of
 from tests.deploy.packages import COMPONENTS, MANAGEMENT, PROVIDER_LABEL
@@ -35,7 +36,11 @@ HELM_COMMANDS = {"install", "uninstall", "upgrade"}
 RUN_ELSEWHERE = {"openssl", "sha256sum", "tpm2_createek", "tpm2_nvread", "tpm2_readpublic"}
 """By ``test_tpm``, on a software TPM; in that document alone."""
 ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
-BUILT_IN = {"csr", "namespace", "machine", "machines", "events", "secret", "secrets", "configmap", "configmaps"}
+LABELS = {WATCH_FILTER_LABEL}
+BUILT_IN = {
+    *("cluster", "csr", "namespace", "lease", "machine", "machines", "events"),
+    *("secret", "secrets", "configmap", "configmaps"),
+}
 
 
 def in_language(language: str) -> list[Block]:
@@ -232,6 +237,8 @@ def check_kubectl(arguments: list[str]) -> None:
         written = {word.partition("=")[0] for word in rest if "=" in word and not word.startswith("-")}
         assert written
         assert written <= ANNOTATIONS
+    if command == "label":
+        assert [word.partition("=")[0] for word in rest if "=" in word] == sorted(LABELS)
 
 
 def check_binding(flags: dict[str, str]) -> None:
@@ -249,8 +256,9 @@ def check_binding(flags: dict[str, str]) -> None:
         ["apply", "-f", "deploy/nowhere.yaml"],
         ["approve", "csr"],
         ["annotate", "machine", "worker-1", "tpm-endorsement-key=sha256:00"],
+        ["label", "cluster", "production", "watch-filter=blue"],
     ],
-    ids=["resource", "file", "command", "annotation"],
+    ids=["resource", "file", "command", "annotation", "label"],
 )
 def test_a_wrong_kubectl_command_is_noticed(arguments: list[str]) -> None:
     with pytest.raises(AssertionError):

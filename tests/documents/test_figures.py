@@ -24,7 +24,9 @@ from signer.cli import preflight
 from signer.controller import (
     attestation,
     authority_source,
+    configuration,
     door_keeping,
+    health,
     infrastructure_status,
     pending,
     recorder,
@@ -43,6 +45,7 @@ from signer.model import (
     seal,
     side_door,
 )
+from signer.model.lease import JITTER_FACTOR, ElectionTimes
 from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import request
 from signer.store import controller_key, inventory, removed_grants, upkeep
@@ -112,6 +115,7 @@ OPERATING = (
     f"every {WORDS[int(recorder.REPEAT_SECONDS) // 60]} minutes",
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"{preflight.EXIT_NOT_READY} `preflight` found",
+    f"{cli.EXIT_LEADERSHIP_LOST} [leadership lost]",
     f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
@@ -177,6 +181,18 @@ COMPATIBILITY = (
     f"by templates {', '.join(template.title for template in ENDORSEMENT_TEMPLATES)}",
     f"Regions whose certificate is shipped: {len(list(REGION_CERTIFICATES.glob('*.pem')))}",
 )
+_TIMES = ElectionTimes()
+HIGH_AVAILABILITY = (
+    f"`{configuration.DEFAULT_LEASE_NAME}` in the controller's namespace",
+    f"| `--leader-elect-lease-duration` | {_TIMES.lease_duration.seconds}s |",
+    f"| `--leader-elect-renew-deadline` | {_TIMES.renew_deadline.seconds}s |",
+    f"| `--leader-elect-retry-period` | {_TIMES.retry_period.seconds}s |",
+    f"{JITTER_FACTOR} of them must fit into the deadline",
+    f"finishes what is under way ({WORDS[int(run.DRAIN_SECONDS)]} seconds)",
+    f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {cli.EXIT_LEADERSHIP_LOST}",
+    f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
+    f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
+)
 WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 
 
@@ -192,6 +208,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("node", NODE),
             ("compatibility", COMPATIBILITY),
             ("tpm", TPM),
+            ("high-availability", HIGH_AVAILABILITY),
         )
         for words in figures
     ],

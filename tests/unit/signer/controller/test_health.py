@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
 from signer.controller.health import QUIET_SECONDS, STUCK_SECONDS, Health, State
+from signer.controller.leadership import Leadership
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.seal import KEY_BYTES, ControllerKeys
+from signer.rules.leadership import Leading, StandingBy
 from signer.store.inventory import OUT_OF_TOUCH_SECONDS, ClusterAPIVersion, Inventory
 
 
@@ -48,6 +55,41 @@ def test_ready_from_the_start_on_and_while_in_touch() -> None:
     assert "[-]management-cluster failed: out of touch with the management cluster\n" in health.ready().verbose()
     world.inventory.machines.replaced([])
     assert health.state() is State.READY
+
+
+@dataclass
+class Elected:
+    """What Health asks of a Leadership."""
+
+    now: Leading | StandingBy
+    in_touch: bool = True
+
+    def standing(self) -> Leading | StandingBy:
+        return self.now
+
+    def is_in_touch(self) -> bool:
+        return self.in_touch
+
+
+@pytest.mark.parametrize(
+    ("leadership", "expected", "said"),
+    [
+        (Elected(StandingBy("")), State.STARTING, "starting"),
+        (Elected(StandingBy("other")), State.STANDING_BY, "standing by: another replica leads"),
+        (
+            Elected(StandingBy("other"), in_touch=False),
+            State.OUT_OF_TOUCH,
+            "out of touch with the management cluster",
+        ),
+        (Elected(Leading(10.0)), State.STARTING, "starting"),
+    ],
+)
+def test_a_standby_is_ready_while_it_hears_of_the_leader(leadership: Elected, expected: State, said: str) -> None:
+    """So that a rollout goes on; nobody knows of a leader before the first answer, and a new one fills its mirrors."""
+    health = Health()
+    health.standing_by(cast("Leadership", leadership))
+    assert (health.state(), health.ready().passed) == (expected, expected is State.STANDING_BY)
+    assert health.ready().brief() == said
 
 
 def test_not_ready_without_the_controller_key() -> None:

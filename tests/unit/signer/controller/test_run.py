@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from signer.controller import run
+from signer.controller import leadership, run
 from signer.controller.recorder import Occurrence, Recorder, Subject
 from tests.unit.signer.controller.support import Clock
 
@@ -52,5 +52,5 @@ async def test_a_management_cluster_that_never_answers_does_not_hold_up_the_end(
     assert calls.arrived == 1
 
 
-def test_drain_and_flush_end_within_the_usual_grace_period() -> None:
-    assert run.DRAIN_SECONDS + run.FLUSH_SECONDS < 10
+def test_drain_flush_and_release_end_within_the_usual_grace_period() -> None:
+    assert run.DRAIN_SECONDS + run.FLUSH_SECONDS + leadership.RELEASE_SECONDS < 10
