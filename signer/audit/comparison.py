@@ -9,6 +9,7 @@ from signer.audit.decision_line import DecisionLine, LoggedDecision
 from signer.audit.halves import Halves
 from signer.audit.issued import Inconsistent
 from signer.audit.rejudging import Rejudged, rejudge
+from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 from signer.model.reasons import Reason
 
@@ -55,8 +56,10 @@ async def compare(line: DecisionLine, halves: Halves) -> Comparison:
     """Judge the line again, and compare."""
     try:
         again = await rejudge(line, halves)
-    except Inconsistent as error:
+    except (Inconsistent, InvalidValue) as error:
         return Differs(printable(str(error)))
+    except Exception as error:  # noqa: BLE001 - a log from anybody's hands must not end the look at the rest of it
+        return Differs(f"it cannot be judged: {type(error).__name__}")
     logged = line.decision
     if (again.kind, again.reason) == (logged.kind, logged.reason) or _fails_instead(logged, again):
         return ReproducedInPart(again.taken) if again.taken else Reproduced()

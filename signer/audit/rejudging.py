@@ -18,6 +18,7 @@ from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.halves import Halves
 from signer.audit.issued import Inconsistent, require_issued, require_repeated
 from signer.audit.reanswering import answered
+from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
@@ -39,6 +40,7 @@ from signer.rules.checks import (
     STOCK_SERVING_CHECKS,
     run_checks,
 )
+from signer.rules.claim import require_as_told
 from signer.rules.identity import IdentityFacts
 from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts, the_machine
@@ -160,7 +162,7 @@ class _Judging:
         if isinstance(repeat, NotReached):
             return False
         machines = _reached(self.account.matched, "the record's Machine")
-        machine = the_machine(repeat.record.machine.provider_id, machines)
+        machine = _the_machine(repeat.record.machine.provider_id, machines)
         if machine.deleting:
             raise Refused(Reason.MACHINE_DELETING, f"{machine} is being deleted")
         entry = repeat.record.entry_for(request.envelope.uid, self.line.request.spec_digest)
@@ -181,7 +183,7 @@ class _Judging:
         stage = _reached(self.account.request, "the request checks")
         run_checks(REQUEST_CHECKS, _request_facts(request, case, stage))
         provider_id = claimed_provider_id(request)
-        claimed = the_machine(provider_id, _reached(self.account.claimed, "the claimed Machine"))
+        claimed = _the_machine(provider_id, _reached(self.account.claimed, "the claimed Machine"))
         outcome, binding = await answered(self.line, request, claimed, self.halves, self.taken)
         match outcome:
             case Denied():
@@ -192,7 +194,7 @@ class _Judging:
                 return "Challenge", str(Reason.CHALLENGE_ISSUED)
             case VerifiedIdentity() | AssertedIdentity():
                 run_checks(IDENTITY_CHECKS, IdentityFacts(provider_id, binding, stage.attestor, outcome))
-        return self._admit(request, case, stage, outcome)
+        return self._admit(request, case, stage, outcome, claimed)
 
     def _admit(
         self,
@@ -200,9 +202,11 @@ class _Judging:
         case: CaseStage,
         stage: RequestStage,
         outcome: VerifiedIdentity | AssertedIdentity,
+        claimed: MachineView,
     ) -> tuple[str, str]:
         matched = _reached(self.account.matched, "the Machine")
-        machine = the_machine(outcome.provider_id, matched)
+        machine = _the_machine(outcome.provider_id, matched)
+        require_as_told(claimed, machine)
         found = _reached(self.account.machine, "the Machine's record")
         identity = AttestedIdentity(stage.attestor.provider, outcome.identity, stage.attestor.security)
         facts = MachineFacts(
@@ -290,6 +294,12 @@ def _left_alone(case: CaseStage) -> Iterator[_Left]:
     except Deferred as error:
         left.reason = str(error.defer.reason)
     left.kind = "LeftAlone"
+
+
+def _the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
+    if any(machine.provider_id != provider_id for machine in machines):
+        raise Inconsistent(f"a Machine is taken for provider ID {provider_id} that has another one")
+    return the_machine(provider_id, machines)
 
 
 def _reached(stage: Stage | NotReached, name: str) -> Stage:

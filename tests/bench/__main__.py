@@ -84,10 +84,14 @@ def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
         console.print(f"Creating {count} Machines …")
         load.add_machines()
         cluster.authorize("keyed-mac")
-        for what, submit in (("first join", _submit), ("renewal", _submit_as_nodes)):
-            names = submit(load, load.requests(what.replace(" ", "-")))
+        for what, submit in (
+            ("first join", _submit),
+            ("renewal", _submit_as_nodes),
+            ("renewal, audit log", _submit_as_nodes),
+        ):
+            names = submit(load, load.requests(what.replace(" ", "-").replace(",", "")))
             console.print(f"Draining {count} requests: {what} …")
-            drained.append(drain_with_controller(what, load, names))
+            drained.append(drain_with_controller(what, load, names, audited="audit" in what))
         names = _submit(load, for_stock_signer(load.requests("stock"), "kcm"))
         console.print(f"Draining {count} requests: kube-controller-manager …")
         drained.append(drain_with_controller_manager(control_plane, names))

@@ -109,7 +109,7 @@ class Watcher(threading.Thread):
 
 @contextmanager
 def controller_process(
-    connection: ClusterConnection, attestors: Mapping[str, OperatorAttestor]
+    connection: ClusterConnection, attestors: Mapping[str, OperatorAttestor], *, audited: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Our controller as its users run it: a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -118,6 +118,8 @@ def controller_process(
         allowed = {provider: {"settings": dict(attestor.settings)} for provider, attestor in attestors.items()}
         config.write_text(yaml.safe_dump({"attestors": allowed}))
         command = [sys.executable, "-m", "signer.cli", "run"]
+        if audited:
+            command += ["--audit-log-path", str(Path(folder) / "audit.log")]
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen([*command, "--kubeconfig", str(kubeconfig), "--config", str(config)], stderr=log)
             try:
@@ -127,11 +129,11 @@ def controller_process(
                 process.wait(timeout=30)
 
 
-def drain_with_controller(what: str, load: Load, names: set[str]) -> Drained:
-    """Start our controller on a heap of pending requests and wait for all certificates."""
+def drain_with_controller(what: str, load: Load, names: set[str], *, audited: bool = False) -> Drained:
+    """Start our controller, with or without an audit log, on a heap of pending requests; wait for all certificates."""
     watcher = Watcher(load.cluster.api.connection(), names).watch()
     management = load.cluster.management.api.connection()
-    with controller_process(management, load.configuration.attestors) as process:
+    with controller_process(management, load.configuration.attestors, audited=audited) as process:
         watcher.pid = process.pid
         return watcher.drained(what, len(names), process.pid)
 

@@ -1,0 +1,180 @@
+"""What the chain shows of a log that was changed, and what it tolerates."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from attestors.registry import Registry
+from signer.audit.chain import MAXIMUM_LINE_BYTES, NOTHING_BEFORE, START, ChainedLine, Link, Unreadable, read_line
+from signer.audit.halves import Halves
+from signer.audit.log import FileLines
+from signer.audit.verification import Broken, Finding, Noticed, files_in_order, verify
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of start and four lines, whose content is no decision."""
+    path = tmp_path / "audit.log"
+    lines = FileLines(path, 0, 0)
+    for number in range(4):
+        lines.write([b'{"number":%d}' % number])
+    lines.close()
+    return path
+
+
+async def found_in(*paths: Path) -> list[Finding]:
+    return [one async for one in verify(paths, Halves(Registry(), {}))]
+
+
+def said(*paths: Path) -> list[str]:
+    """What is said of the chain; that these lines are no decisions does not matter here."""
+    found = asyncio.run(found_in(*paths))
+    remarks = [one.why if isinstance(one, Broken) else one.what for one in found if isinstance(one, Broken | Noticed)]
+    return [remark for remark in remarks if "no decision" not in remark]
+
+
+def test_as_written(log: Path) -> None:
+    assert said(log) == []
+
+
+def test_a_changed_byte(log: Path) -> None:
+    log.write_bytes(log.read_bytes().replace(b'"number":1', b'"number":7'))
+    assert said(log) == ["the line before it is not the one that was written: something in it was changed"]
+
+
+def test_a_removed_line(log: Path) -> None:
+    lines = lines_of(log)
+    log.write_bytes(b"".join(lines[:2] + lines[3:]))
+    assert said(log) == ["1 line is missing before line 3 of its chain"]
+
+
+def test_swapped_lines(log: Path) -> None:
+    lines = lines_of(log)
+    lines[2], lines[3] = lines[3], lines[2]
+    log.write_bytes(b"".join(lines))
+    assert len(said(log)) >= 2
+
+
+def test_a_line_twice(log: Path) -> None:
+    lines = lines_of(log)
+    log.write_bytes(b"".join([*lines, lines[-1]]))
+    assert said(log) == ["line 4 of its chain stands behind line 4"]
+
+
+def test_a_line_of_another_chain(log: Path, tmp_path: Path) -> None:
+    other = FileLines(tmp_path / "other.log", 0, 0)
+    other.write([b'{"number":0}'])
+    other.close()
+    log.write_bytes(log.read_bytes() + lines_of(tmp_path / "other.log")[1])
+    assert said(log) == ["the line is of another chain than the one before it"]
+
+
+def test_junk_among_the_lines(log: Path) -> None:
+    lines = lines_of(log)
+    log.write_bytes(b"".join([*lines[:3], b"junk\n", *lines[3:]]))
+    assert said(log) == ["the line is not JSON"]
+
+
+def test_junk_at_the_end(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + b"junk\n")
+    assert said(log) == ["the line is not JSON"]
+
+
+def test_a_line_that_was_removed_before_a_restart(log: Path) -> None:
+    """A start line excuses what a crash cut off; it excuses no line that was written whole."""
+    FileLines(log, 0, 0).close()
+    lines = lines_of(log)
+    log.write_bytes(b"".join([*lines[:4], b"cut o\n", lines[5]]))
+    assert any("missing" in remark for remark in said(log))
+
+
+def test_a_last_line_that_is_cut_off(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[:-9])
+    (remark,) = said(log)
+    assert remark.startswith("the last line is cut off")
+
+
+def test_a_cut_off_line_and_what_follows_it(log: Path) -> None:
+    """After the crash the next controller goes on with the same chain."""
+    log.write_bytes(log.read_bytes()[:-9])
+    again = FileLines(log, 0, 0)
+    again.write([b'{"number":9}'])
+    again.close()
+    (remark,) = said(log)
+    assert "the controller was stopped" in remark
+    assert b'"number":9' in lines_of(log)[-1]
+
+
+def test_cut_off_before_the_line_feed(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[:-1])
+    assert said(log) == []
+    FileLines(log, 0, 0).close()
+    assert said(log) == []
+
+
+def test_a_new_chain_is_told(log: Path, tmp_path: Path) -> None:
+    FileLines(tmp_path / "new.log", 0, 0).close()
+    assert said(log, tmp_path / "new.log") == ["a new chain begins: nothing ties it to what is before"]
+
+
+def test_a_file_without_its_start(log: Path) -> None:
+    log.write_bytes(b"".join(lines_of(log)[1:]))
+    remarks = said(log)
+    assert "the file does not begin with a start line" in remarks
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b"\xff",
+        b'{"version":1}',
+        b"[" * 100_000,
+        b'{"version":"v9","kind":"Start","chain":"%s","sequence":0,"previous":"","time":"","torn":""}' % (b"a" * 32),
+    ],
+)
+def test_hostile_lines(line: bytes) -> None:
+    assert isinstance(read_line(line), Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"sequence":0', b'"sequence":-1'),
+        (b'"sequence":0', b'"sequence":0.0'),
+        (b'"sequence":0', b'"sequence":true'),
+        (b'"sequence":0', b'"sequence":NaN'),
+        (b'"kind":"Start"', b'"kind":"Other"'),
+        (b'"torn":""', b'"torn":"","torn":""'),
+        (b'"torn":""', b'"torn":"","more":""'),
+        (b'"version"', b'"Version"'),
+    ],
+)
+def test_headers_are_strict(old: bytes, new: bytes) -> None:
+    line = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
+    assert isinstance(read_line(line), ChainedLine)
+    assert old in line
+    assert isinstance(read_line(line.replace(old, new)), Unreadable)
+
+
+def test_a_line_without_end(log: Path) -> None:
+    """It is read in bounds, and what follows it is found again."""
+    lines = lines_of(log)
+    log.write_bytes(b"".join([*lines[:2], b"x" * (3 * MAXIMUM_LINE_BYTES) + b"\n", *lines[2:]]))
+    assert said(log) == ["the line is too long"]
+
+
+def test_rotated_files_come_first(tmp_path: Path) -> None:
+    names = ["audit.log", "audit-2026-03-02T00-00-00.000000.log", "audit-2026-03-01T00-00-00.000000.log"]
+    ordered = [path.name for path in files_in_order([tmp_path / name for name in names])]
+    assert ordered == [names[2], names[1], names[0]]

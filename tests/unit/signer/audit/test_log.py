@@ -1,0 +1,166 @@
+"""Writing: whole lines or none, on the disk before anybody goes on, for one controller alone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from attestors.registry import Registry
+from signer.audit.chain import MAXIMUM_LINE_BYTES, Unreadable, read_lines
+from signer.audit.halves import Halves
+from signer.audit.log import AuditLogInUse, AuditLogUnavailable, FileLines, GroupedAuditLog, StreamLines, open_audit_log
+from signer.audit.verification import Broken, Finding, verify
+
+
+class FullDisk:
+    """A disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = os.write(descriptor, data[: self.room])
+        self.room -= written
+        return written
+
+
+async def found_in(*paths: Path) -> list[Finding]:
+    return [one async for one in verify(paths, Halves(Registry(), {}))]
+
+
+def broken(*paths: Path) -> list[str]:
+    found = asyncio.run(found_in(*paths))
+    return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
+
+
+def numbers(path: Path) -> list[int]:
+    lines = [line for line in read_lines(path) if not isinstance(line, Unreadable)]
+    return [line.content["number"] for line in lines if "number" in line.content]
+
+
+def test_only_the_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    FileLines(path, 0, 0).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_one_controller_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    first = FileLines(path, 0, 0)
+    with pytest.raises(AuditLogInUse, match=r"audit\.log"):
+        FileLines(path, 0, 0)
+    first.close()
+    FileLines(path, 0, 0).close()
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"audit\.log"):
+        FileLines(tmp_path / "audit.log", 0, 0)
+
+
+def test_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def now() -> datetime:
+        nonlocal moment
+        moment += timedelta(seconds=1)
+        return moment
+
+    lines = FileLines(path, 2000, 2, now=now)
+    for number in range(20):
+        lines.write([b'{"number":%d,"filling":"%s"}' % (number, b"x" * 300)])
+    lines.close()
+    backups = sorted(tmp_path.glob("audit-*.log"))
+    assert len(backups) == 2
+    assert all(backup.stat().st_size <= 2000 for backup in (*backups, path))
+    kept = [number for file in (*backups, path) for number in numbers(file)]
+    assert kept == list(range(kept[0], 20))
+    assert broken(*backups, path) == []
+    assert any("missing" in why for why in broken(backups[0], path))  # the file between is not given
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """Half a line stays; once there is room again the chain goes on behind it."""
+    path = tmp_path / "audit.log"
+    disk = FullDisk(10_000)
+    lines = FileLines(path, 0, 0, write=disk.write)
+    lines.write([b'{"number":0}'])
+    disk.room = 30
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            lines.write([b'{"number":1}'])
+    disk.room = 10_000
+    lines.write([b'{"number":2}'])
+    lines.close()
+    assert numbers(path) == [0, 2]
+    assert broken(path) == []
+
+
+async def test_what_cannot_be_flushed_is_not_written(tmp_path: Path) -> None:
+    failing = True
+
+    def flush(descriptor: int) -> None:
+        if failing and descriptor in flushed:
+            raise OSError(errno.EIO, "Input/output error")
+        flushed.append(descriptor)
+
+    flushed: list[int] = []
+    log = GroupedAuditLog(FileLines(tmp_path / "audit.log", 0, 0, flush=flush))
+    with pytest.raises(AuditLogUnavailable, match="Input/output error"):
+        await log.append(b'{"number":0}')
+    failing = False
+    await log.append(b'{"number":1}')
+    await log.close()
+
+
+async def test_many_at_once_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    log = open_audit_log(str(path), maximum_mebibytes=1, maximum_backups=0)
+    await asyncio.gather(*(log.append(b'{"number":%d}' % number) for number in range(200)))
+    await log.close()
+    assert numbers(path) == list(range(200))
+
+
+async def test_a_batch_is_flushed_once(tmp_path: Path) -> None:
+    flushes: list[int] = []
+    log = GroupedAuditLog(FileLines(tmp_path / "audit.log", 0, 0, flush=flushes.append))
+    before = len(flushes)
+    await asyncio.gather(*(log.append(b'{"number":1}') for _ in range(100)))
+    await log.close()
+    assert len(flushes) - before <= 2
+
+
+async def test_who_gave_up_does_not_hold_up_others(tmp_path: Path) -> None:
+    log = open_audit_log(str(tmp_path / "audit.log"), maximum_mebibytes=1, maximum_backups=0)
+    given_up = asyncio.ensure_future(log.append(b'{"number":0}'))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await log.append(b'{"number":1}')
+    await log.close()
+
+
+async def test_lines_are_bounded(tmp_path: Path) -> None:
+    log = open_audit_log(str(tmp_path / "audit.log"), maximum_mebibytes=1, maximum_backups=0)
+    with pytest.raises(AuditLogUnavailable, match="larger"):
+        await log.append(b"{" + b"x" * MAXIMUM_LINE_BYTES)
+    await log.close()
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    StreamLines(writing).write([b'{"number":0}'])
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        (tmp_path / "copied.log").write_bytes(pipe.read())
+    assert numbers(tmp_path / "copied.log") == [0]
+    assert broken(tmp_path / "copied.log") == []

@@ -1,0 +1,107 @@
+"""What is written is read back the same, and nothing else is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from signer.audit.account import (
+    Account,
+    AnswerStage,
+    Asks,
+    CaseStage,
+    ClaimStage,
+    MachineStage,
+    RepeatStage,
+    RequestStage,
+    StockStage,
+)
+from signer.audit.values import InvalidValue, read, write
+from signer.model.bootstrap_token import NodeAsks, TokenAsks, TracedTo
+from signer.model.policy import AuthorizedAttestor
+
+MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+st.register_type_strategy(datetime, MOMENTS)
+st.register_type_strategy(timedelta, st.timedeltas(timedelta(days=-400), timedelta(days=400)))
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+st.register_type_strategy(str, TEXTS)
+SETTINGS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+st.register_type_strategy(
+    AuthorizedAttestor, st.builds(AuthorizedAttestor, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2))
+)
+
+STAGES = [CaseStage, ClaimStage, RepeatStage, StockStage, Asks]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_round_trip(stage: type, data: st.DataObject) -> None:
+    value = data.draw(st.from_type(stage))
+    assert read(stage, json.loads(write(value)), "value") == value
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_same_bytes_each_time(data: st.DataObject) -> None:
+    value = data.draw(st.from_type(StockStage))
+    assert write(read(StockStage, json.loads(write(value)), "value")) == write(value)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asks=st.from_type(TokenAsks).filter(lambda asks: asks.trace != TracedTo(frozenset())) | st.builds(NodeAsks))
+def test_who_asks(asks: Any) -> None:
+    assert read(Asks, json.loads(write(Asks.of(asks))), "asks").asks() == asks
+
+
+def test_an_empty_account() -> None:
+    assert read(Account, json.loads(write(Account())), "account") == Account()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reserved": 1},
+        {"reserved": "true"},
+        {"case": None},
+        {"case": {"cluster": {}}},
+        {"claimed": {"": ""}},
+        {"more": {}},
+        {"token": {"kind": 1, "owners": [], "cause": ""}},
+    ],
+)
+def test_what_is_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    content = json.loads(write(Account()))
+    with pytest.raises(InvalidValue):
+        read(Account, {**content, **change}, "account")
+
+
+def test_a_missing_field_is_refused() -> None:
+    content = json.loads(write(Account()))
+    del content["stock"]
+    with pytest.raises(InvalidValue, match="Account"):
+        read(Account, content, "account")
+
+
+def test_an_unknown_kind_of_requester() -> None:
+    with pytest.raises(InvalidValue):
+        Asks("Everybody").asks()
+    with pytest.raises(InvalidValue):
+        replace(Asks("TracedTo"), owners=()).asks()
+
+
+def test_stages_are_told_apart_by_their_fields() -> None:
+    """Two with the same fields would be read back as each other."""
+    kinds = [CaseStage, RequestStage, ClaimStage, AnswerStage, MachineStage, RepeatStage, StockStage]
+    names = [frozenset(field.name for field in fields(kind)) for kind in kinds]
+    assert len(set(names)) == len(kinds)
