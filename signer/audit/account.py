@@ -48,6 +48,11 @@ class NotReached:
 
 NOT_REACHED: Final = NotReached()
 
+OUTCOMES: Final = frozenset(
+    kind.__name__ for kind in (VerifiedIdentity, AssertedIdentity, Denied, NotProvableYet, ChallengeIssued)
+)
+"""What an attestor answers, by class; whatever else stands for an answer was raised."""
+
 
 @dataclass(frozen=True, slots=True)
 class CaseStage:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from signer.audit.decision_line import DecisionLine, LoggedDecision
+from signer.audit.errors import Inconsistent
 from signer.audit.halves import Halves
-from signer.audit.issued import Inconsistent
 from signer.audit.rejudging import Rejudged, rejudge
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable

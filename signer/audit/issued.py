@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.audit.account import RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry
+from signer.audit.errors import Inconsistent
 from signer.authority import certificate_validity
 from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
 from signer.model.record import JournalEntry
@@ -19,10 +20,6 @@ from signer.model.signing_request import SigningRequest
 from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
 from signer.rules.machine import MachineFacts, NoRecord
 from signer.rules.request import node_name_of
-
-
-class Inconsistent(Exception):
-    """The line contradicts itself; the message says in what."""
 
 
 def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFacts, stage: RequestStage) -> None:

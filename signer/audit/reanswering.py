@@ -18,11 +18,11 @@ from attestors.wire import binding as binding_format
 from attestors.wire.binding import Binding, BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from signer.audit.account import Answer, AnswerStage, ClaimStage, NotReached
+from signer.audit.account import OUTCOMES, Answer, AnswerStage, ClaimStage, NotReached
 from signer.audit.consultations import ConsultedManagement, NotedConsultations
 from signer.audit.decision_line import DecisionLine
+from signer.audit.errors import AccountEnds, Inconsistent
 from signer.audit.halves import Halves, NotAsked
-from signer.audit.issued import Inconsistent
 from signer.model.cluster import MACHINE_KIND, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
@@ -40,11 +40,12 @@ async def answered(
 
     Raises:
         Refused, Deferred: as the controller makes them of what the attestor raises, or where it was never asked.
+        AccountEnds: it was not asked, or failed.
         Inconsistent: it answers otherwise than it is logged.
     """
     claim, stage = line.account.claim, line.account.answer
     if isinstance(claim, NotReached) or isinstance(stage, NotReached):
-        raise Deferred(Reason.ATTESTOR_UNAVAILABLE, "the account ends before the attestor's answer")
+        raise AccountEnds("the attestor's answer")
     attestation = _attestation_request(line, request, claimed, claim)
     again = await _again(attestation, stage, line, request, halves)
     if isinstance(again, NotAsked):
@@ -65,6 +66,8 @@ def _outcome(answer: Answer, binding: Binding) -> Outcome:
         raise Refused(Reason.MALFORMED_EVIDENCE, answer.message)
     if answer.kind == TimeoutError.__name__:
         raise Deferred(Reason.ATTESTOR_UNAVAILABLE, answer.message)
+    if answer.kind not in OUTCOMES:
+        raise AccountEnds("the attestor's answer")
     try:
         return answer.outcome(binding)
     except BindingMismatch as error:

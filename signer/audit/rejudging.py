@@ -15,8 +15,9 @@ from typing import TypeVar
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from signer.audit.account import Account, CaseStage, NotReached, RequestStage
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
+from signer.audit.errors import AccountEnds, Inconsistent
 from signer.audit.halves import Halves
-from signer.audit.issued import Inconsistent, require_issued, require_repeated
+from signer.audit.issued import require_issued, require_repeated
 from signer.audit.reanswering import answered
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
@@ -68,14 +69,6 @@ class Rejudged:
     message: str
     taken: tuple[str, ...]
     """What was not made again, but taken from the line, each in a few words."""
-
-
-class AccountEnds(Exception):
-    """The account does not reach what is needed next."""
-
-    def __init__(self, stage: str) -> None:
-        super().__init__(f"the account ends before: {stage}")
-        self.stage = stage
 
 
 async def rejudge(line: DecisionLine, halves: Halves) -> Rejudged:

@@ -1,0 +1,15 @@
+"""Why a line cannot be judged again to a decision."""
+
+from __future__ import annotations
+
+
+class Inconsistent(Exception):
+    """The line contradicts itself; the message says in what."""
+
+
+class AccountEnds(Exception):
+    """The account does not reach what is needed next."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"the account ends before: {stage}")
+        self.stage = stage
