@@ -52,10 +52,8 @@ def _reasons_in(module: ast.Module) -> Iterator[tuple[str, str]]:
 def _of_fault(fault: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """``reason = "CloudUnavailable"`` in the body of a cloud's fault, which makes a request wait."""
     for statement in fault.body:
-        target: ast.expr | None = statement.target if isinstance(statement, ast.AnnAssign) else None
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            (target,) = statement.targets
-        if isinstance(target, ast.Name) and target.id == "reason" and isinstance(statement, ast.Assign | ast.AnnAssign):
-            value = statement.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                yield value.value, WAITS
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+            continue
+        names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        if names == ["reason"] and isinstance(statement.value.value, str):
+            yield statement.value.value, WAITS

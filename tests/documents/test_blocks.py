@@ -31,14 +31,14 @@ from tests.support.helm import render_chart
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
-KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "label", "patch"}
+KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "label", "patch", "scale", "wait"}
 HELM_COMMANDS = {"install", "uninstall", "upgrade"}
 RUN_ELSEWHERE = {"openssl", "sha256sum", "tpm2_createek", "tpm2_nvread", "tpm2_readpublic"}
 """By ``test_tpm``, on a software TPM; in that document alone."""
 ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
 LABELS = {WATCH_FILTER_LABEL}
 BUILT_IN = {
-    *("cluster", "csr", "namespace", "lease", "machine", "machines", "events"),
+    *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),
     *("secret", "secrets", "configmap", "configmaps"),
 }
 
@@ -209,6 +209,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert block.document.name == "tpm.md", block
         case "gcloud":
             assert block.document.name == "gcp.md", block
+        case "kind" | "docker" | "clusterctl" | "helm" | "env":
+            assert block.document.name == "quickstart-kind.md", block
         case "pip":
             assert arguments[0] == "install", block
             extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", arguments[1])

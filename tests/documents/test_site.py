@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -69,10 +68,10 @@ def site(hook: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pages(site: Path) -> Iterator[tuple[Path, References]]:
-    for page in sorted(site.rglob("*.html")):
-        if page.name != "404.html":
-            yield page, References(page)
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, References]:
+    """Every page of the site."""
+    return {page: References(page) for page in sorted(site.rglob("*.html")) if page.name != "404.html"}
 
 
 def test_every_document_of_the_folder_is_a_page(site: Path) -> None:
@@ -81,24 +80,23 @@ def test_every_document_of_the_folder_is_a_page(site: Path) -> None:
     assert {name for name in names - {"index"} if not (site / name / "index.html").exists()} == set()
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    loaded = {reference for _, page in pages(site) for reference in page.loads}
+def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, References]) -> None:
+    loaded = {reference for page in pages.values() for reference in page.loads}
     assert any(reference.endswith(".js") for reference in loaded)
     assert {reference for reference in loaded if urlsplit(reference).netloc} == set()
 
 
-def test_every_link_leads_to_a_page_and_an_anchor_of_the_site(site: Path) -> None:
-    every = dict(pages(site))
-    assert len(every) > 80, "the files of the repository are there, too"
+def test_every_link_leads_to_a_page_and_an_anchor_of_the_site(site: Path, pages: dict[Path, References]) -> None:
+    assert len(pages) > 80, "the files of the repository are there, too"
     broken = []
-    for page, references in every.items():
+    for page, references in pages.items():
         for reference in references.leads:
             target, anchor = urldefrag(unquote(reference))
             if urlsplit(target).scheme:
                 continue
             there = (page.parent / target).resolve() if target else page
             there = there / "index.html" if there.is_dir() else there
-            known = anchor in ("", "__skip") or (there in every and anchor in every[there].anchors)
+            known = anchor in ("", "__skip") or (there in pages and anchor in pages[there].anchors)
             if not there.exists() or not known:
                 broken.append(f"{page.relative_to(site)}: {reference}")
     assert broken == []

@@ -1,0 +1,178 @@
+"""What becomes of each command in the documents: the test that runs it, or the reason why none does.
+
+:data:`TABLE` is read from the top, and the first entry that fits a command counts. ``test_command_runs`` checks that
+each command has an entry, that each entry has a command, and that the tests are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tests.documents.markdown import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class RunBy:
+    """A test runs the command as it stands, or does with the same file or arguments what it does."""
+
+    test: str
+    """Path and function, as pytest writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """No test runs it."""
+
+    reason: str
+
+
+Handling: TypeAlias = RunBy | NotRun
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Commands of some documents that begin with some words."""
+
+    document: str
+    """Path from the root, ``*`` for any part of it."""
+    words: str
+    handling: Handling
+
+    def fits(self, document: Path, command: Sequence[str]) -> bool:
+        """Whether it is about this command."""
+        begin = self.words.split()
+        return fnmatch(str(document.relative_to(ROOT)), self.document) and list(command[: len(begin)]) == begin
+
+
+_QUICK_START: Final = "docs/quickstart-kind.md"
+_NO_ENGINE: Final = NotRun("there is no container engine where the tests run")
+_OPERATORS: Final = "tests/documents/test_operators_commands.py"
+_READ: Final = RunBy("tests/documents/test_quickstart.py::test_what_reads_is_understood_by_kubectl")
+_TRIED: Final = RunBy("tests/documents/test_quickstart.py::test_the_quick_start")
+
+TABLE: Final = (
+    Entry("*", "make", NotRun("the build itself, which runs the tests, or measures")),
+    Entry(
+        "*", "pip install", NotRun("asks a package registry; the Makefile installs the same extras before the tests")
+    ),
+    Entry(
+        "deploy/README.md",
+        "kubectl apply",
+        RunBy("tests/documents/test_deploy.py::test_a_policy_is_accepted_and_can_be_followed"),
+    ),
+    Entry(
+        "deploy/node/README.md",
+        "kubectl apply",
+        RunBy("tests/deploy/test_cluster_api.py::test_it_is_accepted_as_it_is"),
+    ),
+    Entry(
+        "docs/aws.md",
+        "python -m attestors.aws.document",
+        RunBy("tests/documents/test_aws.py::test_recorded_documents_verify"),
+    ),
+    Entry("docs/gcp.md", "gcloud", NotRun("needs a project at Google Cloud")),
+    Entry(
+        "docs/enforce.md",
+        "node-attestation-controller preflight",
+        RunBy("tests/integration/test_preflight.py::test_a_cluster_that_is_ready"),
+    ),
+    Entry(
+        "docs/enforce.md",
+        "kubectl get configmap NAME",
+        RunBy(f"{_OPERATORS}::test_what_was_removed_under_a_former_ca_is_given_back"),
+    ),
+    Entry(
+        "docs/enforce.md",
+        "kubectl create",
+        RunBy(f"{_OPERATORS}::test_what_was_removed_under_a_former_ca_is_given_back"),
+    ),
+    Entry("docs/enforce.md", "kubectl get", _READ),
+    Entry(
+        "docs/node.md",
+        "kubelet-authenticator agent",
+        RunBy("tests/integration/authenticator/test_agent.py::test_it_keeps_both_certificates_fresh_for_days"),
+    ),
+    Entry(
+        "docs/node.md",
+        "kubelet-authenticator",
+        RunBy("tests/documents/test_quickstart.py::test_the_nodes_own_commands"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "node-attestation-controller crds",
+        RunBy("tests/unit/signer/test_cli.py::test_crds_are_what_deploy_holds"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "node-attestation-controller run",
+        RunBy("tests/e2e/test_hostile_objects.py::test_a_policy_nested_without_end_does_not_stop_the_controller"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "kubectl apply -f -",
+        RunBy("tests/documents/test_deploy.py::test_the_definitions_are_those_that_the_program_prints"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "kubectl apply -f deploy/rbac/management.yaml",
+        RunBy("tests/documents/test_grants.py::test_the_controller_needs_exactly_these_grants"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "kubectl apply -f deploy/crds-cel",
+        RunBy("tests/e2e/test_refused_at_the_api.py::test_a_policy_that_only_a_rule_refuses"),
+    ),
+    Entry(
+        "docs/operating.md",
+        "kubectl apply",
+        RunBy("tests/documents/test_deploy.py::test_a_policy_is_accepted_and_can_be_followed"),
+    ),
+    Entry("docs/recovering.md", "kubectl delete", RunBy(f"{_OPERATORS}::test_record_and_reservations_are_deleted")),
+    Entry("docs/recovering.md", "kubectl patch secret", RunBy(f"{_OPERATORS}::test_the_controller_key_is_rotated")),
+    Entry(
+        "docs/recovering.md",
+        "kubectl apply",
+        RunBy(f"{_OPERATORS}::test_key_and_removed_grants_are_copied_before_a_move"),
+    ),
+    Entry("docs/recovering.md", "kubectl get", _READ),
+    Entry(
+        "docs/tpm.md",
+        "kubectl annotate",
+        RunBy("tests/documents/test_tpm.py::test_the_annotation_is_written_by_the_real_kubectl"),
+    ),
+    Entry("docs/tpm.md", "kubectl describe", _READ),
+    Entry("docs/tpm.md", "", RunBy("tests/documents/test_tpm.py::test_the_commands_give_the_fingerprint")),
+    Entry("docs/troubleshooting.md", "kubectl", _READ),
+    Entry(
+        "docs/writing-an-attestor.md",
+        "python -m pytest",
+        RunBy("tests/documents/test_building_an_attestor.py::test_the_controller_finds_it_and_its_tests_pass"),
+    ),
+    Entry(_QUICK_START, "kind", _NO_ENGINE),
+    Entry(_QUICK_START, "docker", _NO_ENGINE),
+    Entry(_QUICK_START, "helm", _NO_ENGINE),
+    Entry(_QUICK_START, "env CLUSTER_TOPOLOGY=true clusterctl", _NO_ENGINE),
+    Entry(_QUICK_START, "clusterctl", _NO_ENGINE),
+    Entry(_QUICK_START, "kubectl apply -f -", NotRun("takes what clusterctl prints, which is not run")),
+    Entry(
+        _QUICK_START,
+        "kubectl apply -f deploy/kind/workers.yaml",
+        RunBy("tests/documents/test_quickstart.py::test_the_bootstrap_data_is_cluster_apis"),
+    ),
+    Entry(
+        _QUICK_START,
+        "kubectl scale",
+        NotRun("nothing here makes Machines of a MachineDeployment; the test makes the Machine"),
+    ),
+    Entry(_QUICK_START, "", _TRIED),
+)
+"""The first that fits counts."""
+
+
+def handling_of(document: Path, command: Sequence[str]) -> Handling | None:
+    """What becomes of a command; None where nobody says."""
+    return next((entry.handling for entry in TABLE if entry.fits(document, command)), None)
