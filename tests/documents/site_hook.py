@@ -28,6 +28,7 @@ NOT_YET_MERGED: Final = (
     ("Operate", "explain.md"),
     ("Operate", "audit.md"),
     ("Operate", "upgrading.md"),
+    ("Security", "development/fuzzing.md"),
 )
 
 _LINK: Final = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
