@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -10,7 +11,20 @@ from types import ModuleType
 import pytest
 
 from signer.authority.errors import CertificateAuthorityUnavailableReason
-from signer.controller import conditions, pool_tokens, side_door, unserved_policies
+from signer.controller import (
+    authority_source,
+    conditions,
+    door_keeping,
+    pool_tokens,
+    side_door,
+    surveyor,
+    unserved_policies,
+    workload_access,
+    workload_cluster,
+    workload_grants,
+)
+from signer.kube import errors
+from signer.model import node_attested
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS, STOCK_REQUEST_CHECKS
 from tests.documents import generated
@@ -95,14 +109,40 @@ def test_every_condition_is_explained() -> None:
     assert [reason for reason in CertificateAuthorityUnavailableReason if f"| `{reason}` |" not in text] == []
 
 
-@pytest.mark.parametrize("module", [side_door, pool_tokens, unserved_policies])
+REASONS_IN = (
+    authority_source,
+    conditions,
+    door_keeping,
+    node_attested,
+    pool_tokens,
+    side_door,
+    surveyor,
+    unserved_policies,
+    workload_access,
+    workload_cluster,
+    workload_grants,
+)
+"""Modules that hand reasons to conditions, as words in CamelCase."""
+NO_REASONS = {"Approved", "False", "SubjectAccessReview", "True", "Unknown"}
+
+
+@pytest.mark.parametrize("module", REASONS_IN, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_reason_of_a_condition_is_explained(module: ModuleType) -> None:
-    """A word in CamelCase that a module hands to a condition."""
     text = "".join(page.read_text(encoding="utf-8") for page in OPERATING_GUIDE)
-    source = inspect.getsource(module)
-    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)+|Removed|Observing|Paused|Extended|Forbidden)"', source))
-    assert reasons
-    assert sorted(reason for reason in reasons if f"`{reason}`" not in text) == []
+    constants = [
+        node.value for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Constant)
+    ]
+    words = {value for value in constants if isinstance(value, str) and re.fullmatch(r"(?:[A-Z]+[a-z]+)+", value)}
+    assert words
+    assert sorted(word for word in words - NO_REASONS if f"`{word}`" not in text) == []
+
+
+def test_every_answer_of_an_api_server_is_explained() -> None:
+    """Its type is the reason of WorkloadClusterReachable."""
+    text = TROUBLESHOOTING.read_text(encoding="utf-8")
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.ApiError)]
+    assert len(kinds) > 10
+    assert [kind.__name__ for kind in kinds if kind is not errors.ApiError and f"`{kind.__name__}`" not in text] == []
 
 
 def test_the_worked_example_of_the_binding_is_right() -> None:
