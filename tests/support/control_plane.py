@@ -25,7 +25,7 @@ from tests.support import kubeadm
 from tests.support.binaries import ControlPlaneBinaries, find_control_plane
 from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
 from tests.support.etcd import Etcd, start_on_free_port
-from tests.support.processes import Program, Programs, free_port, wait_until
+from tests.support.processes import Program, Programs, wait_until
 from tests.support.raw_client import RawClient
 
 _ADMINISTRATOR: Final = "kubernetes-admin"
@@ -183,7 +183,6 @@ class ControlPlane:
         binary = self.binaries.kube_controller_manager()
         configuration = self._folder / "controllers.kubeconfig"
         configuration.write_text(self.kubeconfig(user="system:kube-controller-manager", groups=()))
-        port = free_port()
         flags = {
             "kubeconfig": configuration,
             "authentication-kubeconfig": configuration,
@@ -199,15 +198,23 @@ class ControlPlane:
             "v": verbosity,
             "leader-elect": "false",
             "bind-address": "127.0.0.1",
-            "secure-port": port,
             "tls-cert-file": self._folder / "serving.crt",
             "tls-private-key-file": self._folder / "serving.key",
         }
-        program = self._programs.start("kube-controller-manager", [binary, *_flags(flags)])
-        with RawClient(ClusterConnection(f"https://127.0.0.1:{port}", self.ca.certificate_pem)) as client:
-            program.wait_ready(lambda: _answers(client, "/healthz"))
-        self._controllers = program
-        return program
+        port = 0
+
+        def start(free: int) -> Program:
+            nonlocal port
+            port = free
+            arguments = _flags({**flags, "secure-port": port})
+            return self._programs.start("kube-controller-manager", [binary, *arguments])
+
+        def is_ready() -> bool:
+            with RawClient(ClusterConnection(f"https://127.0.0.1:{port}", self.ca.certificate_pem)) as client:
+                return _answers(client, "/healthz")
+
+        self._controllers = start_on_free_port(self._programs, start, is_ready)
+        return self._controllers
 
     def stop_controllers(self) -> None:
         """Stop kube-controller-manager."""

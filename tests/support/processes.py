@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,16 +33,31 @@ rm -rf -- "$1"
 """
 
 
+_PORTS: Final = range(20_000, 32_768)
+_RANDOM: Final = random.SystemRandom()  # hypothesis gives every worker the same numbers
+
+
 class ProgramFailed(Exception):
     """A program ended, or was not ready in time. The text holds the tail of its log."""
 
 
+def free_ports(number: int = 1) -> int:
+    """The first of ``number`` ports of 127.0.0.1, one behind the other, that nobody listens on now.
+
+    A program binds its port seconds later. These are below the ports that Linux gives to outgoing connections, of
+    which other tests open thousands meanwhile.
+    """
+    while True:
+        first = _RANDOM.randrange(_PORTS.start, _PORTS.stop - number)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + number):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+
+
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on now; see :func:`free_ports`."""
+    return free_ports()
 
 
 def wait_until(ready: Callable[[], bool], what: str, timeout: float = 30.0) -> None:

@@ -6,7 +6,6 @@ Nothing of it needs root, and nothing is left outside its temporary folder. The 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import shutil
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.support.binaries import MissingPart
-from tests.support.processes import Program, ProgramFailed, Programs
+from tests.support.processes import Program, ProgramFailed, Programs, free_ports
 
 ENDORSEMENT_CERTIFICATES: Final = {0x01C00002: "ek-rsa2048.crt", 0x01C00016: "ek-secp384r1.crt"}
 """Where swtpm_setup puts the certificates: NV index, and name of the file with the same content (DER)."""
@@ -180,7 +179,7 @@ class SoftwareTPM:
 
     def _start_anywhere(self) -> tuple[int, Program]:
         for _ in range(START_ATTEMPTS):
-            port = free_port_pair()
+            port = free_ports(2)  # tpm2-tss finds swtpm's control port behind the first
             program = self._start(port)
             if program is not None:
                 return port, program
@@ -216,17 +215,6 @@ class SoftwareTPM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def free_port_pair() -> int:
-    """A port of 127.0.0.1 that nobody listens on now, nor on the next: tpm2-tss finds swtpm's control port so."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
 
 
 def listens(port: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from attestors.contract import EvidenceUnavailable
 from attestors.wire.evidence import Evidence
-from tests.support.software_tpm import LIBRARY_MISSING, PORT_TAKEN, START_ATTEMPTS, SoftwareTPM, free_port_pair, listens
+from tests.support.software_tpm import LIBRARY_MISSING, PORT_TAKEN, START_ATTEMPTS, SoftwareTPM, listens
 
 pytest.importorskip("tpm2_pytss", reason=LIBRARY_MISSING, exc_type=ImportError)
 
@@ -23,7 +23,7 @@ from attestors.tpm.node.half import node_half_from
 from tests.integration.tpm import node_tpm
 from tests.integration.tpm.interposer import FLUSH_CONTEXT, QUOTE, Interposer, Rule, extend_command
 from tests.integration.tpm.node_tpm import challenge_for, challenge_text, field, left_behind, node_half, request
-from tests.support.processes import ProgramFailed, Programs, free_port
+from tests.support.processes import ProgramFailed, Programs, free_port, free_ports
 
 pytestmark = pytest.mark.slow
 
@@ -240,7 +240,7 @@ def _start_tpm_1_2(programs: Programs) -> int:
     """Start one on free ports; somebody else may take them first."""
     command = ["swtpm", "socket", "--tpmstate", f"dir={programs.folder}", "--flags", "not-need-init,startup-clear"]
     for attempt in range(1, START_ATTEMPTS + 1):
-        port = free_port_pair()
+        port = free_ports(2)
         addresses = [("--server", port), ("--ctrl", port + 1)]
         options = [word for option, at in addresses for word in (option, f"type=tcp,port={at},bindaddr=127.0.0.1")]
         program = programs.start("swtpm", [*command, *options])
