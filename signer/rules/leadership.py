@@ -100,9 +100,9 @@ class Election:
 
     def read(self, lease: Lease, now: Instant) -> Election:
         """The API server answered with this Lease at ``now``."""
-        unchanged = isinstance(self.seen, Seen) and self.seen.lease.holding == lease.holding
-        since = self.seen.since if isinstance(self.seen, Seen) and unchanged else now
-        return replace(self, seen=Seen(lease, since))
+        if isinstance(self.seen, Seen) and self.seen.lease.holding == lease.holding:
+            return replace(self, seen=Seen(lease, self.seen.since))
+        return replace(self, seen=Seen(lease, now))
 
     def found_none(self) -> Election:
         """The API server has no such Lease."""

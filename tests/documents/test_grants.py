@@ -59,7 +59,7 @@ OF_DIAGNOSTICS: Final = frozenset(
     }
 )
 """Used by the command line's server of metrics: ``tests/e2e/test_deployment.py`` has them asked for by a scraper."""
-SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=2), timedelta(seconds=1), timedelta(milliseconds=200))
+SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"
 INSTANCE: Final = "pool-instance-1"

@@ -31,7 +31,7 @@ LATE = 4
 LEASE_NAME = "elected-lease"
 FLAGS = [
     *("--namespace", NAMESPACE, "--leader-elect", "--leader-elect-resource-name", LEASE_NAME),
-    *("--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s"),
+    *("--leader-elect-lease-duration", "5s", "--leader-elect-renew-deadline", "4s"),
     *("--leader-elect-retry-period", "300ms", "--logging-format", "json"),
 ]
 

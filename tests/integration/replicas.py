@@ -16,7 +16,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.integration.house import MASTERS, House, keyed_mac
 from tests.support.processes import wait_until
 
-TIMES: Final = ElectionTimes(timedelta(seconds=2), timedelta(seconds=1.2), timedelta(milliseconds=200))
+TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
 NOBODYS: Final = Holding("", 0, "", "", 0)
 
 

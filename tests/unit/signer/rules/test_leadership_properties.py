@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -190,5 +191,5 @@ class Elections(RuleBasedStateMachine):
         assert sum(self._leads(one) for one in self.replicas) <= 1
 
 
-Elections.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestElections = Elections.TestCase
+Elections.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestElections = pytest.mark.slow(Elections.TestCase)
