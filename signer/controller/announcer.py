@@ -19,11 +19,14 @@ from signer.model.decision import (
     Decision,
     Defer,
     Deferred,
+    Deny,
+    Fail,
     Ignore,
     LeftAlone,
     Refused,
     printable,
 )
+from signer.model.explain_command import explain_hint
 from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
@@ -38,8 +41,8 @@ _CLUSTER_KIND: Final = "Cluster"
 class DecisionListener(Protocol):
     """Who wants to know what was decided about a Machine, such as the writer of its condition."""
 
-    def decided(self, machine: MachineView, decision: Decision) -> None:
-        """A request that claims this Machine was decided; must neither wait nor raise."""
+    def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
+        """A request that claims this Machine was decided; must neither wait nor raise. ``hint`` says how to explain."""
         ...
 
 
@@ -89,7 +92,7 @@ class Announcer:
         if purpose is Purpose.CLIENT:  # what lets a node join
             for machine in machines:
                 for listener in self._listeners:
-                    listener.decided(machine, decision)
+                    listener.decided(machine, decision, explain_hint(name, self._key))
         subject = self._subject(machines)
         _LOG.info(
             "decided",
@@ -110,7 +113,9 @@ class Announcer:
         )
         if subject is not None and not _is_routine(decision, envelope.username):
             text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
-            self._around.recorder.record(_occurrence(subject, name, decision, reason, text))
+            self._around.recorder.record(
+                _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
+            )
 
     def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
         """Count and log once what Enforce would have decided; nobody is sent an Event about what did not happen."""
@@ -201,11 +206,11 @@ def _is_one_of_many(machines: tuple[MachineView, ...]) -> bool:
     return any(machine.kind != MACHINE_KIND for machine in machines)
 
 
-def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, message: str) -> Occurrence:
+def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, message: str, hint: str) -> Occurrence:
     normal = isinstance(decision, Approve | ApproveOnly | Challenge) and reason != Reason.ASSERTED
     kind = "Normal" if normal else "Warning"
     text = printable(f"{message} (CSR {name})") if reason == Reason.ASSERTED else message or "challenge issued"
-    return Occurrence(subject, kind, reason, text)
+    return Occurrence(subject, kind, reason, text, hint if isinstance(decision, Deny | Defer | Fail) else "")
 
 
 def _is_routine(decision: Decision, requester: str) -> bool:

@@ -20,6 +20,7 @@ from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
+from signer.model.explain_command import with_hint, without_hint
 from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
 from signer.model.record import AttestedNode, MachineKey
@@ -95,12 +96,12 @@ class MachineConditions:
         self._said: set[str] = set()
         inventory.on_change(self._changed)
 
-    def decided(self, machine: MachineView, decision: Decision) -> None:
+    def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
         if not _waits(machine):
             return
         key = (machine.cluster.namespace, machine.name)
-        if (content := node_attested_after(decision)) != NOT_YET:
+        if (content := node_attested_after(decision, hint)) not in (NOT_YET, self._last.get(key)):
             self._last[key] = content
         self._queue.add_after(key, SETTLE_SECONDS)
 
@@ -256,10 +257,13 @@ class MachineConditions:
             "status": content.status,
             "lastTransitionTime": before["lastTransitionTime"] if unchanged else format_time(self._now()),
             "reason": content.reason,
-            "message": content.message,
+            "message": with_hint(content.message, content.hint),
         }
         # The condition follows records, not spec: a new generation alone is no reason to write.
-        same = unchanged and (before.get("reason"), before.get("message")) == (content.reason, content.message)
+        said = str(before.get("message"))
+        same = unchanged and (before.get("reason"), without_hint(said)) == (content.reason, content.message)
+        if same:
+            condition["message"] = said  # of whichever request: the next one's name is no news
         generation = before.get("observedGeneration") if same else (manifest.get("metadata") or {}).get("generation")
         return condition if generation is None else {**condition, "observedGeneration": generation}
 

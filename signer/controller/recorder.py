@@ -11,13 +11,14 @@ import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
+from signer.model.explain_command import with_hint
 from signer.model.kubernetes_time import format_time
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Occurrence:
     """``Normal`` or ``Warning``."""
     reason: str
     message: str
+    hint: str = field(default="", compare=False)
+    """Put behind the message. Repeats may differ in it: the first one's is written."""
 
 
 class EventCalls(Protocol):
@@ -162,7 +165,7 @@ class Recorder:
             },
             "type": occurrence.type,
             "reason": occurrence.reason,
-            "message": occurrence.message,
+            "message": with_hint(occurrence.message, occurrence.hint),
             "firstTimestamp": format_time(remembered.first),
             "lastTimestamp": format_time(self._now()),
             "count": remembered.count,

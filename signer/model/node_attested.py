@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -35,6 +35,8 @@ class NodeAttested:
     """``True``, ``False`` or ``Unknown``."""
     reason: str
     message: str
+    hint: str = field(default="", compare=False)
+    """Put behind the message: which request it was. Another request with the same end is no news."""
 
 
 NOT_YET: Final = NodeAttested("Unknown", NOT_ATTESTED_YET, "no request of this Machine's node was attested yet")
@@ -85,13 +87,13 @@ def _is_client(signer_name: str) -> bool:
     return isinstance(signer, SignerName) and signer.purpose is Purpose.CLIENT
 
 
-def node_attested_after(decision: Decision) -> NodeAttested:
+def node_attested_after(decision: Decision, hint: str = "") -> NodeAttested:
     """What a decision that was no approval says of the Machine; nothing, for the others."""
     match decision:
         case Deny() | Fail():
-            return NodeAttested("False", _reason(decision.reason), printable(decision.message) or "denied")
+            return NodeAttested("False", _reason(decision.reason), printable(decision.message) or "denied", hint)
         case Defer():
-            return NodeAttested("Unknown", _reason(decision.reason), printable(decision.message) or "waiting")
+            return NodeAttested("Unknown", _reason(decision.reason), printable(decision.message) or "waiting", hint)
         case _:
             return NOT_YET
 

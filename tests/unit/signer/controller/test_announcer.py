@@ -191,7 +191,8 @@ class Told:
     def __init__(self) -> None:
         self.decisions: list[tuple[str, str]] = []
 
-    def decided(self, machine: MachineView, decision: Decision) -> None:
+    def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
+        assert hint.startswith(" (CSR ")
         self.decisions.append((machine.name, type(decision).__name__))
 
 
@@ -237,6 +238,7 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
     event = fleet.announce(DENIED)
     assert event.subject == Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "claimed", "uid-claimed")
     assert event.message == "no"
+    assert event.hint == " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod)"
     assert fleet.told.decisions == [("claimed", "Deny")]
 
 

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from signer.model.cluster import ClusterKey
+from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
+from signer.model.explain_command import explain_command, explain_hint, with_hint, without_hint
+
+CLUSTER = ClusterKey("team-a", "prod")
+
+
+@pytest.mark.parametrize("name", ["csr-1", "node-csr:x", "$(reboot)", "a b;c", "-h", "--cluster", "'"])
+def test_a_shell_reads_the_name_as_one_word(name: str) -> None:
+    words = shlex.split(explain_command(name, CLUSTER))
+    assert words[:2] == ["node-attestation-controller", "explain"]
+    assert sorted(words[2:]) == sorted(["--cluster", "team-a/prod", name, *(["--"] if name.startswith("-") else [])])
+    if name.startswith("-"):
+        assert words[-2:] == ["--", name]
+
+
+def test_the_hint_stands_behind_the_message() -> None:
+    text = with_hint("no", explain_hint("csr-1", CLUSTER))
+    assert text == "no (CSR csr-1: node-attestation-controller explain csr-1 --cluster team-a/prod)"
+    assert without_hint(text) == "no"
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "'" * 253, "\x1b[31m" * 50, "\u202e" * 300])
+def test_it_is_bounded_and_printable_whatever_the_name(name: str) -> None:
+    text = with_hint("m" * 2000, explain_hint(name, CLUSTER))
+    assert len(text) <= MAXIMUM_MESSAGE_CHARACTERS
+    assert text.isprintable()
+    assert text.isascii()
+    assert text.endswith(")")
+    assert text.startswith("mmm")
