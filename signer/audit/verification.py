@@ -128,12 +128,15 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
     """
     chain = _Chain()
     for path in paths:
+        number = 0
         for number, line in enumerate(read_lines(path), start=1):
             place = Place(path.name, number)
             for finding in chain.take(place, line, first=number == 1):
                 yield finding
             if isinstance(line, ChainedLine) and line.kind == DECISION:
                 yield await _judged(place, line, halves)
+        if not number:
+            yield Broken(Place(path.name, 1), "the file is empty: not even its start line is left")
     for finding in chain.ends():
         yield finding
 

@@ -155,7 +155,9 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
     if bad:
         console.print(Text(f"{len(bad)} of {len(findings)} findings are bad.", style="bold red"))
     else:
-        console.print(Text(f"The chain is whole; {len(judged)} decisions are as their facts give them.", style="green"))
+        in_part = sum(isinstance(one.comparison, ReproducedInPart) for one in judged)
+        said = f"The chain is whole; {len(judged)} decisions are as their facts give them"
+        console.print(Text(f"{said}, {in_part} of them in part." if in_part else f"{said}.", style="green"))
 
 
 def _taken(comparison: Comparison) -> Iterable[str]:
@@ -192,10 +194,10 @@ def _show(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
     if options.output == "json":
-        json.dump([dict(_described(place, line)) for place, line in found], sys.stdout, indent=2)
+        json.dump([{"place": str(place), **json.loads(line.encode())} for place, line in found], sys.stdout, indent=2)
         print()
     else:
-        _show_described(found, Console(highlight=False))
+        show_described(found, Console(highlight=False))
     return 0 if found else EXIT_BAD
 
 
@@ -209,7 +211,8 @@ def _is_asked_for(line: DecisionLine, options: argparse.Namespace) -> bool:
     return not isinstance(entry, NoEntry) and f"{entry.serial_number:x}" == wanted
 
 
-def _show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:
+def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:
+    """For a person."""
     if not found:
         console.print("No decision about that is in these files.")
     for place, line in found:

@@ -34,7 +34,7 @@ from signer.rules.checks import (
     STOCK_SERVING_CHECKS,
     Check,
 )
-from tests.documents import preflight_example
+from tests.documents import audit_example, preflight_example
 from tests.documents.markdown import ROOT
 from tests.documents.reason_table import PLACES
 from tests.support.helm import CHART
@@ -224,6 +224,16 @@ def _fields(path: str, schema: dict[str, Any], rows: list[tuple[str, str, str]])
         _fields(here, inner, rows)
 
 
+def audit_verify(*words: str) -> str:
+    """What ``audit verify`` prints of the recorded log; with ``without-config``, of the same without ``--config``."""
+    return f"```text\n{audit_example.verified(with_config='without-config' not in words)}```\n"
+
+
+def audit_show() -> str:
+    """What ``audit show`` prints of its certificate."""
+    return f"```text\n{audit_example.shown()}```\n"
+
+
 def binding() -> str:
     """The worked example: the recorded client request, its five inputs, and what they hash to."""
     recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
@@ -278,6 +288,8 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         policy,
         chart_values,
         preflight,
+        audit_verify,
+        audit_show,
         binding,
         envelope,
         quote,

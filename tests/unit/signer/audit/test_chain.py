@@ -95,6 +95,11 @@ def test_a_line_that_was_removed_before_a_restart(log: Path) -> None:
     assert any("missing" in remark for remark in said(log))
 
 
+def test_an_empty_file(log: Path) -> None:
+    log.write_bytes(b"")
+    assert said(log) == ["the file is empty: not even its start line is left"]
+
+
 def test_a_last_line_that_is_cut_off(log: Path) -> None:
     log.write_bytes(log.read_bytes()[:-9])
     (remark,) = said(log)

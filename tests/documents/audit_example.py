@@ -1,0 +1,44 @@
+"""The recorded audit log, for the examples in ``docs/audit.md``: printed by the program itself."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console
+
+from attestors.registry import Registry
+from signer.audit.halves import Halves
+from signer.audit.verification import Finding, decisions, verify
+from signer.cli.audit import show_described, show_findings
+from signer.controller.configuration import read_attestors
+from tests.documents.markdown import ROOT
+
+WIDTH: Final = 110
+_FOLDER: Final = ROOT / "fixtures" / "audit" / "v1"
+_LOG: Final = _FOLDER / "audit.log"
+
+
+def verified(*, with_config: bool = True) -> str:
+    """What ``audit verify`` prints."""
+    configured = read_attestors(_FOLDER / "config.yaml") if with_config else {}
+    halves = Halves(Registry(), {provider: one.settings for provider, one in configured.items()})
+
+    async def collect() -> list[Finding]:
+        return [finding async for finding in verify([_LOG], halves)]
+
+    return _printed(lambda console: show_findings(asyncio.run(collect()), console))
+
+
+def shown() -> str:
+    """What ``audit show --node worker-1`` prints."""
+    found = [(place, line) for place, line in decisions([_LOG]) if line.decision.node_name == "worker-1"]
+    return _printed(lambda console: show_described(found, console))
+
+
+def _printed(show: Callable[[Console], None]) -> str:
+    output = io.StringIO()
+    show(Console(file=output, width=WIDTH, highlight=False, color_system=None))
+    return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines()).strip("\n") + "\n"
