@@ -34,7 +34,7 @@ from signer.rules.checks import (
     STOCK_SERVING_CHECKS,
     Check,
 )
-from tests.documents import audit_example, preflight_example
+from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.markdown import ROOT
 from tests.documents.reason_table import PLACES
 from tests.support.helm import CHART
@@ -169,6 +169,16 @@ def preflight() -> str:
     return f"```text\n{preflight_example.printed()}```\n"
 
 
+def explanation() -> str:
+    """What ``explain`` prints of a recorded request."""
+    return f"```text\n{explain_example.explained()}```\n"
+
+
+def fleet() -> str:
+    """What ``status`` prints of a small fleet."""
+    return f"```text\n{explain_example.fleet()}```\n"
+
+
 def metrics() -> str:
     """Every metric by the name that Prometheus sees."""
     rows = []
@@ -290,6 +300,8 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         preflight,
         audit_verify,
         audit_show,
+        explanation,
+        fleet,
         binding,
         envelope,
         quote,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from keyed_mac.keys import derive_machine_key
 
+from signer.cli import main
+from signer.cli.explain import EXIT_DENIED
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
 from signer.testing.api.kubeconfig import kubeconfig_of
@@ -22,6 +26,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.kubectl import run_kubectl
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -125,6 +130,43 @@ def test_another_machine_cannot_have_its_name(cluster: WorldCluster, joined: tup
     cluster.submit_with_token(impostor.client_request("e2e-impostor"))
     verdict = cluster.wait_until_decided("e2e-impostor")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "NodeNameMismatch", b"")
+
+
+def test_a_person_finds_out_why(
+    cluster: WorldCluster,
+    joined: tuple[SimulatedNode, Verdict],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By what ``kubectl describe machine`` says to type, live; and again from its recording."""
+    impostor = node(cluster, "e2e-2").but(node_name="e2e-1")
+    cluster.submit_with_token(impostor.client_request("e2e-explained"))
+    verdict = cluster.wait_until_decided("e2e-explained")
+    kubeconfig, config, recording = (tmp_path / name for name in ("kubeconfig", "config.yaml", "recording.yaml"))
+    kubeconfig.write_text(cluster.api.kubeconfig())
+    master_key = base64.b64encode(MASTER_KEY).decode("ascii")
+    config.write_text(yaml.safe_dump({"attestors": {"keyed-mac": {"settings": {"masterKey": master_key}}}}))
+
+    def told() -> str:
+        arguments = ["describe", "machine", "--namespace", "e2e", "e2e-2"]
+        return run_kubectl(str(kubeconfig.read_text()), arguments).stdout
+
+    command = "node-attestation-controller explain e2e-explained --cluster e2e/e2e"
+    wait_until(lambda: command in told() or "explain e2e-impostor --cluster e2e/e2e" in told(), "an Event says so")
+    operators = ["--config", str(config), "--output", "json"]
+    live = [*command.split()[1:], "--kubeconfig", str(kubeconfig), "--record", str(recording), *operators]
+    capsys.readouterr()
+    assert main(live) == EXIT_DENIED
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verdict"], report["reason"], report["message"]) == ("deny", verdict.reason, verdict.message)
+    assert report["standing"]["conditions"][0]["type"] == "Denied"
+    assert main(["explain", "e2e-explained", "--objects", str(recording), *operators]) == EXIT_DENIED
+    again = json.loads(capsys.readouterr().out)
+    assert again["checks"] == report["checks"]
+    main(["status", "--kubeconfig", str(kubeconfig), "--namespace", "e2e", "--output", "json"])
+    (fleet,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert (fleet["cluster"], fleet["machines"], fleet["attested"]) == ("e2e/e2e", 2, 1)
+    assert fleet["denied"]["NodeNameMismatch"] >= 1
 
 
 def test_copied_evidence_is_worthless(cluster: WorldCluster, joined: tuple[SimulatedNode, Verdict]) -> None:

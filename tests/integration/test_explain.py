@@ -122,6 +122,8 @@ def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, 
     house.run()
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("wrong"))
     assert cluster.wait_until_decided("wrong").reason == "NodeNameMismatch"
+    command = "node-attestation-controller explain wrong --cluster default/workload"
+    assert command in house.wait_for_event("NodeNameMismatch", "worker-1")
     code, report = explain("wrong")
     (condition,) = report["standing"]["conditions"]
     assert (code, condition["type"], condition["reason"]) == (4, "Denied", "NodeNameMismatch")

@@ -152,6 +152,24 @@ async def test_a_denial_shows_until_the_machine_is_attested() -> None:
     assert world.condition()["reason"] == "AttestationExpired"
 
 
+async def test_another_request_with_the_same_end_is_no_news() -> None:
+    """The message names one of them, and the command that explains it."""
+    world = World()
+    world.records = []
+    async with working(world):
+        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-1: explain csr-1)")
+        await world.worked()
+        world.clock.pass_by(machine_condition.WRITE_SECONDS)
+        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-2: explain csr-2)")
+        await world.worked()
+        world.conditions = world.restarted()
+    async with working(world):
+        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-3: explain csr-3)")
+        await world.worked()
+    assert world.condition()["message"] == f"{DENIED.message} (CSR csr-1: explain csr-1)"
+    assert world.calls.count("patch") == 1
+
+
 async def test_what_was_said_last_outlives_a_restart() -> None:
     world = World()
     world.records = []
