@@ -26,6 +26,8 @@ import enum
 import re
 from typing import ClassVar
 
+from signer.kube.redaction import without_credentials
+
 MAXIMUM_MESSAGE_CHARACTERS = 256
 MAXIMUM_RETRY_AFTER_SECONDS = 300.0
 """A hostile Retry-After must not park a cluster for a day."""
@@ -205,8 +207,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error_for_status(
     status: int, *, reason: str = "", message: str = "", retry_after_seconds: float | None = None
 ) -> ApiError:
-    """The error that an HTTP status, with the Kubernetes reason beside it, means."""
-    text = message or f"HTTP status {status}, without a Kubernetes Status"
+    """The error that an HTTP status, with the Kubernetes reason beside it, means; without credentials that it repeats."""
+    text = without_credentials(message) or f"HTTP status {status}, without a Kubernetes Status"
     if status == 429:
         return TooManyRequests(text, status=status, reason=reason, retry_after_seconds=retry_after_seconds)
     if 500 <= status <= 599:

@@ -1,0 +1,25 @@
+"""What must not be repeated of what an API server says: it may say again what it was sent, or what it read.
+
+Messages of API servers stand in logs, Events and conditions. An honest one quotes names and numbers; a webhook, a proxy
+or a hostile server may quote the request with its credentials.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+REDACTED: Final = "[redacted]"
+_CREDENTIALS: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{1,64}-----.*?(?:-----END [A-Z0-9 ]{1,64}-----|\Z)"  # PEM, also where it is cut off
+    r"|\b(?:bearer|basic)\s+[!-~]+"  # an Authorization header
+    r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"  # a JSON Web Token
+    r"|\b[a-z0-9]{6}\.[a-z0-9]{16}\b"  # a bootstrap token
+    r"|[A-Za-z0-9+/_=-]{96,}",  # keys, certificates, evidence; names of our own objects hold digests of 64 digits
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with ``[redacted]`` in place of whatever has the form of a credential, a key or evidence."""
+    return _CREDENTIALS.sub(REDACTED, text)

@@ -1,0 +1,44 @@
+"""What API servers say is repeated without what looks like a credential, and otherwise as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.kube.errors import error_for_status
+from signer.kube.redaction import REDACTED, without_credentials
+
+
+@pytest.mark.parametrize(
+    ("said", "repeated"),
+    [
+        ("cannot store: Authorization: Bearer abc.def~1 sent", "cannot store: Authorization: [redacted] sent"),
+        ("authorization: basic dXNlcjpwYXNz", "authorization: [redacted]"),
+        ("token eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJ4In0.c2ln is expired", "token [redacted] is expired"),
+        ("token abcdef.0123456789abcdef is unknown", "token [redacted] is unknown"),
+        ("key\n-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----\nis odd", "key\n[redacted]\nis odd"),
+        ("key -----BEGIN PRIVATE KEY-----\nMHcC", "key [redacted]"),
+        (f"request {'QUJD' * 30} is odd", "request [redacted] is odd"),
+    ],
+)
+def test_credentials_are_not_repeated(said: str, repeated: str) -> None:
+    assert without_credentials(said) == repeated
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'certificatesigningrequests.certificates.k8s.io "csr-abc12" not found',
+        'Operation cannot be fulfilled on machines.cluster.x-k8s.io "md-0-x7k2p": the object has been modified',
+        'User "system:serviceaccount:node-attestation-system:node-attestation-controller" cannot list resource "csr"',
+        f'identityreservations.attestation.cluster.x-k8s.io "identity-{"ab" * 32}" already exists',
+        "etcdserver: request timed out",
+    ],
+)
+def test_what_servers_say_is_repeated(said: str) -> None:
+    assert without_credentials(said) == said
+
+
+def test_every_error_of_an_api_server_is_without_them() -> None:
+    error = error_for_status(500, reason="InternalError", message="sent Bearer abcdef")
+    assert "abcdef" not in str(error)
+    assert REDACTED in str(error)
