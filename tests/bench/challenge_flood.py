@@ -28,6 +28,7 @@ from tests.bench.honest_nodes import Joins, add_machines, join_in_turn
 from tests.bench.thief import write_loot
 from tests.integration.tpm.paper_node import PaperNode
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.paper_chip import PaperChip
 
@@ -100,13 +101,14 @@ def measure_challenge_flood(control_plane: ControlPlane, flood: Flood, requests:
             PaperNode(cluster, f"honest-{number:04}", _chip(), known_cluster=known) for number in range(HONEST_AT_MOST)
         )
         add_machines(cluster, [victim, *honest])
+        restrict_in_workload_cluster(cluster, control_plane)
         cluster.authorize("tpm")
         token = control_plane.token_connection(control_plane.bootstrap_token())
         loot = Path(folder) / "loot"
         write_loot(loot, token, _posted(victim, flood, requests))
         attestors = {"tpm": OperatorAttestor(settings=_authorities(Path(folder)))}
         left = iter(honest)
-        with controller_process(control_plane.connection(), attestors) as process:
+        with controller_process(as_service_account(control_plane, cluster.namespace), attestors) as process:
 
             def join(at_least: int, over: Callable[[], bool] = lambda: True) -> Joins:
                 return join_in_turn(token, left, every_seconds=EVERY_SECONDS, at_least=at_least, over=over)

@@ -31,6 +31,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "fullnameOverride": "blue",
     "createNamespace": True,
     "replicas": 3,
+    "leaderElection": {"leaseName": "blue"},
     "watch": {"namespace": "team-a", "filter": "blue"},
     "config": {"attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}}},
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
@@ -159,6 +160,8 @@ class TestChart:
         for written in (
             "image: registry.example/capi-node-attestation@sha256:000",
             "name: blue-controller",
+            "--leader-elect-resource-name=blue",
+            "resourceNames: [blue]",
             "--namespace=team-a",
             "--watch-filter=blue",
             "--insecure-attestor-namespaces=trial-a,trial-b",

@@ -20,7 +20,7 @@
 {{- end -}}
 
 {{- define "capi-node-attestation.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: node-attestation-controller
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
