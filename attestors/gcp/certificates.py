@@ -103,7 +103,7 @@ def _key(key_id: str, pem: object) -> GoogleKey | _OtherKey:
         not_before, not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except UnsupportedAlgorithm:
         return _OtherKey()
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise CertificatesUnreadable("one of its entries is not exactly one certificate in PEM") from error
     if not isinstance(public_key, RSAPublicKey):
         return _OtherKey()

@@ -151,15 +151,25 @@ def _fields(kind: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
+def _needed(kind: type) -> frozenset[str]:
+    """The fields without a default. One that has a default may have come later than the line that is read."""
+    missing = dataclasses.MISSING
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is missing and field.default_factory is missing
+    )
+
+
 def _dataclass(kind: type) -> Callable[[Any], Any]:
-    fields = _fields(kind)
+    fields, needed = _fields(kind), _needed(kind)
 
     def reader(value: Any) -> Any:
         found = _exactly(dict)(value)
-        if found.keys() != fields.keys():
+        if not needed <= found.keys() <= fields.keys():
             raise InvalidValue(f" has not the fields of {kind.__name__}")
         # The readers of the fields are looked up late: types may hold themselves.
-        read_fields = {name: _inside(f".{name}", _reader(fields[name]), found[name]) for name in fields}
+        read_fields = {name: _inside(f".{name}", _reader(fields[name]), found[name]) for name in found}
         try:
             return kind(**read_fields)
         except ValueError as error:
@@ -173,12 +183,16 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def _union(members: tuple[Any, ...]) -> Callable[[Any], Any]:
-    by_fields = {frozenset(_fields(member)): member for member in members if _is_dataclass(member)}
+    dataclass_members = [member for member in members if _is_dataclass(member)]
     others = [member for member in members if not _is_dataclass(member)]
 
     def reader(value: Any) -> Any:
-        if isinstance(value, dict) and frozenset(value) in by_fields:
-            return _reader(by_fields[frozenset(value)])(value)
+        if isinstance(value, dict):
+            fitting = [
+                member for member in dataclass_members if _needed(member) <= value.keys() <= _fields(member).keys()
+            ]
+            if len(fitting) == 1:
+                return _reader(fitting[0])(value)
         for member in others:
             try:
                 return None if member is type(None) and value is None else _reader(member)(value)

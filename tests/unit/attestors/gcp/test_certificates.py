@@ -23,6 +23,7 @@ from tests.support.fake_google import SigningKey
 from tests.support.fake_google.signing import base64url
 from tests.unit.attestors.gcp.support import KEY, NOW, OTHER_KEY, claims, token
 from tests.unit.attestors.tpm.support import FIXTURES
+from tests.unit.authenticator.model.test_chain import of_version_5
 
 PUBLISHED = {KEY.key_id: KEY.certificate_pem, OTHER_KEY.key_id: OTHER_KEY.certificate_pem}
 
@@ -155,3 +156,8 @@ class TestSignature:
     def test_another_hash(self) -> None:
         content = token().rpartition(".")[0]
         self.refuse(f"{content}.{base64url(KEY.key.sign(content.encode(), padding.PKCS1v15(), hashes.SHA512()))}")
+
+
+def test_a_certificate_of_a_version_that_there_is_none_of() -> None:
+    with pytest.raises(CertificatesUnreadable, match="not exactly one certificate"):
+        parse_certificates(json.dumps({"a" * 40: of_version_5().decode()}).encode())

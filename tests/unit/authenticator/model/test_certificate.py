@@ -284,3 +284,12 @@ def test_a_name_that_is_no_text_is_refused(part: bytes) -> None:
     assert part in der
     with pytest.raises(UnusableCertificate, match="cannot be read"):
         accepted(pem_around(der.replace(part, b"\xff" + part[1:])))
+
+
+@pytest.mark.parametrize("part", [b"system:nodes", b"kubernetes"], ids=["subject", "issuer"])
+def test_a_name_of_bits_is_refused(part: bytes) -> None:
+    der = certificate().public_bytes(Encoding.DER)
+    text = bytes([0x0C, len(part)]) + part
+    assert text in der
+    with pytest.raises(UnusableCertificate, match="cannot be read"):
+        accepted(pem_around(der.replace(text, bytes([0x03, len(part)]) + b"\x00" + part[1:])))
