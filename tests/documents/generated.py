@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import yaml
-from prometheus_client import Counter
 
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, EVIDENCE_VERSION
 from authenticator import commands as authenticator_commands
@@ -22,6 +21,7 @@ from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
 from authenticator.model.failures import ExitCode
 from signer import cli
 from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.controller.log_fields import LOG_FIELDS
 from signer.controller.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
@@ -181,15 +181,13 @@ def fleet() -> str:
 
 def metrics() -> str:
     """Every metric by the name that Prometheus sees."""
-    rows = []
-    for metric in vars(Metrics()).values():
-        if not hasattr(metric, "describe"):
-            continue
-        for family in metric.describe():
-            name = f"{family.name}_total" if isinstance(metric, Counter) else family.name
-            labels = ", ".join(metric._labelnames)
-            rows.append((f"`{name}`", family.type, labels, family.documentation))
-    return _table(("metric", "type", "labels", "what it counts"), rows)
+    rows = ((f"`{one.name}`", one.type, ", ".join(one.labels), one.documentation) for one in Metrics().described())
+    return _table(("metric", "type", "labels", "what it says"), rows)
+
+
+def log_fields() -> str:
+    """Every field of a log line."""
+    return _table(("field", "what it says"), ((f"`{field}`", meaning) for field, meaning in LOG_FIELDS.items()))
 
 
 def policy() -> str:
@@ -295,6 +293,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         node_flags,
         exit_codes,
         metrics,
+        log_fields,
         policy,
         chart_values,
         preflight,

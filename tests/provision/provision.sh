@@ -13,8 +13,9 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation/kubernetes-debian"
-packages=(etcd-server)
-programs=(etcd)
+# prometheus: promtool holds the alerts against scrapes.
+packages=(etcd-server prometheus)
+programs=(etcd promtool)
 for argument in "$@"; do
     case $argument in
     tpm)
@@ -68,7 +69,7 @@ if is_debian && [ "$(id -u)" = 0 ]; then
     mapfile -t wanted < <(missing_packages)
     if [ ${#wanted[@]} -gt 0 ]; then
         echo "Installing ${wanted[*]}"
-        # Nothing of etcd shall run by itself: the tests start their own.
+        # Nothing of etcd or Prometheus shall run by itself: the tests start their own.
         DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
     fi
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import io
@@ -9,11 +10,13 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from signer.controller.logs import configure_logging, log_loop_fault
+from signer.controller.log_fields import LOG_FIELDS
+from signer.controller.logs import configure_logging, log_context, log_loop_fault
 
 SECRET = "c2VjcmV0LWtleQ=="
 
@@ -148,3 +151,48 @@ def test_warnings_are_logged() -> None:
         warnings.warn("soon gone", stacklevel=1)
     assert "soon gone" in document(stream)["message"]
     logging.captureWarnings(False)
+
+
+def test_lines_within_carry_the_context() -> None:
+    stream = configured()
+    logger = logging.getLogger("an.attestor")
+    with log_context(cluster="ns/c"), log_context(csr="csr-1"):
+        logger.info("asked", extra={"csr": "its own word"})
+    logger.info("later")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["cluster"], first["csr"]) == ("ns/c", "its own word")
+    assert "cluster" not in second
+
+
+async def test_tasks_that_are_made_within_carry_it_too() -> None:
+    stream = configured()
+
+    async def work() -> None:
+        logging.getLogger("signer.test").info("working")
+
+    with log_context(cluster="ns/c"):
+        task = asyncio.create_task(work())
+    await task
+    assert document(stream)["cluster"] == "ns/c"
+
+
+def extras() -> Iterator[tuple[Path, ast.expr]]:
+    """What every call in the controller hands over as ``extra``."""
+    package = Path(__file__).parents[4] / "signer"
+    for file in package.rglob("*.py"):
+        if "testing" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                yield from ((file, keyword.value) for keyword in node.keywords if keyword.arg == "extra")
+
+
+def test_every_field_is_known_by_one_name() -> None:
+    used = {"time", "level", "message", "exception", "resource", "namespace", "object", "error"}  # the last by Mirror
+    for file, extra in extras():
+        if isinstance(extra, ast.Call):
+            assert file.name == "mirror.py", file
+            continue
+        assert isinstance(extra, ast.Dict), file
+        used |= {key.value for key in extra.keys if isinstance(key, ast.Constant)}
+    assert used == set(LOG_FIELDS)

@@ -1,0 +1,174 @@
+"""What alerts and dashboard name, and scrapes for promtool to hold the alerts against."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from attestors.contract import CloudCall, CloudCallOutcome
+from signer.controller.conditions import PolicyCondition
+from signer.controller.figures import ClusterFigures, ProcessFigures, QueueFigures
+from signer.controller.metrics import Metrics
+from signer.store.node_certificates import NodeCertificates
+
+MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
+CLUSTER: Final = "default/production"
+DAY: Final = 86400.0
+MINUTES: Final = 125
+"""How long each of the two scrapes is repeated for, a minute apart; longer than any alert waits."""
+
+_SELECTOR: Final = re.compile(r"(?P<name>node_attestation_[a-z_]+)(?:\{(?P<matchers>[^{}]*)\})?")
+_MATCHER: Final = re.compile(r'(?P<label>[a-z_]+)\s*(?:=~|!~|!=|=)\s*"(?P<value>[^"]*)"')
+_GROUPING: Final = re.compile(r"\b(?:by|on)\s*\((?P<labels>[^()]*)\)")
+_SHOWN: Final = re.compile(r"\{\{\s*(?:\$labels\.)?(?P<label>[a-z_]+)\s*\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one expression, with the texts about it, names."""
+
+    where: str
+    metrics: frozenset[str]
+    matched: frozenset[tuple[str, str, str]]
+    """Metric, label and value of each matcher."""
+    grouped: frozenset[str]
+    """Labels that are grouped by, joined on, or shown."""
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The alerting rules."""
+    document = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in document["spec"]["groups"] for rule in group["rules"]]
+
+
+def expressions() -> Iterator[Named]:
+    """Every expression in alerts and dashboard."""
+    for rule in alerts():
+        yield named(rule["alert"], rule["expr"], *rule["annotations"].values())
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield named(panel["title"], target["expr"], target["legendFormat"])
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            yield Named(variable["name"], frozenset({metric}), frozenset(), frozenset({label}))
+
+
+def named(where: str, expression: str, *texts: str) -> Named:
+    """What ``expression`` and the templates in ``texts`` name."""
+    found = list(_SELECTOR.finditer(expression))
+    matched = {
+        (one["name"], matcher["label"], matcher["value"])
+        for one in found
+        for matcher in _MATCHER.finditer(one["matchers"] or "")
+    }
+    grouped = {
+        label.strip() for one in _GROUPING.finditer(expression) for label in one["labels"].split(",") if label.strip()
+    }
+    grouped |= {one["label"] for text in texts for one in _SHOWN.finditer(text)}
+    return Named(where, frozenset(one["name"] for one in found), frozenset(matched), frozenset(grouped))
+
+
+def well() -> ClusterFigures:
+    """A cluster that is well at time 0, and stays so for the days that a test lasts."""
+    met = (
+        PolicyCondition("CertificateAuthorityAvailable", True, "Loaded", "valid"),
+        PolicyCondition("AutoApprovalRemoved", True, "Removed", "shut"),
+    )
+    return ClusterFigures(
+        pending=1,
+        oldest_pending_seconds=5.0,
+        queue=QueueFigures(0, 0.0, 0.0),
+        reachable=True,
+        mode="Enforce",
+        conditions=met,
+        authority_expiry=(3650 * DAY,),
+        certificates=NodeCertificates(ends=(5 * DAY,), renewing_ends=(5 * DAY,), overdue=(4 * DAY,)),
+        now=0.0,
+    )
+
+
+@dataclass
+class Scrape:
+    """What a scrape shows; a test breaks something of it."""
+
+    cluster: ClusterFigures
+    process: ProcessFigures
+    metrics: Metrics
+
+    @classmethod
+    def healthy(cls) -> Scrape:
+        """Nothing is wrong."""
+        scrape = cls(well(), ProcessFigures(ready=True, watched={"machines": True}), Metrics())
+        for decision, reason in (("Deny", "IdentityConflict"), ("Defer", "InternalError")):
+            scrape.metrics.decisions.labels(CLUSTER, "tpm", decision, reason)
+        scrape.metrics.stock_approvals.labels(CLUSTER)
+        scrape.metrics.task_failures.labels("upkeep")
+        scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
+        scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
+        return scrape
+
+    def change(self, **changes: Any) -> None:
+        """Of the cluster."""
+        self.cluster = replace(self.cluster, **changes)
+
+    def fail(self, condition: str) -> None:
+        """That condition is not met."""
+        others = tuple(one for one in self.cluster.conditions if one.type != condition)
+        self.change(conditions=(*others, PolicyCondition(condition, False, "Broken", "broken")))
+
+    def certificates(self, end: float) -> None:
+        """The one node's certificate runs out then, and its renewal is overdue."""
+        self.change(certificates=NodeCertificates(ends=(end,), renewing_ends=(end,), overdue=(-1.0,)))
+
+    def series(self) -> Mapping[str, float]:
+        """Each series as Prometheus writes it, with its value."""
+        self.metrics.serve_cluster(CLUSTER, lambda: self.cluster)
+        self.metrics.serve_process(lambda: self.process)
+        found = {}
+        for family in self.metrics.registry.collect():
+            for sample in family.samples:
+                labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+                if not sample.name.endswith("_created"):
+                    found[f"{sample.name}{{{labels}}}"] = sample.value
+        return found
+
+
+def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset[str]) -> dict[str, Any]:
+    """A unit test for promtool: nothing fires while all is well; then ``expected`` do, and no others."""
+    before, after = Scrape.healthy(), Scrape.healthy()
+    break_something(after)
+    first, second = before.series(), after.series()
+    count = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    return {
+        "interval": "1m",
+        "input_series": [
+            {"series": name, "values": f"{_values(first, name, {})} {_values(second, name, first)}"}
+            for name in sorted(first.keys() | second.keys())
+        ],
+        "promql_expr_test": [
+            {"expr": count, "eval_time": f"{MINUTES - 1}m", "exp_samples": []},
+            {
+                "expr": count,
+                "eval_time": f"{2 * MINUTES - 1}m",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(expected)],
+            },
+        ],
+    }
+
+
+def _values(series: Mapping[str, float], name: str, before: Mapping[str, float]) -> str:
+    """Repeated each minute; a counter goes on as it has grown."""
+    if name not in series:
+        return f"_x{MINUTES}"
+    step = 0.0
+    if before and re.match(r"\w+_(total|count|sum|bucket)\{", name):
+        step = series[name] - before.get(name, 0.0)
+    return f"{series[name]:f}+{step:f}x{MINUTES - 1}"

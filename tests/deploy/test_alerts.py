@@ -1,0 +1,182 @@
+"""Alerts and dashboard name what there is, and each alert fires when what it is for shows in a scrape."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from attestors.contract import CloudCall, CloudCallOutcome
+from signer.controller import conditions, figures
+from signer.controller.metrics import DescribedMetric, Metrics
+from signer.model import decision
+from signer.model.policy import Mode
+from signer.model.reasons import Reason
+from tests.deploy.monitoring import CLUSTER, DAY, MONITORING, Named, Scrape, alerts, expressions, named, promtool_test
+from tests.documents.markdown import ROOT, anchors
+from tests.support.binaries import MissingPart, skip_or_fail
+
+DESCRIBED: Final = {one.name: one for one in Metrics().described()}
+ALL: Final = list(expressions())
+VALUES: Final = {
+    "certificate": {one.value for one in figures.Certificate},
+    "condition": {text for name, text in vars(conditions).items() if name.isupper() and isinstance(text, str)},
+    "decision": set(vars(decision)),
+    "mode": {one.value for one in Mode},
+    "outcome": {one.value for one in CloudCallOutcome},
+    "reason": {one.value for one in Reason},
+    "status": {"True", "False", "Unknown"},
+}
+"""What the labels that matchers name may hold."""
+
+
+def metric_of(series: str) -> DescribedMetric | None:
+    """The metric that a series is of; those of a histogram have suffixes."""
+    for suffix in ("_bucket", "_count", "_sum"):
+        described = DESCRIBED.get(series.removesuffix(suffix))
+        if series.endswith(suffix) and described is not None and described.type == "histogram":
+            return described
+    return DESCRIBED.get(series)
+
+
+def faults_of(one: Named) -> list[str]:
+    """What it names that is not there."""
+    found = [f"metric {name}" for name in one.metrics if (metric_of(name) is None)]
+    known = {"le"} | {label for name in one.metrics if (metric := metric_of(name)) for label in metric.labels}
+    found += [f"label {label}" for label in one.grouped if label not in known]
+    for name, label, value in one.matched:
+        metric = metric_of(name)
+        if metric is not None and label not in metric.labels:
+            found.append(f"label {label} of {name}")
+        if label in VALUES and value not in VALUES[label]:
+            found.append(f"value {value} of {label}")
+    return found
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.where)
+def test_what_is_named_is_there(one: Named) -> None:
+    assert one.metrics
+    assert faults_of(one) == []
+
+
+def test_what_is_not_there_is_found() -> None:
+    expression = 'sum by (machine) (node_attestation_nodes{certificate="gone", node="x"}) + node_attestation_nothing'
+    assert sorted(faults_of(named("x", expression, "{{ $labels.pod }}"))) == [
+        "label machine",
+        "label node of node_attestation_nodes",
+        "label pod",
+        "metric node_attestation_nothing",
+        "value gone of certificate",
+    ]
+
+
+def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
+    used = {metric.name for one in ALL for name in one.metrics if (metric := metric_of(name))}
+    told_otherwise = {"node_attestation_build_info", "node_attestation_certificates_published_total"}
+    assert set(DESCRIBED) - used == told_otherwise
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_what_to_do(rule: dict[str, dict[str, str]]) -> None:
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert anchor == str(rule["alert"]).lower()
+    assert anchor in anchors(ROOT / page)
+
+
+def deny(scrape: Scrape) -> None:
+    scrape.metrics.decisions.labels(CLUSTER, "tpm", "Deny", "IdentityConflict").inc(30)
+
+
+def meet_a_defect(scrape: Scrape) -> None:
+    scrape.metrics.decided(CLUSTER, "tpm", "Defer", Reason.INTERNAL_ERROR)
+
+
+def throttle(scrape: Scrape) -> None:
+    scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.THROTTLED, 0.1))
+
+
+def lose_watch(scrape: Scrape) -> None:
+    scrape.process = replace(scrape.process, watched={"machines": False})
+
+
+def stop_deciding(scrape: Scrape) -> None:
+    scrape.process = replace(scrape.process, ready=False)
+
+
+def find_foreign_records(scrape: Scrape) -> None:
+    scrape.process = replace(scrape.process, ignored_records=1)
+
+
+SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
+    (stop_deciding, {"NobodyDecides"}),
+    (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
+    (lambda scrape: scrape.certificates(0.4 * DAY), {"OutageBudgetLow", "OutageBudgetCritical"}),
+    (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
+    (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorOpen"}),
+    (lambda scrape: (scrape.fail(conditions.AUTO_APPROVAL_REMOVED), scrape.change(mode="Observe"))[0], set()),
+    (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
+    (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
+    (lose_watch, {"ManagementWatchFailing"}),
+    (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_AVAILABLE), {"CertificateAuthorityUnavailable"}),
+    (lambda scrape: scrape.change(authority_expiry=(20 * DAY,)), {"CertificateAuthorityExpires"}),
+    (
+        lambda scrape: scrape.change(authority_expiry=(3 * DAY,)),
+        {"CertificateAuthorityExpires", "CertificateAuthorityExpiresSoon"},
+    ),
+    (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
+    (deny, {"Denials"}),
+    (meet_a_defect, {"InternalErrors"}),
+    (lambda scrape: scrape.metrics.task_failed("upkeep"), {"InternalErrors"}),
+    (find_foreign_records, {"ForeignRecords"}),
+    (throttle, {"CloudCallsFail"}),
+]
+"""What is broken, and the alerts that fire then, without what all their names begin with."""
+PREFIX: Final = "NodeAttestation"
+
+
+def test_every_alert_is_tried() -> None:
+    tried = {PREFIX + name for _, names in SCENARIOS for name in names}
+    assert tried == {rule["alert"] for rule in alerts()}
+
+
+def run_promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        skip_or_fail(MissingPart("promtool is not installed: run tests/provision/provision.sh, or install prometheus"))
+    return subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.slow
+def test_alerts_fire_when_their_fault_shows_in_a_scrape_and_only_then(tmp_path: Path) -> None:
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    checked = run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    tests = [promtool_test(fault, frozenset(PREFIX + name for name in names)) for fault, names in SCENARIOS]
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(json.dumps(document))
+    ran = run_promtool("test", "rules", str(tmp_path / "tests.yaml"))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+def test_metrics_are_well_formed_by_prometheus_own_rules() -> None:
+    scrape = Scrape.healthy()
+    scrape.series()
+    from prometheus_client import generate_latest
+
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        skip_or_fail(MissingPart("promtool is not installed: run tests/provision/provision.sh, or install prometheus"))
+    text = generate_latest(scrape.metrics.registry)
+    ran = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr.decode()
