@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
     from attestors.aws.controller import AWSControllerHalf
@@ -57,6 +58,15 @@ class AWSAttestor:
         if key not in self._services:
             self._services[key] = make_services(settings.account_roles, elsewhere=self._elsewhere or NOWHERE_ELSE)
         return self._services[key]
+
+    def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
+        """Without the presigned request's session token and signature, and without a web identity token's signature.
+
+        See :class:`attestors.contract.Auditable`.
+        """
+        from attestors.aws.redaction import redacted
+
+        return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
     def node_half(self, settings: Mapping[str, str]) -> AWSNodeHalf:
         """The half that asks this instance's metadata service, and signs with its role's credentials.

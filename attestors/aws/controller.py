@@ -16,10 +16,10 @@ In this order; everything before 6 is local, and nothing unverified is used to c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TypeAlias
 
 from attestors.aws import wire
+from attestors.aws.answers import CALLER, INSTANCE, TRUST, VERIFIED
 from attestors.aws.caller_identity import CallerIdentity, PresignedRequest
 from attestors.aws.document import (
     IdentityDocumentMalformed,
@@ -30,8 +30,9 @@ from attestors.aws.document import (
 )
 from attestors.aws.ec2.directory import NotListed
 from attestors.aws.ec2.instance import Instance
-from attestors.aws.ec2.trust import require_trust
+from attestors.aws.ec2.trust import RoleTrust, require_trust
 from attestors.aws.issuers import UnknownKey
+from attestors.aws.noted import asked
 from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
@@ -41,6 +42,7 @@ from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
 from attestors.contract import (
     AttestationRequest,
+    Consultations,
     Denied,
     Outcome,
     Plausible,
@@ -95,8 +97,8 @@ class AWSControllerHalf:
         """
         try:
             document, proof = self._judge(request)
-            role = await self._role_of(document, proof, request.now)
-            return await self._describe(document, role, proof.binding)
+            role = await self._role_of(document, proof, request)
+            return await self._describe(document, role, proof.binding, request.consultations)
         except Ended as ended:
             return ended.outcome
         except CloudError as error:
@@ -211,10 +213,16 @@ class AWSControllerHalf:
 
     # Steps 6 and 7.
 
-    async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof, now: datetime) -> Role:
+    async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof, request: AttestationRequest) -> Role:
         if isinstance(proof, _Token):
-            return await self._vouched_by_issuer(document, proof, now)
-        caller = await self.services.callers.caller_of(proof.request, proof.binding)
+            return await self._vouched_by_issuer(document, proof, request)
+        presigned = proof.request
+        caller = await asked(
+            request.consultations,
+            "AWS STS",
+            lambda: self.services.callers.caller_of(presigned, proof.binding),
+            CALLER,
+        )
         role = self._allowed_role(document, caller.partition, caller.account, caller.role_name)
         if caller.session_name != document.instance_id:
             raise denied(
@@ -222,29 +230,39 @@ class AWSControllerHalf:
                 f"the caller's session is not {document.instance_id}'s, whose document the request shows",
             )
         if self.settings.check_role_trust:
-            await self._require_trust(document, caller)
+            await self._require_trust(document, caller, request.consultations)
         return role
 
-    async def _vouched_by_issuer(self, document: InstanceIdentityDocument, proof: _Token, now: datetime) -> Role:
+    async def _vouched_by_issuer(
+        self, document: InstanceIdentityDocument, proof: _Token, request: AttestationRequest
+    ) -> Role:
         identity = proof.identity
-        try:
-            proof.token.verify(await self.services.issuers.key(identity.issuer, proof.token.key_id))
-        except (UnknownKey, InvalidToken) as error:
-            raise denied("WebIdentityRefused", str(error)) from error
-        self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=now)
+        await asked(request.consultations, identity.issuer, lambda: self._verify_token(proof), VERIFIED)
+        self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=request.now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
-    async def _require_trust(self, document: InstanceIdentityDocument, caller: CallerIdentity) -> None:
+    async def _verify_token(self, proof: _Token) -> None:
         try:
-            trust = await self.services.roles.find(caller.account, document.region, caller.role_name)
-        except CloudObjectMissing as error:
-            raise not_until_mended("RoleMissing", str(error)) from error
+            proof.token.verify(await self.services.issuers.key(proof.identity.issuer, proof.token.key_id))
+        except (UnknownKey, InvalidToken) as error:
+            raise denied("WebIdentityRefused", str(error)) from error
+
+    async def _require_trust(
+        self, document: InstanceIdentityDocument, caller: CallerIdentity, consultations: Consultations
+    ) -> None:
+        async def found() -> RoleTrust:
+            try:
+                return await self.services.roles.find(caller.account, document.region, caller.role_name)
+            except CloudObjectMissing as error:
+                raise not_until_mended("RoleMissing", str(error)) from error
+
+        trust = await asked(consultations, "AWS IAM", found, TRUST)
         require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)
 
     # Step 8.
 
     async def _describe(
-        self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding
+        self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding, consultations: Consultations
     ) -> VerifiedIdentity:
         identity = f"aws:{role.partition}:{document.account_id}:{document.region.name}:{document.instance_id}"
         rules = self.settings.instance_rules
@@ -252,7 +270,12 @@ class AWSControllerHalf:
             # An instance keeps its first private address for as long as it exists.
             addresses = (document.private_ip,) if document.private_ip is not None else ()
             return VerifiedIdentity(document.provider_id, identity, binding, ip_addresses=addresses)
-        found = await self.services.instances.find(document.account_id, document.region, document.instance_id)
+        found = await asked(
+            consultations,
+            "AWS EC2",
+            lambda: self.services.instances.find(document.account_id, document.region, document.instance_id),
+            INSTANCE,
+        )
         if isinstance(found, NotListed):
             raise not_yet("InstanceNotListed", f"AWS EC2 does not list {document.instance_id} (yet)")
         rules.check(found, instance_id=document.instance_id, account=document.account_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
     from attestors.clouds.urls import Proxy
@@ -75,6 +76,20 @@ class GCPAttestor:
             fetch = certificate_service(self._certificates_url or CERTIFICATES_URL, proxy=proxy)
             sources[proxy] = CertificateSource(fetch)
         return sources[proxy]
+
+    def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
+        """Without the identity token's signature; what is no field of this attestor's is replaced as a whole.
+
+        See :class:`attestors.contract.Auditable`.
+        """
+        from attestors.clouds.noted import without_signature
+        from attestors.contract import digest_of
+        from attestors.gcp.wire import IDENTITY_TOKEN_FIELD
+
+        return {
+            name: without_signature(value) if name == IDENTITY_TOKEN_FIELD else digest_of(value)
+            for name, value in evidence.fields.items()
+        }
 
     def node_half(self, settings: Mapping[str, str]) -> GCPNodeHalf:
         """The half that asks this instance's metadata server.

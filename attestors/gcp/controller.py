@@ -19,6 +19,7 @@ from datetime import datetime
 from attestors.clouds.errors import CloudError
 from attestors.contract import (
     AttestationRequest,
+    Consultations,
     Denied,
     IPAddress,
     Outcome,
@@ -29,8 +30,9 @@ from attestors.contract import (
 from attestors.gcp.certificate_source import CertificateSource, KeyNotPublishedYet, UnknownKey
 from attestors.gcp.certificates import InvalidSignature, VerifiedToken
 from attestors.gcp.claims import InstanceClaims
-from attestors.gcp.instances import InstanceAddresses
+from attestors.gcp.instances import InstanceAddresses, NoLookUp
 from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
+from attestors.gcp.noted import ADDRESSES, asked, verified_form
 from attestors.gcp.settings import GCPSettings
 from attestors.gcp.token import IdentityToken
 from attestors.gcp.verdict import Ended, denied, not_yet
@@ -70,15 +72,26 @@ class GCPControllerHalf:
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:
             token = check_locally(request, self.settings)
-            verified = await self._verified(token, request.now)
+            verified = await asked(
+                request.consultations,
+                "Google's certificates",
+                lambda: self._verified(token, request.now),
+                verified_form(token),
+            )
             check_clock(verified.claims, request.now)
             proof = prove_audience(verified.claims, request.binding)
             instance = check_instance(verified.claims)
-            return _identity(instance, proof, await self.instances.addresses(instance))
+            return _identity(instance, proof, await self._addresses(instance, request.consultations))
         except Ended as ended:
             return ended.outcome
         except CloudError as error:
             return error.outcome()
+
+    async def _addresses(self, instance: InstanceClaims, consultations: Consultations) -> tuple[IPAddress, ...]:
+        """Step 6."""
+        if isinstance(self.instances, NoLookUp):
+            return await self.instances.addresses(instance)
+        return await asked(consultations, "Compute Engine", lambda: self.instances.addresses(instance), ADDRESSES)
 
     async def _verified(self, token: IdentityToken, now: datetime) -> VerifiedToken:
         """Step 4."""

@@ -28,6 +28,7 @@ from tests.support.grants import as_service_account, restrict_in_workload_cluste
 from tests.support.hollow_node import HollowNode
 from tests.support.node_program import PROGRAM, V1BETA1, NodeProgram
 from tests.support.raw_client import RawClient
+from tests.support.remembered_audit import RememberedAudit, assert_all_as_judged
 
 
 @contextlib.contextmanager
@@ -38,7 +39,8 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
     """
     provider = attestor.description.provider
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors={provider: operator})
-    options = ControllerOptions(registry=RegistryWith(attestor))
+    audit = RememberedAudit()
+    options = ControllerOptions(registry=RegistryWith(attestor), audit_log=audit)
     crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     made: list[WorldCluster] = []
 
@@ -61,6 +63,8 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
         patch.setattr(recorder, "BURST", 10_000)
         with RunningController(as_service_account(control_plane), configuration, options):
             yield House(management, make_cluster, start)
+            taken = assert_all_as_judged(audit.lines, options.registry, {provider: operator.settings})
+            assert not [what for what in taken if "settings" in what or "fails with" in what], taken
             for cluster in made:
                 cluster.remove()
 

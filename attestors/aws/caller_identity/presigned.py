@@ -10,8 +10,9 @@ Source: "Authenticating Requests: Using Query Parameters (AWS Signature Version 
 
 from __future__ import annotations
 
+import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn
 from urllib.parse import quote, unquote
@@ -93,6 +94,15 @@ class PresignedRequest:
             session_token=_matching(_SESSION_TOKEN, parameters, "X-Amz-Security-Token"),
             signature=_matching(_SIGNATURE, parameters, "X-Amz-Signature"),
         )
+
+    @property
+    def without_credentials(self) -> str:
+        """The URL with digests in place of session token and signature: of the same form, and good for nothing."""
+        token, signature = (
+            hashlib.sha256(text.encode("ascii")).hexdigest() for text in (self.session_token, self.signature)
+        )
+        redacted = replace(self, session_token=token, signature=signature)
+        return f"https://{redacted.host}{redacted.target}"
 
     @property
     def host(self) -> str:
