@@ -20,31 +20,9 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = "docs"
 REPOSITORY: Final = "repository"
 """Folder of the site with the pages of other files of the repository."""
-NOT_YET_MERGED: Final = (
-    # Pages that are being written elsewhere: in the navigation as soon as they are there. Remove with the last of them.
-    ("Begin", "install.md"),
-    ("Operate", "high-availability.md"),
-    ("Operate", "observability.md"),
-    ("Operate", "explain.md"),
-    ("Operate", "audit.md"),
-    ("Operate", "upgrading.md"),
-    ("Security", "development/fuzzing.md"),
-)
-
 _LINK: Final = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
 _FENCED: Final = re.compile(r"^ *(?P<ticks>`{3,}|~{3,})[^\n]*\n.*?^ *(?P=ticks) *$", re.MULTILINE | re.DOTALL)
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "bash"}
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages that are not merged yet come into the navigation where they are there."""
-    for section, page in NOT_YET_MERGED:
-        if not (ROOT / DOCS / page).exists():
-            continue
-        for entry in config.nav or ():
-            if isinstance(entry, dict) and section in entry and page not in entry[section]:
-                entry[section].append(page)
-    return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
