@@ -74,17 +74,21 @@ class APIServer(Protocol):
 class ManagementCluster:
     """The management cluster, with the CRDs and the controller's namespace in it."""
 
-    def __init__(self, api: APIServer, *, capi_crds: Path | None = None) -> None:
-        """``capi_crds`` is a folder with Cluster API's CRDs; reduced ones are installed without it."""
+    def __init__(self, api: APIServer, *, capi_crds: Path | None = None, without_ours: bool = False) -> None:
+        """``capi_crds`` is a folder with Cluster API's CRDs; reduced ones are installed without it. ``without_ours``
+        leaves our CRDs and the controller's namespace to whoever installs the controller.
+        """
         self.api = api
         self._client = BlockingClient(api.connection())
         self._capi_crds = capi_crds
+        self._without_ours = without_ours
         self._clusters: list[WorldCluster] = []
 
     def __enter__(self) -> Self:
         self._client.__enter__()
         self.install_crds()
-        self.ensure_namespace(CONTROLLER_NAMESPACE)
+        if not self._without_ours:
+            self.ensure_namespace(CONTROLLER_NAMESPACE)
         return self
 
     def __exit__(
@@ -100,8 +104,9 @@ class ManagementCluster:
         return self._client
 
     def install_crds(self) -> None:
-        """Install our CRDs and Cluster API's, and wait until they are served."""
-        definitions = [yaml.safe_load(text) for text in (*custom_resource_definitions(), *_capi_crds(self._capi_crds))]
+        """Install Cluster API's CRDs and ours, and wait until they are served."""
+        ours = () if self._without_ours else custom_resource_definitions()
+        definitions = [yaml.safe_load(text) for text in (*ours, *_capi_crds(self._capi_crds))]
         for definition in definitions:
             try:
                 self._client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
