@@ -18,9 +18,12 @@ from signer.cli import main
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
-from signer.testing.fixtures import embedded_api
+from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
+from tests.documents.markdown import ROOT
+from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
 from tests.integration.house import MASTER_KEY, House, keyed_mac, node_of, provider_id
 from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
@@ -52,8 +55,8 @@ class Explain:
 
     def __init__(self, house: House, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         house.api.apply_yaml(READ_ONLY)
-        self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
         self._config = folder / "config.yaml"
         settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
         self._config.write_text(yaml.safe_dump({"attestors": settings}))
@@ -62,7 +65,7 @@ class Explain:
 
     def text(self, csr: str, *arguments: str, cluster: str = "default/workload") -> tuple[int, str]:
         self._capsys.readouterr()
-        given = ["--kubeconfig", str(self._kubeconfig), "--config", str(self._config), "--cluster", cluster]
+        given = ["--kubeconfig", str(self.kubeconfig), "--config", str(self._config), "--cluster", cluster]
         code = main(["explain", csr, *given, *arguments])
         written = self._capsys.readouterr()
         self.error = written.err
@@ -142,6 +145,30 @@ def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, 
     code, report = explain("right")
     assert (code, report["verdict"], report["standing"]["certificate"]) == (0, "approve", True)
     assert report["wouldWrite"] == []  # reserved and journaled
+
+
+def test_with_the_controllers_own_grants(
+    house: House, make_workload_cluster: MakeWorkloadCluster, explain: Explain, tmp_path: Path
+) -> None:
+    """As its service account, with ``deploy/rbac`` in both clusters: nothing that it reads is forbidden."""
+    cluster = make_workload_cluster()
+    workload = embedded_api(cluster)
+    workload.apply_yaml((ROOT / "deploy/rbac/workload.yaml").read_text())
+    house.api.apply_yaml((ROOT / "deploy/rbac/management.yaml").read_text())
+    cluster.put_secret("kubeconfig", {"value": workload.kubeconfig("w", "node-attestation-controller", ()).encode()})
+    cluster.authorize("keyed-mac")
+    machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.add_kubeadm_config("worker-1", "abcdef.0123456789abcdef", machine)
+    plant(cluster, node_of(cluster, "worker-1").client_request("join"))
+    explain.kubeconfig.write_text(kubeconfig_of(as_the_service_account(house.api), "management"))
+    for api in (house.api, workload):
+        api.requests.clear()
+    code, report = explain("join")
+    assert (code, report["verdict"]) == (0, "approve"), explain.error
+    token = next(one for one in report["checks"] if one["name"] == "token")
+    assert token["found"] == "made for Machine default/worker-1"
+    for api in (house.api, workload):
+        assert {(entry.method, entry.status) for entry in api.requests.matching()} <= {("GET", 200), ("GET", 404)}
 
 
 def test_from_a_file_and_from_standard_input(

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from signer.explain import manifests
+from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
+from signer.model.signing_request import spec_digest
+
+
+def test_values_are_jsons() -> None:
+    """The digest of a CSR is over JSON: a date must stay text, a number a number."""
+    text = b"kind: X\nspec: {created: 2026-01-02T03:04:05Z, seconds: 3600, on: true, none: null, text: '1'}\n"
+    (found,) = manifests_of(text, "x")
+    same = {"created": "2026-01-02T03:04:05Z", "seconds": 3600, "on": True, "none": None, "text": "1"}
+    assert {str(key).lower().replace("true", "on"): value for key, value in found["spec"].items()} == same
+    assert spec_digest({"created": found["spec"]["created"]}) == spec_digest({"created": same["created"]})
+
+
+def test_lists_and_documents_are_taken_apart() -> None:
+    one = {"kind": "X", "metadata": {"name": "x"}}
+    nested = {"kind": "List", "items": [one, {"kind": "XList", "items": [one]}]}
+    assert manifests_of(json.dumps(nested).encode(), "x") == (one, one)
+    assert manifests_of(b"---\nkind: X\n---\n---\nkind: Y\n", "x") == ({"kind": "X"}, {"kind": "Y"})
+
+
+def test_a_folder_in_the_order_of_its_names(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.json", "c.yml", "README.md"):
+        (tmp_path / name).write_text(json.dumps({"kind": name}))
+    assert [one["kind"] for one in manifests_in(tmp_path)] == ["a.json", "b.yaml", "c.yml"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[1, 2]",
+        b"{",
+        b"a: &x [1]\nb: *x\n",
+        b"!!python/object/apply:os.system ['true']",
+        b"[" * 5000,
+        b'{"kind": "List", "items": [1]}',
+        b"kind: List\nitems: [" + b"[" * 2000,
+    ],
+)
+def test_what_is_no_manifest(content: bytes) -> None:
+    with pytest.raises(UnreadableManifests, match="the file"):
+        manifests_of(content, "the file")
+
+
+def test_files_are_bounded_and_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("kind: X\n")
+    assert manifests_in(file) == ({"kind": "X"},)
+    monkeypatch.setattr(manifests, "MAXIMUM_FILE_BYTES", 4)
+    with pytest.raises(UnreadableManifests, match="larger than 4 bytes"):
+        manifests_in(file)
+    for path in (tmp_path / "nowhere.yaml", tmp_path / "empty"):
+        if path.name == "empty":
+            path.mkdir()
+        with pytest.raises(UnreadableManifests):
+            manifests_in(path)

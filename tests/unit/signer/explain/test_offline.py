@@ -1,0 +1,134 @@
+"""Offline, attestors judge and nobody is asked: the interpreter refuses them the network."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from attestors.contract import (
+    AttestationRequest,
+    AttestorSettings,
+    ChallengeIssued,
+    Denied,
+    NotProvableYet,
+    Outcome,
+    Plausible,
+)
+from attestors.wire.binding import BindingMismatch
+from signer.explain.offline import NOT_ASKED, OfflineRegistry, _OfflineAttestor, no_network
+from signer.model.decision import Deferred
+from tests.unit.signer.builders import verified
+
+REQUEST = cast("AttestationRequest", None)
+Verify = Callable[[AttestorSettings], Outcome]
+
+
+class Plugin:
+    """An attestor whose answer is a function of its settings."""
+
+    def __init__(self, verify: Verify) -> None:
+        self.verify = verify
+
+    def controller_half(self, settings: AttestorSettings) -> Any:
+        plugin = self
+
+        class Half:
+            def screen(self, request: AttestationRequest) -> Plausible:
+                return Plausible()
+
+            async def verify_client(self, request: AttestationRequest) -> Outcome:
+                return await asyncio.to_thread(plugin.verify, settings)
+
+            verify_serving = verify_client
+
+        return Half()
+
+
+def verify(answer: Verify) -> Outcome:
+    half = _OfflineAttestor(cast("Any", Plugin(answer))).controller_half(
+        AttestorSettings(challenge_keys=lambda: (b"k",))
+    )
+    assert half.screen(REQUEST) == Plausible()
+    assert asyncio.run(_either(half)) is not None
+    return asyncio.run(half.verify_client(REQUEST))
+
+
+async def _either(half: Any) -> Outcome:
+    outcome: Outcome = await half.verify_serving(REQUEST)
+    return outcome
+
+
+def _connects(settings: AttestorSettings) -> Outcome:
+    """As cloud libraries do: in a thread, and what goes wrong is a reason to wait."""
+    try:
+        socket.create_connection(("127.0.0.1", 9), timeout=1)
+    except OSError:
+        return NotProvableYet("CloudUnavailable", "the cloud does not answer")
+    return Denied("Reached", "there was a network")
+
+
+def _raises(settings: AttestorSettings) -> Outcome:
+    socket.getaddrinfo("metadata.example", 80)
+    raise AssertionError("there was a network")
+
+
+def _challenges(settings: AttestorSettings) -> Outcome:
+    return ChallengeIssued(str(settings.challenge_keys()))
+
+
+def _uses_keys(settings: AttestorSettings) -> Outcome:
+    settings.challenge_keys()
+    return verified()
+
+
+def _mismatches(settings: AttestorSettings) -> Outcome:
+    settings.challenge_keys()
+    raise BindingMismatch("no")
+
+
+@pytest.mark.parametrize(("answer", "named"), [(_connects, "127.0.0.1"), (_raises, "metadata.example")])
+def test_what_would_be_asked_is_said_and_not_asked(answer: Verify, named: str) -> None:
+    outcome = verify(answer)
+    assert isinstance(outcome, NotProvableYet)
+    assert outcome.reason == NOT_ASKED
+    assert f"not asked: offline ({named}" in outcome.message
+
+
+def test_what_needs_nobody_is_judged() -> None:
+    assert verify(lambda settings: verified()) == verified()
+    assert verify(lambda settings: Denied("No", "why")) == Denied("No", "why")
+    assert isinstance(verify(_challenges), ChallengeIssued)
+
+
+@pytest.mark.parametrize("answer", [_uses_keys, _mismatches])
+def test_the_answer_to_a_challenge_cannot_be_judged(answer: Verify) -> None:
+    with pytest.raises(Deferred, match="ControllerKeyUnavailable: not judged: the answer to a challenge"):
+        verify(answer)
+
+
+def test_what_an_attestor_finds_by_itself_is_its_own() -> None:
+    def mismatch(settings: AttestorSettings) -> Outcome:
+        raise BindingMismatch("no")
+
+    with pytest.raises(BindingMismatch):
+        verify(mismatch)
+
+
+def test_the_network_is_back_afterwards() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with no_network() as wanted:
+            with pytest.raises(OSError, match="no network"):
+                socket.create_connection(address, timeout=1)
+            assert list(wanted) == ["127.0.0.1"]
+        socket.create_connection(address, timeout=5).close()
+
+
+def test_the_installed_attestors_are_the_same() -> None:
+    registry = OfflineRegistry()
+    assert registry.load("keyed-mac").description.provider == "keyed-mac"
+    assert "tpm" in registry.providers
