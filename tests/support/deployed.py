@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -23,6 +24,7 @@ from tests.support.raw_client import RawClient
 
 _PROGRAM: Final = Path(sys.executable).with_name("node-attestation-controller")
 """ENTRYPOINT of the image."""
+_CONFIGURATION: Final = "/etc/node-attestation/config"
 _STOP_SECONDS: Final = 15.0
 
 
@@ -93,6 +95,8 @@ class DeployedController:
             for name, content in _files_of(volume, self._namespace, administrator).items():
                 (folder / name).write_bytes(content)
             found[mount["mountPath"]] = folder
+        for path in found[_CONFIGURATION].iterdir():
+            path.write_text(_below_mounts(path.read_text(), found))
         return found
 
     def _is_ready(self) -> bool:
@@ -117,6 +121,13 @@ def _files_of(volume: dict[str, Any], namespace: str, administrator: RawClient) 
         return {name: base64.b64decode(content) for name, content in data.items()}
     path = f"/api/v1/namespaces/{namespace}/configmaps/{volume['configMap']['name']}"
     return {name: text.encode() for name, text in administrator.get(path).expect(200)["data"].items()}
+
+
+def _below_mounts(configuration: str, mounts: dict[str, Path]) -> str:
+    """The configuration file, with folders that are mounted as they are on this machine."""
+    for mount, folder in mounts.items():
+        configuration = re.sub(rf"{re.escape(mount)}(?![\w-])", str(folder), configuration)
+    return configuration
 
 
 def _inside(argument: str, mounts: dict[str, Path]) -> str:
