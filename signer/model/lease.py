@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ class Lease:
     """A Lease as the API server has it."""
 
     holding: Holding
-    manifest: Mapping[str, Any] = field(compare=False, repr=False)
+    manifest: Mapping[str, Any]
     """With its resourceVersion and what others wrote into it: an update keeps all that."""
 
 
@@ -104,7 +104,7 @@ def new_lease(name: str, namespace: str, holding: Holding) -> dict[str, Any]:
 def changed_lease(lease: Lease, holding: Holding) -> dict[str, Any]:
     """The manifest of that Lease in other hands. It is good for the resourceVersion that was read, and no other."""
     spec = {**mapping_of(lease.manifest, "spec"), **_spec(holding)}
-    return {**lease.manifest, "apiVersion": API_VERSION, "kind": "Lease", "spec": spec}
+    return {**lease.manifest, "spec": spec}
 
 
 def taken(identity: str, times: ElectionTimes, now: datetime, transitions: int = 0) -> Holding:
