@@ -91,7 +91,9 @@ class RunningController:
 
 async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:
     """Return once the controller has started; raise what it raised if it ended before."""
-    ended = asyncio.ensure_future(asyncio.shield(wrap(running)))
+    end = wrap(running)
+    end.add_done_callback(lambda future: future.cancelled() or future.exception())  # later ends are asked for elsewhere
+    ended = asyncio.ensure_future(asyncio.shield(end))
     waiting = asyncio.ensure_future(started.wait())
     async with asyncio.timeout(DEFAULT_WAIT_SECONDS):
         await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
