@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.house import House, node_of, provider_id
+from attestors.wire import provider_id as provider_id_format
+from signer.testing.world import WorldCluster
+from tests.integration.house import House, node_of, pending, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer.builders import ec_key, node_subject, pkcs10, provider_id_extension
 
+CLAIM = b"\x0c\x88" + b"\xff" * 8 + provider_id("m").encode()
 pytestmark = pytest.mark.slow
 
 
-def test_a_provider_id_of_a_length_beyond_all_memory_is_denied_and_others_join(house: House) -> None:
+def post(house: House) -> WorldCluster:
+    """A cluster, its controller, and the request."""
     cluster = house.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     house.run()
-    claim = provider_id_extension(b"\x0c\x88" + b"\xff" * 8 + provider_id("m").encode())
-    der = pkcs10(ec_key(), subject=node_subject("m"), extensions=[claim])
+    der = pkcs10(ec_key(), subject=node_subject("m"), extensions=[provider_id_extension(CLAIM)])
     cluster.submit_with_token(manifest_of("endless", b"".join(blocks_of(node_of(cluster, "m"), der))))
+    return cluster
+
+
+def test_a_provider_id_of_a_length_beyond_all_memory_is_denied_and_others_join(house: House) -> None:
+    cluster = post(house)
     verdict = cluster.wait_until_decided("endless")
     assert (verdict.condition, verdict.reason) == ("Denied", "InvalidProviderID"), verdict
     house.join(cluster)
+
+
+def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before it was found: the next such fault must cost its own request only."""
+    decode = provider_id_format.decode
+
+    def faulty(value: bytes) -> str:
+        if value == CLAIM:
+            raise OverflowError
+        return decode(value)
+
+    monkeypatch.setattr(provider_id_format, "decode", faulty)
+    cluster = post(house)
+    house.join(cluster)
+    pending(cluster, "endless")

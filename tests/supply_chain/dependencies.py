@@ -72,9 +72,10 @@ def _requirements(
     distribution: importlib.metadata.Distribution, extras: set[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Of this platform and Python."""
+    environment = {name: str(value) for name, value in default_environment().items()}
     for text in distribution.requires or ():
         requirement = Requirement(text)
-        environments = [{**default_environment(), "extra": extra} for extra in ("", *sorted(extras))]
+        environments = [{**environment, "extra": extra} for extra in ("", *sorted(extras))]
         if requirement.marker is None or any(requirement.marker.evaluate(each) for each in environments):
             yield canonicalize_name(requirement.name), frozenset(requirement.extras)
 

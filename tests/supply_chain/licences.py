@@ -47,11 +47,12 @@ def licence_of(package: Package) -> str:
         LicenceUnknown: the metadata gives none.
     """
     metadata = package.metadata
-    said = _SAID_BY_THEIR_LICENCE_FILES.get(package.name) or metadata.get("License-Expression")
+    known = _SAID_BY_THEIR_LICENCE_FILES.get(package.name)
     classifiers = [line for line in metadata.get_all("Classifier") or () if line.startswith("License ::")]
-    for text in (said, metadata.get("License"), *classifiers):
-        expression = _BY_TEXT.get(text or "", text or "")
-        if expression and is_expression(expression):
+    said = (*(metadata.get_all("License-Expression") or ()), *(metadata.get_all("License") or ()), *classifiers)
+    for text in (known,) if known else said:
+        expression = _BY_TEXT.get(str(text), str(text))
+        if is_expression(expression):
             return expression
     raise LicenceUnknown(f"{package.name} {package.version} does not say its licence in SPDX: look it up")
 
