@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.aws.document.recorded import read_recorded
 from attestors.gcp.wire import audience
@@ -310,7 +310,7 @@ def _of_authorities() -> Iterator[Seed]:
     yield (
         "ca-certificate",
         "elliptic",
-        x509.load_pem_x509_certificate(authority.certificate).public_bytes(Encoding.DER),
+        ssl.PEM_cert_to_DER_cert(authority.certificate.decode("ascii")),
     )
     yield "authority-pem", "bundle", authority.certificate * 2
     yield "certificate-authority", "elliptic", authority.certificate + b"\0" + authority.private_key
