@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import secrets
+import ssl
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.kube.resources import ATTESTED_NODES, CUSTOM_RESOURCE_DEFINITIONS
+from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.e2e.side_door_world import (
     KUBEADM_BINDINGS,
@@ -89,7 +91,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation
         "config": {"attestors": {"keyed-mac": {"namespaces": [NAMESPACE], "settings": settings}}},
         "rbac": {"secretNamespaces": [NAMESPACE]},
         "health": {"port": free_port()},
-        "diagnostics": {"port": free_port(), "insecure": True},
+        "diagnostics": {"port": free_port()},
     }
     with ControlPlane() as plane:
         with RawClient(plane.connection()) as administrator:
@@ -109,14 +111,48 @@ def test_helm_says_what_comes_next(installed: Installation) -> None:
     assert "No attestor is configured" not in installed.notes
 
 
+def reader(installed: Installation, name: str, *, bound: bool) -> str:
+    """The token of a ServiceAccount, which may read metrics if it is ``bound`` to the chart's role."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"{name}-reads-metrics"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "node-attestation-metrics-reader",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+    }
+    client = installed.world.management.client
+    client.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
+    if bound:
+        client.create(CLUSTER_ROLE_BINDINGS.collection(), binding)
+    return service_account_token(installed.world.plane, NAMESPACE, name)
+
+
+def metrics(installed: Installation, token: str) -> tuple[int, bool]:
+    """The answer's status, and whether it has metrics of ours."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it signs its certificate itself
+    url = f"https://127.0.0.1:{installed.values['diagnostics']['port']}/metrics"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, context=context) as answer:  # noqa: S310
+            return answer.status, b"\nnode_attestation_" in answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, False
+
+
 def test_nodes_join_and_metrics_are_served(installed: Installation) -> None:
     world = installed.world
     with installed.running() as controller:
         for machine in (VICTIM, THIEF):
             world.join(machine)
-        port = installed.values["diagnostics"]["port"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert b"\nnode_attestation_" in answer.read()
+        assert metrics(installed, "") == (401, False)
+        assert metrics(installed, reader(installed, "anybody", bound=False)) == (403, False)
+        assert metrics(installed, reader(installed, "prometheus", bound=True)) == (200, True)
     assert "ERROR" not in controller.log.read_text()
     assert (
         installed.values["config"]["attestors"]["keyed-mac"]["settings"]["masterKey"] not in controller.log.read_text()
