@@ -170,6 +170,10 @@ class Answer:
             case ChallengeIssued():
                 return cls(kind, challenge=digest_of(outcome.challenge))
 
+    def without_words(self) -> Answer:
+        """What must be the same when the evidence is judged again; words and pauses may differ, the reason may not."""
+        return replace(self, message="", retry_after=timedelta())
+
     def outcome(self, binding: Binding) -> Outcome:
         """The outcome that it stands for; ``binding`` is the request's, which a verified identity must name.
 

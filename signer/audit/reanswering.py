@@ -50,7 +50,7 @@ async def answered(
     again = await _again(attestation, stage, line, request, halves)
     if isinstance(again, NotAsked):
         taken.append(f"the attestor's answer: {again.why}")
-    elif again != stage.answer:
+    elif again.without_words() != stage.answer.without_words():
         raise Inconsistent(f"the attestor answers {_shown(again)} and not {_shown(stage.answer)}")
     return _outcome(stage.answer, attestation.binding), attestation.binding
 
