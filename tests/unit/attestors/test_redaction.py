@@ -1,0 +1,77 @@
+"""What an audit log holds of evidence lets nobody act, and still says all that is judged."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from types import MappingProxyType
+
+import pytest
+
+from attestors.aws import plugin as aws
+from attestors.aws import wire as aws_wire
+from attestors.aws.caller_identity import PresignedRequest
+from attestors.clouds.noted import ending_read, ending_written, without_signature
+from attestors.contract import Auditable, Denied, NotProvableYet, digest_of
+from attestors.gcp import plugin as gcp
+from attestors.gcp import wire as gcp_wire
+from attestors.insecure import plugin as insecure
+from attestors.tpm import plugin as tpm
+from attestors.wire.binding import CACertHash
+from attestors.wire.evidence import Evidence
+from tests.support.fake_google import encode_token
+from tests.support.fake_google.signing import signing_key
+
+URL = (
+    "https://sts.eu-west-1.amazonaws.com/?Action=GetCallerIdentity&Version=2011-06-15"
+    "&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=ASIAABCDEFGHIJKLMNOP%2F20260301%2Feu-west-1%2Fsts%2F"
+    "aws4_request&X-Amz-Date=20260301T120000Z&X-Amz-Expires=300&X-Amz-Security-Token={token}"
+    f"&X-Amz-SignedHeaders=host%3B{aws_wire.BINDING_HEADER}&X-Amz-Signature={{signature}}"
+)
+SESSION_TOKEN = "IQoJb3JpZ2luX2VjEOT"
+SIGNATURE = "0f" * 32
+PRESIGNED = URL.format(token=SESSION_TOKEN, signature=SIGNATURE)
+
+
+def evidence(**fields: str) -> Evidence:
+    return Evidence("v1", CACertHash("sha256:" + "ab" * 32), MappingProxyType(fields))
+
+
+@pytest.mark.parametrize("attestor", [aws, gcp, insecure, tpm])
+def test_all_of_ours_say_it(attestor: object) -> None:
+    assert isinstance(attestor, Auditable)
+
+
+def test_a_presigned_request() -> None:
+    fields = aws.redacted_fields(evidence(**{aws_wire.CALLER_IDENTITY_REQUEST_FIELD: PRESIGNED}))
+    kept = fields[aws_wire.CALLER_IDENTITY_REQUEST_FIELD]
+    assert SESSION_TOKEN not in kept
+    assert SIGNATURE not in kept
+    before, after = PresignedRequest.parse(PRESIGNED), PresignedRequest.parse(kept)
+    assert (after.region, after.signed_at, after.lifetime) == (before.region, before.signed_at, before.lifetime)
+
+
+@pytest.mark.parametrize("url", [PRESIGNED + "&more=1", PRESIGNED.replace("https", "http"), "", SESSION_TOKEN])
+def test_what_cannot_be_taken_apart_is_not_kept(url: str) -> None:
+    fields = aws.redacted_fields(evidence(**{aws_wire.CALLER_IDENTITY_REQUEST_FIELD: url, "unknown": SESSION_TOKEN}))
+    assert fields == {aws_wire.CALLER_IDENTITY_REQUEST_FIELD: digest_of(url), "unknown": digest_of(SESSION_TOKEN)}
+
+
+def test_a_token() -> None:
+    token = encode_token({"iss": "https://accounts.google.com"}, signing_key(1))
+    (kept,) = gcp.redacted_fields(evidence(**{gcp_wire.IDENTITY_TOKEN_FIELD: token})).values()
+    head, _, signature = token.rpartition(".")
+    assert kept.startswith(head)
+    assert signature not in kept
+    assert base64.urlsafe_b64decode(kept.rpartition(".")[2] + "=")
+
+
+@pytest.mark.parametrize("token", ["", "a.b", "a..c", "a.b.c.d", "ä.b.c", "a.b."])
+def test_what_is_no_token_is_not_kept(token: str) -> None:
+    assert without_signature(token) == digest_of(token)
+    assert gcp.redacted_fields(evidence(other="x.y.z")) == {"other": digest_of("x.y.z")}
+
+
+def test_what_ends_a_judgement_is_read_back() -> None:
+    for outcome in (Denied("Wrong", "why"), NotProvableYet("Later", "why", timedelta(seconds=30))):
+        assert ending_read(ending_written(outcome)) == outcome
