@@ -12,6 +12,7 @@ from attestors.wire.names import ANNOTATION_PREFIX
 from signer.controller.configuration import OperatorAttestor
 from signer.kube.client import JsonObject
 from signer.model.cluster import CONTROL_PLANE_LABEL
+from signer.model.explain_command import without_hint
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import House, assert_readable, certificate_of, pending, provider_id
 from tests.integration.tpm.paper_node import PaperNode
@@ -136,6 +137,6 @@ def assert_waits(house: House, node: PaperNode, part: str, *, about: str = "", k
     message = house.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind)
     assert part in message, message
     assert_readable(message)
-    assert message.endswith(f"the request shows {node.chip.fingerprint}")
+    assert without_hint(message).endswith(f"the request shows {node.chip.fingerprint}")
     assert pending(node.cluster, name).annotations == {}
     return name

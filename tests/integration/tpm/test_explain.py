@@ -1,0 +1,64 @@
+"""A TPM's requests explained: live, where the chip's owner is the InfraMachine's to say, and from a recording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.cli import main
+from tests.documents.infra_cluster import add_infra_cluster, add_infra_machine
+from tests.integration.house import CONTROLLER_USER, MASTERS, House, provider_id
+from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.tpm.whose import OperatorFolder, chip, cluster_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_live_and_from_a_recording(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    operator = OperatorFolder(tmp_path)
+    controller = house.run(attestors=operator.attestors)
+    cluster = cluster_of(house, "metal")
+    add_infra_cluster(cluster)
+    genuine = chip()
+    for name, said in (("metal-1", genuine.fingerprint), ("metal-2", chip().fingerprint)):
+        machine = cluster.add_machine(name, provider_id=provider_id(name))
+        add_infra_machine(cluster, machine, **{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said})
+    honest = PaperNode(cluster, "metal-1", genuine)
+    assert honest.attest("honest").reason == "Attested"
+    thief = PaperNode(cluster, "metal-2", chip())
+    assert thief.ask("thief", thief.chip.first()).reason == "EndorsementKeyMismatch"
+    controller.kill()  # nobody else connects anywhere while the network is refused
+
+    kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "operator.yaml"
+    kubeconfig.write_text(house.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
+    settings = {provider: {"settings": dict(one.settings)} for provider, one in operator.attestors.items()}
+    config.write_text(yaml.safe_dump({"attestors": settings}))
+    live = ("--cluster", "default/metal", "--kubeconfig", str(kubeconfig))
+
+    def explain(csr: str, *arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        main(["explain", csr, *arguments, "--config", str(config), "--output", "json"])
+        report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return report
+
+    expected = {
+        "honest-first": ("challenge", "ChallengeIssued"),
+        "honest": ("approve", "Attested"),
+        "thief": ("deny", "EndorsementKeyMismatch"),
+    }
+    for csr, verdict in expected.items():
+        recording = tmp_path / f"{csr}.yaml"
+        report = explain(csr, *live, "--record", str(recording))
+        assert (report["verdict"], report["reason"]) == verdict, report
+        again = explain(csr, "--objects", str(recording))
+        if csr == "honest":  # the answer to a challenge: only the controller's key tells whether it is right
+            assert (again["verdict"], again["reason"]) == ("wait", "ControllerKeyUnavailable")
+            assert "not judged: the answer to a challenge" in again["message"]
+        else:
+            assert (again["verdict"], again["reason"], again["message"]) == (*verdict, report["message"])
+            assert again["checks"] == report["checks"]
