@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from signer.testing.fixtures import (
     open_workload_clusters,
 )
 from signer.testing.world import ManagementCluster
+from tests.integration.explaining import Explain
 from tests.integration.house import House
 
 
@@ -32,6 +34,12 @@ def house(
     built = House(management_cluster, make_workload_cluster, attestation_controller)
     yield built
     built.assert_audited()
+
+
+@pytest.fixture
+def explain(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
+    """``explain`` in that house."""
+    return Explain(house, tmp_path, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,9 @@ from signer.kube.resources import ATTESTED_NODES, SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.documents.markdown import ROOT
+from tests.integration.explaining import Explain, outcomes
 from tests.integration.house import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.integration.requests import plant
-from tests.integration.test_explain import Explain, explain, outcomes
-
-__all__ = ["explain"]
 
 pytestmark = pytest.mark.slow
 

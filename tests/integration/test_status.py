@@ -14,8 +14,8 @@ from signer.kube.resources import SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.integration.explaining import READ_ONLY, READER
 from tests.integration.house import House, node_of, provider_id
-from tests.integration.test_explain import READ_ONLY, READER
 
 pytestmark = pytest.mark.slow
 

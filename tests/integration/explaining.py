@@ -1,0 +1,60 @@
+"""``explain`` as somebody types it who may read both clusters, and may write nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from signer.cli import main
+from tests.integration.house import House, keyed_mac
+
+READER: Final = "reader"
+READ_ONLY: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+  - {apiGroups: ["*"], resources: ["*"], verbs: [get, list]}
+  - {nonResourceURLs: ["*"], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
+"""
+Explained = tuple[int, dict[str, Any]]
+
+
+class Explain:
+    """The command, as a user who may only read; and the controller's configuration."""
+
+    def __init__(self, house: House, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        house.api.apply_yaml(READ_ONLY)
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+        self._config = folder / "config.yaml"
+        settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
+        self._config.write_text(yaml.safe_dump({"attestors": settings}))
+        self._capsys = capsys
+        self.error = ""
+
+    def text(self, csr: str, *arguments: str, cluster: str = "default/workload") -> tuple[int, str]:
+        self._capsys.readouterr()
+        given = ["--kubeconfig", str(self.kubeconfig), "--config", str(self._config), "--cluster", cluster]
+        code = main(["explain", csr, *given, *arguments])
+        written = self._capsys.readouterr()
+        self.error = written.err
+        return code, written.out
+
+    def __call__(self, csr: str, *arguments: str, cluster: str = "default/workload") -> Explained:
+        code, output = self.text(csr, *arguments, "--output", "json", cluster=cluster)
+        return code, json.loads(output) if output else {}
+
+
+def outcomes(report: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["outcome"] for one in report["checks"]}
