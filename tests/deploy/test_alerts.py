@@ -116,13 +116,18 @@ def find_foreign_records(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, ignored_records=1)
 
 
+def open_under_observe(scrape: Scrape) -> None:
+    scrape.fail(conditions.AUTO_APPROVAL_REMOVED)
+    scrape.change(mode="Observe")
+
+
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stop_deciding, {"NobodyDecides"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
     (lambda scrape: scrape.certificates(0.4 * DAY), {"OutageBudgetLow", "OutageBudgetCritical"}),
     (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
     (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorOpen"}),
-    (lambda scrape: (scrape.fail(conditions.AUTO_APPROVAL_REMOVED), scrape.change(mode="Observe"))[0], set()),
+    (open_under_observe, set()),
     (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),

@@ -194,5 +194,5 @@ def test_every_field_is_known_by_one_name() -> None:
             assert file.name == "mirror.py", file
             continue
         assert isinstance(extra, ast.Dict), file
-        used |= {key.value for key in extra.keys if isinstance(key, ast.Constant)}
+        used |= {str(key.value) for key in extra.keys if isinstance(key, ast.Constant)}
     assert used == set(LOG_FIELDS)
