@@ -264,7 +264,7 @@ async def test_a_schema_without_a_place_for_it_is_noticed(caplog: pytest.LogCapt
         for _ in range(3):
             await settled(world)
     assert world.calls == ["get", "patch"]
-    assert "does not keep" in caplog.records[0].__dict__["cause"]
+    assert "does not keep" in caplog.records[0].__dict__["detail"]
 
 
 async def test_too_many_conditions_of_others_leave_no_room(caplog: pytest.LogCaptureFixture) -> None:
@@ -273,7 +273,7 @@ async def test_too_many_conditions_of_others_leave_no_room(caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         await settled(world)
     assert world.calls == ["get"]
-    assert "32 other conditions" in caplog.records[0].__dict__["cause"]
+    assert "32 other conditions" in caplog.records[0].__dict__["detail"]
 
 
 @pytest.mark.parametrize("failure", [ServerError("etcd", status=500), RuntimeError("a defect")])

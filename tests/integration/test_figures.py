@@ -1,0 +1,64 @@
+"""What a running controller's metrics say of a cluster: while it is served, when it changes, and when it is gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from signer.controller.health import State
+from signer.kube.resources import MACHINES_V1BETA2
+from signer.testing.world import RunningController
+from tests.integration.house import House, certificate_of, node_of
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
+KEY = "default/workload"
+
+
+def value(controller: RunningController, name: str, **labels: str) -> float | None:
+    """Of one series, as a scrape would show it."""
+    return controller.options.metrics.registry.get_sample_value(f"node_attestation_{name}", labels)
+
+
+def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
+    cluster = house.cluster()
+    controller = house.run()
+    verdict = house.join(cluster, "m")
+    end: datetime = certificate_of(verdict).not_valid_after_utc
+
+    def settled() -> bool:
+        return value(controller, "cluster_condition", cluster=KEY, condition="Ready", status="True") == 1
+
+    wait_until(lambda: value(controller, "outage_budget_timestamp_seconds", cluster=KEY) == end.timestamp(), "a budget")
+    wait_until(settled, "the policy is ready")
+    counted = {"provider": "keyed-mac", "purpose": "client"}
+    wait_until(lambda: value(controller, "certificate_latency_seconds_count", **counted) == 1, "it is counted")
+    assert controller.options.health.state() is State.READY
+    assert controller.options.health.alive().passed
+    assert value(controller, "ready") == 1
+    assert value(controller, "management_watch_reachable", resource="machines") == 1
+    assert value(controller, "nodes", cluster=KEY, certificate="valid") == 1
+    assert value(controller, "workload_cluster_reachable", cluster=KEY) == 1
+    assert value(controller, "cluster_info", cluster=KEY, mode="Observe") == 1
+    assert (value(controller, "certificate_authority_expiry_timestamp_seconds", cluster=KEY) or 0) > end.timestamp()
+    wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 0, "none waits")
+
+    cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
+    wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
+    assert (value(controller, "oldest_pending_request_seconds", cluster=KEY) or 0) > 0
+
+    house.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
+    wait_until(lambda: value(controller, "outage_budget_timestamp_seconds", cluster=KEY) is None, "its Machine is gone")
+    assert value(controller, "nodes", cluster=KEY, certificate="valid") == 0
+
+    cluster.remove()
+    wait_until(lambda: value(controller, "pending_requests", cluster=KEY) is None, "the cluster is no longer served")
+    left = [
+        sample
+        for family in controller.options.metrics.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("cluster") == KEY
+    ]
+    assert left == []
