@@ -164,6 +164,7 @@ class Metrics:
     def serve_cluster(self, cluster: str, look: Callable[[], ClusterFigures]) -> None:
         """``look`` says from now on how that cluster stands."""
         self.figures.clusters[cluster] = look
+        self.stock_approvals.labels(cluster)  # from zero on: so that the first one is an increase
 
     def forget_cluster(self, cluster: str, look: Callable[[], ClusterFigures]) -> None:
         """Drop all series of a cluster that is gone; not those of its successor under the same name."""

@@ -107,10 +107,7 @@ class Scrape:
     def healthy(cls) -> Scrape:
         """Nothing is wrong."""
         scrape = cls(well(), ProcessFigures(ready=True, watched={"machines": True}), Metrics())
-        for decision, reason in (("Deny", "IdentityConflict"), ("Defer", "InternalError")):
-            scrape.metrics.decisions.labels(CLUSTER, "tpm", decision, reason)
-        scrape.metrics.stock_approvals.labels(CLUSTER)
-        scrape.metrics.task_failures.labels("upkeep")
+        scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
         return scrape
