@@ -145,6 +145,9 @@ def _inside(where: str, reader: Callable[[Any], Any], value: Any) -> Any:
         raise InvalidValue(f"{where}{error}") from error
 
 
+_OF_THE_LOG: Final = "signer.audit"
+
+
 @functools.lru_cache(maxsize=128)
 def _fields(kind: type) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind)
@@ -152,7 +155,11 @@ def _fields(kind: type) -> Mapping[str, Any]:
 
 
 def _needed(kind: type) -> frozenset[str]:
-    """The fields without a default. One that has a default may have come later than the line that is read."""
+    """Those that a line must have. Of a view, a field with a default may have come later than the line that is read;
+    what the log itself defines is versioned, and a stage that is left out would say that it was not reached.
+    """
+    if kind.__module__.startswith(_OF_THE_LOG):
+        return frozenset(_fields(kind))
     missing = dataclasses.MISSING
     return frozenset(
         field.name

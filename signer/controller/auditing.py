@@ -77,7 +77,7 @@ class Auditing:
         if not self._failing:
             self._failing = True
             unexpected = None if isinstance(error, AuditLogUnavailable) else error
-            _LOG.error("no audit line", exc_info=unexpected, extra={"cluster": str(self._key), "cause": cause})
+            _LOG.error("no audit line", exc_info=unexpected, extra={"cluster": str(self._key), "detail": cause})
         if isinstance(decision, Approve | ApproveOnly):
             return Defer(Reason.AUDIT_LOG_UNAVAILABLE, f"the decision is not in the audit log: {cause}", _TRY_AGAIN)
         return decision

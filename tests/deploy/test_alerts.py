@@ -142,6 +142,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (meet_a_defect, {"InternalErrors"}),
     (lambda scrape: scrape.metrics.task_failed("upkeep"), {"InternalErrors"}),
     (find_foreign_records, {"ForeignRecords"}),
+    (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
     (throttle, {"CloudCallsFail"}),
 ]
 """What is broken, and the alerts that fire then, without what all their names begin with."""

@@ -60,11 +60,6 @@ TABLE: Final = (
         "*", "pip install", NotRun("asks a package registry; the Makefile installs the same extras before the tests")
     ),
     Entry(
-        "deploy/README.md",
-        "kubectl apply",
-        RunBy("tests/documents/test_deploy.py::test_a_policy_is_accepted_and_can_be_followed"),
-    ),
-    Entry(
         "deploy/node/README.md",
         "kubectl apply",
         RunBy("tests/deploy/test_cluster_api.py::test_it_is_accepted_as_it_is"),
@@ -151,6 +146,72 @@ TABLE: Final = (
         "docs/writing-an-attestor.md",
         "python -m pytest",
         RunBy("tests/documents/test_building_an_attestor.py::test_the_controller_finds_it_and_its_tests_pass"),
+    ),
+    Entry(
+        "deploy/monitoring/README.md",
+        "kubectl apply",
+        NotRun("needs the definitions of the Prometheus operator; tests/deploy/test_alerts.py reads the files"),
+    ),
+    Entry(
+        "docs/audit.md",
+        "node-attestation-controller run",
+        RunBy("tests/unit/signer/test_cli_audit.py::test_a_log_is_opened_and_closed"),
+    ),
+    Entry(
+        "docs/audit.md",
+        "node-attestation-controller audit",
+        RunBy("tests/documents/test_audit.py::test_the_recorded_log_verifies_for_ever"),
+    ),
+    Entry("docs/development/fuzzing.md", "python -m tests.fuzz", RunBy("tests/fuzz/test_fuzz.py::test_changed_inputs")),
+    Entry("docs/explain.md", "kubectl", _READ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller explain node-1-client --objects",
+        RunBy("tests/integration/test_explain_offline.py::test_a_recording_explains_the_same"),
+    ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller explain",
+        RunBy("tests/integration/test_explain.py::test_from_a_file_and_from_standard_input"),
+    ),
+    Entry(
+        "docs/explain.md",
+        "node-attestation-controller status",
+        RunBy("tests/integration/test_status.py::test_a_fleet_that_is_well"),
+    ),
+    Entry(
+        "docs/first-cluster.md",
+        "",
+        RunBy("tests/e2e/test_first_cluster.py::test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node"),
+    ),
+    Entry(
+        "docs/high-availability.md",
+        "node-attestation-controller run",
+        RunBy("tests/e2e/test_leader_election.py::test_replicas_that_are_killed_and_told_to_stop"),
+    ),
+    Entry(
+        "docs/high-availability.md",
+        "kubectl label",
+        RunBy("tests/integration/test_watch_filter.py::test_a_label_that_comes_and_goes"),
+    ),
+    Entry("docs/install.md", "podman", _NO_ENGINE),
+    Entry("docs/install.md", "helm", RunBy("tests/e2e/test_deployment.py::test_records_stay_when_the_release_goes")),
+    Entry(
+        "docs/install.md",
+        "clusterctl",
+        NotRun("clusterctl is not at hand; tests/deploy/test_packages.py does to the package what it would do"),
+    ),
+    Entry("docs/install.md", "kubectl get", _READ),
+    Entry("docs/install.md", "kubectl apply -k", RunBy("tests/e2e/test_manifests.py::test_a_package_is_accepted")),
+    Entry(
+        "docs/install.md",
+        "kubectl label",
+        RunBy("tests/deploy/test_chart.py::TestDeployment"),
+    ),
+    Entry(
+        "docs/install.md",
+        "kubectl create rolebinding",
+        RunBy("tests/documents/test_blocks.py::test_the_command_exists"),
     ),
     Entry(_QUICK_START, "kind", _NO_ENGINE),
     Entry(_QUICK_START, "docker", _NO_ENGINE),

@@ -24,7 +24,9 @@ from signer.audit.account import (
 )
 from signer.audit.values import InvalidValue, read, write
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TracedTo
+from signer.model.cluster import ClusterView
 from signer.model.policy import AuthorizedAttestor
+from tests.unit.signer.builders import cluster_view
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
 st.register_type_strategy(datetime, MOMENTS)
@@ -91,6 +93,16 @@ def test_a_missing_field_is_refused() -> None:
     del content["stock"]
     with pytest.raises(InvalidValue, match="Account"):
         read(Account, content, "account")
+
+
+def test_a_field_that_a_view_got_later_may_be_missing() -> None:
+    view = cluster_view()
+    content = json.loads(write(view))
+    del content["watch_filter"]
+    assert read(ClusterView, content, "cluster") == replace(view, watch_filter="")
+    del content["paused"]
+    with pytest.raises(InvalidValue, match="ClusterView"):
+        read(ClusterView, content, "cluster")
 
 
 def test_an_unknown_kind_of_requester() -> None:
