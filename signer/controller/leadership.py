@@ -141,7 +141,7 @@ class Leadership:
             await self._take_or_renew()
             self._say_who_leads()
         except (ApiError, InvalidLease) as error:
-            self._say(logging.WARNING, "cannot take or renew the Lease", "error", str(error))
+            self._say(logging.WARNING, "cannot take or renew the Lease", str(error))
 
     async def _take_or_renew(self) -> None:
         if isinstance(self.standing(), Leading):
@@ -184,11 +184,11 @@ class Leadership:
     def _say_who_leads(self) -> None:
         standing = self.standing()
         if isinstance(standing, StandingBy):
-            self._say(logging.INFO, "standing by", "holder", printable(standing.holder))
+            self._say(logging.INFO, "standing by", f"led by {printable(standing.holder) or 'nobody yet'}")
         else:
             self._said = ""
 
-    def _say(self, level: int, message: str, key: str, value: str) -> None:
-        if (said := f"{message} {value}") != self._said:
+    def _say(self, level: int, message: str, detail: str) -> None:
+        if (said := f"{message} {detail}") != self._said:
             self._said = said
-            _LOG.log(level, message, extra={key: value, "lease": f"{self._namespace}/{self._name}"})
+            _LOG.log(level, message, extra={"detail": detail, "lease": f"{self._namespace}/{self._name}"})

@@ -45,7 +45,6 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "deleted": "How many records were deleted.",
         "released": "How many reservations were released.",
         "identity": "This replica's name in the Lease.",
-        "holder": "Whose the Lease is.",
         "lease": "Namespace and name of the Lease.",
         "failed": "How many of these are left for the next round.",
     }

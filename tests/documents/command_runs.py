@@ -206,7 +206,9 @@ TABLE: Final = (
     Entry(
         "docs/install.md",
         "kubectl label",
-        RunBy("tests/deploy/test_chart.py::TestDeployment"),
+        NotRun(
+            "the tests' API server is too old to enforce it; tests/deploy/test_chart.py holds Pods against the standard"
+        ),
     ),
     Entry(
         "docs/install.md",

@@ -231,7 +231,8 @@ def check_kubectl(arguments: list[str]) -> None:
     if rest[0] == "rolebinding":
         check_binding(dict(zip(rest[2::2], rest[3::2], strict=True)))
     elif command == "create" and rest[0] in ("namespace", "configmap"):
-        assert rest[1] and not rest[1].startswith("-")
+        assert rest[1]
+        assert not rest[1].startswith("-")
     elif command in ("apply", "create"):
         assert rest[0] in ("-f", "--filename", "-k")
         assert rest[1] == "-" or (ROOT / rest[1]).exists()
