@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ class AWSAttestor:
         if key not in self._services:
             self._services[key] = make_services(settings.account_roles, elsewhere=self._elsewhere or NOWHERE_ELSE)
         return self._services[key]
+
+    def explanations(self) -> Mapping[str, ReasonExplanation]:
+        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        from attestors.aws.reasons import EXPLANATIONS
+
+        return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """Without the presigned request's session token and signature, and without a web identity token's signature.

@@ -29,6 +29,7 @@ from attestors.contract.consultation import (
     Unrecorded,
     digest_of,
 )
+from attestors.contract.explanations import ExplainsReasons, ReasonExplanation
 from attestors.contract.facts import (
     ClaimedMachine,
     Document,
@@ -98,6 +99,7 @@ __all__ = [
     "EvidenceUnavailable",
     "GatherRequest",
     "IPAddress",
+    "ExplainsReasons",
     "InvalidOutcome",
     "InvalidSettings",
     "JSONValue",
@@ -114,6 +116,7 @@ __all__ = [
     "OtherToken",
     "Outcome",
     "Plausible",
+    "ReasonExplanation",
     "RecordedIdentity",
     "RequesterCredential",
     "Screened",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ class GCPAttestor:
             fetch = certificate_service(self._certificates_url or CERTIFICATES_URL, proxy=proxy)
             sources[proxy] = CertificateSource(fetch)
         return sources[proxy]
+
+    def explanations(self) -> Mapping[str, ReasonExplanation]:
+        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        from attestors.gcp.reasons import EXPLANATIONS
+
+        return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """Without the identity token's signature; what is no field of this attestor's is replaced as a whole.

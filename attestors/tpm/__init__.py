@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ class TPMAttestor:
         from attestors.tpm.node.half import node_half_from
 
         return node_half_from(settings)
+
+    def explanations(self) -> Mapping[str, ReasonExplanation]:
+        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        from attestors.tpm.reasons import EXPLANATIONS
+
+        return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """All of them: public keys, certificates, and a quote that is good for one request only."""

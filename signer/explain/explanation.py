@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from attestors.contract import ExplainsReasons, ReasonExplanation
+from attestors.registry import AttestorUnavailable, Registry
+from attestors.wire.names import SignerName
 from signer.explain.findings import Finding
 from signer.explain.judging import Circumstances, Judgement, judge
 from signer.explain.next_commands import Named, next_commands
@@ -32,7 +35,13 @@ from signer.model.signing_request import Malformed, NotOurs, SigningRequest, Sto
 from signer.rules.request import claimed_provider_id
 from signer.rules.trace import Step
 
-_LINK: Final = re.compile(r"\[([^\]]+)\]\((#[^)]*)\)")
+_LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)]*)\)")
+
+
+_OURS: Final[Mapping[str, ReasonExplanation]] = {str(reason): found for reason, found in EXPLANATIONS.items()}
+_ATTESTORS_OWN: Final = ReasonExplanation(
+    "A reason of the attestor's own.", "The message says what to mend; the attestor's document has the rest."
+)
 
 
 class Verdict(enum.Enum):
@@ -122,7 +131,9 @@ def _explained(
     )
     verdict, reason, message = _decided(decision, request.signer_name, around.registry.providers)
     is_stock = not isinstance(parsed, NotOurs) and isinstance(parsed.envelope, StockEnvelope)
-    cause, cure = _explanation_of(reason, verdict)
+    signer = NotOurs() if isinstance(parsed, NotOurs) else parsed.envelope.signer
+    provider = signer.provider if isinstance(signer, SignerName) else ""
+    cause, cure = _explanation_of(reason, verdict, provider, around.registry)
     named = Named(key, around.configuration.namespace, request.name, _claimed(judgement, key))
     return Explanation(
         cluster=key,
@@ -163,19 +174,26 @@ def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) ->
             return Verdict.NOT_OURS, "", said
 
 
-def _explanation_of(reason: str, verdict: Verdict) -> tuple[str, str]:
+def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Registry) -> tuple[str, str]:
     if verdict is Verdict.NOT_OURS:
         return "", "Nothing to do here: another signer decides it."
-    try:
-        found = EXPLANATIONS[Reason(reason)]
-    except ValueError:
-        return "A reason of the attestor's own.", "The message says what to mend; the attestor's document has the rest."
+    found = _explanations_of(provider, registry).get(reason, _ATTESTORS_OWN)
     return _plain(found.cause), _plain(found.cure)
+
+
+def _explanations_of(provider: str, registry: Registry) -> Mapping[str, ReasonExplanation]:
+    """The attestor's, where it has any, and ours."""
+    try:
+        attestor = registry.load(provider)
+    except AttestorUnavailable:
+        return _OURS
+    own = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
+    return {**own, **_OURS}
 
 
 def _plain(markdown: str) -> str:
     """Without code marks; where a link leads is said in words."""
-    return _LINK.sub(r"\1 (docs/operating.md\2)", markdown).replace("`", "")
+    return _LINK.sub(r"\1 (docs/\2)", markdown).replace("`", "")
 
 
 def _claimed(judgement: Judgement, key: ClusterKey) -> MachineView | None:

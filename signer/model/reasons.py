@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from attestors.contract import ReasonExplanation
 
 
 class Reason(enum.StrEnum):
@@ -80,226 +81,219 @@ class Reason(enum.StrEnum):
     INTERNAL_ERROR = "InternalError"
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What a person needs who reads a reason; both are sentences, in Markdown."""
-
-    cause: str
-    """What was found."""
-    cure: str
-    """What to do about it."""
-
-
-EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
+EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
     {
-        Reason.ATTESTED: Explanation(
+        Reason.ATTESTED: ReasonExplanation(
             "The evidence proves the Machine, and the Machine's node name is the one asked for.", "Nothing to do."
         ),
-        Reason.ASSERTED: Explanation(
+        Reason.ASSERTED: ReasonExplanation(
             "The insecure attestor believed the node: nothing was proven.",
-            "Use a secure attestor where there is one; see [the insecure attestor](#the-insecure-attestor).",
+            "Use a secure attestor where there is one; see "
+            "[the insecure attestor](operating.md#the-insecure-attestor).",
         ),
-        Reason.CHALLENGE_ISSUED: Explanation(
+        Reason.CHALLENGE_ISSUED: ReasonExplanation(
             "The evidence is good so far, and the attestor wants proof that it is live.",
             "Nothing to do: the node answers the challenge with a second request for the same key.",
         ),
-        Reason.MALFORMED_REQUEST: Explanation(
+        Reason.MALFORMED_REQUEST: ReasonExplanation(
             "`spec.request` is not the three PEM blocks in their strict form, its PKCS#10 is not DER, or "
             "`expirationSeconds` is below 600.",
             "The message names the line or part. Upgrade or mend the program that made the request.",
         ),
-        Reason.INVALID_PROVIDER_ID: Explanation(
+        Reason.INVALID_PROVIDER_ID: ReasonExplanation(
             "The provider-ID extension is missing, is no UTF8String, is longer than 512 characters, or is not "
             "`<provider>://<identifier>`.",
             "Set the provider ID on the node as it stands in `Machine.spec.providerID`.",
         ),
-        Reason.INVALID_SUBJECT: Explanation(
+        Reason.INVALID_SUBJECT: ReasonExplanation(
             "The subject is not exactly `O=system:nodes` and `CN=system:node:<name>`, or the name is no node name.",
             "Mend the program that made the request.",
         ),
-        Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES: Explanation(
+        Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES: ReasonExplanation(
             "A client request has alternative names; or a serving request has none, one that is neither DNS name nor "
             "IP address, or one that is not the Machine's.",
             "The message names the alternative name. Compare it with the Machine's `status.addresses`; names of the "
             "control plane, of services and of other Machines are never signed.",
         ),
-        Reason.FORBIDDEN_EXTENSION: Explanation(
+        Reason.FORBIDDEN_EXTENSION: ReasonExplanation(
             "The request asks to become a certificate authority, has an unknown critical extension, or has PKCS#10 "
             "attributes beside the extension request.",
             "Mend the program that made the request. No kubelet asks for this: find out who does.",
         ),
-        Reason.INVALID_USAGES: Explanation(
+        Reason.INVALID_USAGES: ReasonExplanation(
             "`spec.usages` is not digital signature and client auth (serving: server auth), with or without key "
             "encipherment.",
             "Mend the program that made the request.",
         ),
-        Reason.UNACCEPTABLE_KEY: Explanation(
+        Reason.UNACCEPTABLE_KEY: ReasonExplanation(
             "The key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256, P-384 or P-521, or is encoded unusually.",
             "Make another key on the node.",
         ),
-        Reason.INVALID_SIGNATURE: Explanation(
+        Reason.INVALID_SIGNATURE: ReasonExplanation(
             "The request is not signed with its own key, or not with SHA-256, SHA-384 or SHA-512.",
             "Mend the program that made the request.",
         ),
-        Reason.UNSUPPORTED_VERSION: Explanation(
+        Reason.UNSUPPORTED_VERSION: ReasonExplanation(
             "The attestor does not read this version of evidence.",
             "Upgrade the controller, or let the node write a version of the annotation "
             "`attestation.cluster.x-k8s.io/supported-evidence-versions`.",
         ),
-        Reason.PROVIDER_MISMATCH: Explanation(
+        Reason.PROVIDER_MISMATCH: ReasonExplanation(
             "The provider block and the signer name disagree.", "Mend the program that made the request."
         ),
-        Reason.SUPERSEDED: Explanation(
+        Reason.SUPERSEDED: ReasonExplanation(
             "A newer request of the same identity to the same signer was approved already.",
             "Nothing to do: the node no longer waits for this one. Where it does, its clock or the API server's was "
             "set back.",
         ),
-        Reason.REQUESTER_NOT_ALLOWED: Explanation(
+        Reason.REQUESTER_NOT_ALLOWED: ReasonExplanation(
             "The requester is neither a bootstrap token of `system:bootstrappers` nor the node itself; serving "
             "certificates are for the node itself only.",
             "Request with a bootstrap token, or with the node's own certificate. Nobody can ask for somebody else.",
         ),
-        Reason.ATTESTOR_NOT_AUTHORIZED: Explanation(
+        Reason.ATTESTOR_NOT_AUTHORIZED: ReasonExplanation(
             "The cluster's policy does not name the attestor, or the controller's configuration does not allow it in "
             "this namespace; for the insecure attestor, a flag is missing.",
             "The message says which of them. Name the attestor in the policy, or allow it in the controller's "
             "configuration.",
         ),
-        Reason.RENEWAL_NOT_SUPPORTED: Explanation(
+        Reason.RENEWAL_NOT_SUPPORTED: ReasonExplanation(
             "A node asks for renewal through an attestor that does not renew, such as the insecure one.",
             "Let the node join again with a new bootstrap token.",
         ),
-        Reason.SERVING_NOT_SUPPORTED: Explanation(
+        Reason.SERVING_NOT_SUPPORTED: ReasonExplanation(
             "The attestor signs no serving certificates.", "Let the kubelet use the stock serving signer."
         ),
-        Reason.FOREIGN_CREDENTIAL: Explanation(
+        Reason.FOREIGN_CREDENTIAL: ReasonExplanation(
             "A node asks for a serving certificate with a client certificate that this controller did not issue to it.",
             "Let the node get its client certificate by attestation first; then it asks again by itself.",
         ),
-        Reason.MALFORMED_EVIDENCE: Explanation(
+        Reason.MALFORMED_EVIDENCE: ReasonExplanation(
             "The evidence block is not the JSON envelope, or its fields are not what the attestor expects.",
             "The message names the field. Upgrade or mend the attestor on the node.",
         ),
-        Reason.CLUSTER_MISMATCH: Explanation(
+        Reason.CLUSTER_MISMATCH: ReasonExplanation(
             "The CA that the node believes in is not one of the cluster's.",
             "Compare the first CA in the node's kubeconfig with Secret `<cluster>-ca`. A node that was sent to the "
             "wrong API server shows here too.",
         ),
-        Reason.BINDING_MISMATCH: Explanation(
+        Reason.BINDING_MISMATCH: ReasonExplanation(
             "The evidence was made for another key, cluster or signer, or with a key that is not this machine's.",
             "On an honest node: check the attestor's settings there and in the controller's configuration. Else it is "
             "copied evidence: find out who asks.",
         ),
-        Reason.PROVIDER_ID_MISMATCH: Explanation(
+        Reason.PROVIDER_ID_MISMATCH: ReasonExplanation(
             "The evidence proves another provider ID than the request claims.",
             "Correct the provider ID that is configured on the node.",
         ),
-        Reason.NODE_NAME_MISMATCH: Explanation(
+        Reason.NODE_NAME_MISMATCH: ReasonExplanation(
             "The machine is proven, but asks for a node name that is not its Machine's.",
             "The message names both. Correct the kubelet's host name, or the policy's `nodeNameSource`.",
         ),
-        Reason.IDENTITY_CONFLICT: Explanation(
+        Reason.IDENTITY_CONFLICT: ReasonExplanation(
             "The identity belongs to another Machine, the Machine to another identity, or the node name to another "
             "Machine.",
             "Delete the Machine that no longer uses the hardware. Where a Machine keeps its name and provider ID but "
             "has new hardware, delete its AttestedNode and its two IdentityReservations; see "
-            "[reservations](#reservations).",
+            "[reservations](recovering.md#reservations).",
         ),
-        Reason.MACHINE_DELETING: Explanation(
+        Reason.MACHINE_DELETING: ReasonExplanation(
             "The Machine is being deleted.", "Nothing to do: its node gets no further certificate."
         ),
-        Reason.CLUSTER_DELETING: Explanation(
+        Reason.CLUSTER_DELETING: ReasonExplanation(
             "The Cluster is being deleted.", "Nothing to do: its nodes get no further certificates."
         ),
-        Reason.BOOTSTRAP_TOKEN_MISMATCH: Explanation(
+        Reason.BOOTSTRAP_TOKEN_MISMATCH: ReasonExplanation(
             "The bootstrap token was made for another Machine or MachinePool than the one that the evidence proves.",
             "Find out how this machine came by the other one's bootstrap data; treat that token as stolen.",
         ),
-        Reason.APPROVED_BY_OTHERS: Explanation(
+        Reason.APPROVED_BY_OTHERS: ReasonExplanation(
             "Somebody else approved a request to one of our signers, and the policy's `approvalByOthers` refuses that, "
             "or the request would have been denied.",
             "Find out who approves. Let the node file again; the controller approves by itself.",
         ),
-        Reason.MACHINE_NOT_FOUND: Explanation(
+        Reason.MACHINE_NOT_FOUND: ReasonExplanation(
             "No Machine of this Cluster has the provider ID yet.",
             "Wait for the infrastructure provider to set `Machine.spec.providerID`, or compare it with the node's.",
         ),
-        Reason.MACHINE_AMBIGUOUS: Explanation(
+        Reason.MACHINE_AMBIGUOUS: ReasonExplanation(
             "Several Machines of this Cluster have the same provider ID, or share a name or address that a serving "
             "certificate is asked for.",
             "Delete or correct the wrong one; the message names them.",
         ),
-        Reason.MACHINE_ADDRESSES_UNKNOWN: Explanation(
+        Reason.MACHINE_ADDRESSES_UNKNOWN: ReasonExplanation(
             "The Machine does not show yet what its node is called.",
             "Wait for `status.addresses` or `spec.infrastructureRef`, or choose another `nodeNameSource`.",
         ),
-        Reason.MACHINE_NOT_READY: Explanation(
+        Reason.MACHINE_NOT_READY: ReasonExplanation(
             "The Machine has no bootstrap data yet.",
             "Wait for its condition BootstrapConfigReady (BootstrapReady in v1beta1).",
         ),
-        Reason.MACHINE_PAUSED: Explanation("The Machine is paused.", "Remove annotation `cluster.x-k8s.io/paused`."),
-        Reason.CLUSTER_PAUSED: Explanation(
+        Reason.MACHINE_PAUSED: ReasonExplanation(
+            "The Machine is paused.", "Remove annotation `cluster.x-k8s.io/paused`."
+        ),
+        Reason.CLUSTER_PAUSED: ReasonExplanation(
             "The Cluster is paused, as during `clusterctl move`.",
             "Unpause it. During a move, the controller of the other management cluster goes on.",
         ),
-        Reason.NODE_REF_DISAGREES: Explanation(
+        Reason.NODE_REF_DISAGREES: ReasonExplanation(
             "The Machine's `status.nodeRef` names another node than the one asked for.",
             "Look at both nodes: a kubelet may have registered under a false provider ID. Delete the wrong Node.",
         ),
-        Reason.NODE_NAME_BLOCKED: Explanation(
+        Reason.NODE_NAME_BLOCKED: ReasonExplanation(
             "Another identity holds the node name: its certificates are still valid, its Machine is still being "
             "deleted, or an AttestedNode of another node has the same object name.",
             "Wait until the time in the message, or set the policy's `nodeNameReuse: Immediate`.",
         ),
-        Reason.NODE_NOT_ATTESTED: Explanation(
+        Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks the stock signer for a serving certificate, and has no valid attestation: no AttestedNode "
             "of a secure attestor, or its certificates have run out.",
             "Let the node get its client certificate by attestation; the waiting request is then approved.",
         ),
-        Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: Explanation(
+        Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: ReasonExplanation(
             "No KubeadmConfig of the Cluster holds the bootstrap token, and the policy's "
             "`bootstrapTokens.untraceable` refuses that.",
             "Join with the token that Cluster API made for the Machine, or set `bootstrapTokens.untraceable: Allow`.",
         ),
-        Reason.RESERVATION_PENDING: Explanation(
+        Reason.RESERVATION_PENDING: ReasonExplanation(
             "Several requests contend for the same record or reservation, or one of these objects cannot be read.",
             "Contention ends by itself. Where the message names an object that cannot be read: look at it, then "
             "delete it.",
         ),
-        Reason.POLICY_INVALID: Explanation(
+        Reason.POLICY_INVALID: ReasonExplanation(
             "The NodeAttestationPolicy cannot be followed, or it or its Cluster has just gone.",
             "Correct the field that the message names.",
         ),
-        Reason.ATTESTOR_UNAVAILABLE: Explanation(
+        Reason.ATTESTOR_UNAVAILABLE: ReasonExplanation(
             "The attestor cannot be loaded, its settings are wrong, or it did not answer within 30 seconds.",
             "The message says which extra to install or which setting to correct.",
         ),
-        Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: Explanation(
+        Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: ReasonExplanation(
             "Secret `<cluster>-ca` is missing, cannot be read, has no key, or its CA has run out or just changed.",
             "The message and the policy's condition CertificateAuthorityAvailable say which.",
         ),
-        Reason.CONTROLLER_KEY_UNAVAILABLE: Explanation(
+        Reason.CONTROLLER_KEY_UNAVAILABLE: ReasonExplanation(
             "Secret `node-attestation-controller-key` cannot be read or is malformed, or a record was sealed with a "
             "key that is not read yet: our records cannot be told from forgeries.",
             "Nothing to do where it ends within seconds. Else mend the Secret, or restore it from its copy; see "
-            "[the controller key](#the-controller-key).",
+            "[the controller key](recovering.md#the-controller-key).",
         ),
-        Reason.MANAGEMENT_CLUSTER_UNREACHABLE: Explanation(
+        Reason.MANAGEMENT_CLUSTER_UNREACHABLE: ReasonExplanation(
             "A call to the management cluster failed, or what decisions rest upon could not be watched for a minute; "
             "403 in the message means that a grant is missing.",
-            "Check the management API server, or the controller's [grants](#grants).",
+            "Check the management API server, or the controller's [grants](operating.md#grants).",
         ),
-        Reason.WORKLOAD_CLUSTER_UNREACHABLE: Explanation(
+        Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The decision could not be written to the workload cluster; 403 in the message means that a grant is "
             "missing.",
-            "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](#grants).",
+            "Check the workload API server and Secret `<cluster>-kubeconfig`, or the [grants](operating.md#grants).",
         ),
-        Reason.AUDIT_LOG_UNAVAILABLE: Explanation(
+        Reason.AUDIT_LOG_UNAVAILABLE: ReasonExplanation(
             "The request may be approved, and the line that says why cannot be written to the audit log.",
             "Make room on the disk of `--audit-log-path`, or mend what the controller's log names; the request is "
             "tried again every few seconds.",
         ),
-        Reason.INTERNAL_ERROR: Explanation(
+        Reason.INTERNAL_ERROR: ReasonExplanation(
             "A fault of the controller or of an attestor. Nothing is approved and nothing denied by it.",
             "Read the controller's log at that time and report it.",
         ),

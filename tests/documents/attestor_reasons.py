@@ -14,6 +14,8 @@ from tests.documents.markdown import ROOT
 
 FOLDERS: Final = {"aws": ("aws", "clouds"), "gcp": ("gcp", "clouds"), "tpm": ("tpm",)}
 """Where the reasons of each attestor are made; cloud attestors share the ground of ``clouds``."""
+CONVERTED: Final = {"aws": {"CloudObjectMissing"}}
+"""Reasons of the shared ground that never reach a request: AWS says ``RoleMissing`` instead."""
 DENIED: Final = "denied"
 WAITS: Final = "waits"
 CALLS: Final[Mapping[str, str]] = {

@@ -10,11 +10,13 @@ import base64
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
+from attestors.contract import ExplainsReasons, ReasonExplanation
+from attestors.registry import Registry
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, EVIDENCE_VERSION
 from authenticator import commands as authenticator_commands
 from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
@@ -35,6 +37,7 @@ from signer.rules.checks import (
     Check,
 )
 from tests.documents import audit_example, explain_example, preflight_example
+from tests.documents.attestor_reasons import CONVERTED, FOLDERS, reasons_of
 from tests.documents.markdown import ROOT
 from tests.documents.reason_table import PLACES
 from tests.support.helm import CHART
@@ -43,14 +46,6 @@ _MARKED: Final = re.compile(
     r"(?P<begin><!-- generated: (?P<arguments>[^\n]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml"}
-_SECTION_LINK: Final = re.compile(r"\]\(#(?P<anchor>[a-z-]+)\)")
-_PAGES: Final = {
-    "grants": "operating",
-    "reservations": "recovering",
-    "the-controller-key": "recovering",
-    "the-insecure-attestor": "operating",
-}
-"""Where the sections are that explanations link to."""
 _CONTEXT: Final = b"node-attestation binding v1"
 
 
@@ -88,17 +83,39 @@ def reasons() -> str:
                 f"`{reason}`",
                 PLACES[reason].result,
                 PLACES[reason].whose,
-                _linked(EXPLANATIONS[reason].cause),
-                _linked(EXPLANATIONS[reason].cure),
+                EXPLANATIONS[reason].cause,
+                EXPLANATIONS[reason].cure,
             )
             for reason in Reason
         ),
     )
 
 
-def _linked(sentence: str) -> str:
-    """With links to the pages: the program's own text knows sections only."""
-    return _SECTION_LINK.sub(lambda match: f"]({_PAGES[match['anchor']]}.md#{match['anchor']})", sentence)
+def attestor_reasons() -> str:
+    """Every reason of the attestors that come with the project."""
+    registry = Registry()
+    own = {name: reasons_of(name) for name in FOLDERS}
+    rows = []
+    for reason in sorted({reason for made in own.values() for reason in made}):
+        makers = [name for name in FOLDERS if reason in own[name] and reason not in CONVERTED.get(name, ())]
+        for results, names in _by_result(reason, makers, own).items():
+            found = _explanations(registry, names[0])[reason]
+            rows.append((f"`{reason}`", ", ".join(names), results, found.cause, found.cure))
+    return _table(("reason", "attestor", "result", "cause", "cure"), rows)
+
+
+def _by_result(reason: str, names: Sequence[str], own: Mapping[str, Mapping[str, set[str]]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        (result,) = own[name][reason]
+        found.setdefault(result, []).append(name)
+    return found
+
+
+def _explanations(registry: Registry, provider: str) -> Mapping[str, ReasonExplanation]:
+    attestor = registry.load(provider)
+    assert isinstance(attestor, ExplainsReasons)
+    return {**{str(reason): found for reason, found in EXPLANATIONS.items()}, **attestor.explanations()}
 
 
 def checks() -> str:
@@ -287,6 +304,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
     section.__name__: section
     for section in (
         reasons,
+        attestor_reasons,
         checks,
         stock_checks,
         flags,

@@ -8,8 +8,10 @@ from typing import Final
 
 import pytest
 
+from attestors.contract import ExplainsReasons, ReasonExplanation
+from attestors.registry import Registry
 from signer.model.reasons import EXPLANATIONS, Reason
-from tests.documents.attestor_reasons import DENIED, FOLDERS, WAITS, reasons_of
+from tests.documents.attestor_reasons import CONVERTED, DENIED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT, anchors
 from tests.documents.reason_table import PLACES, Result
 
@@ -19,8 +21,6 @@ ROWS: Final = [
     for line in TEXT.partition("## Reasons of attestors")[2].partition("\n## ")[0].splitlines()
     if line.startswith("| `")
 ]
-CONVERTED: Final = {"aws": {"CloudObjectMissing"}}
-"""Reasons of the shared ground that never reach a request: AWS says ``RoleMissing`` instead."""
 RESULTS: Final = {Result.DENIED_OR_WAITS: {Result.DENIED, Result.WAITS}}
 RESULT_OF_CALL: Final = {"Refused": Result.DENIED, "Deferred": Result.WAITS, "Malformed": Result.DENIED}
 
@@ -55,13 +55,30 @@ def test_what_becomes_of_a_request_is_what_the_code_does() -> None:
     assert {reason: results for reason, results in found.items() if results != said[reason]} == {}
 
 
+def explanations() -> dict[str, ReasonExplanation]:
+    """Those of the core and of the attestors."""
+    found: dict[str, ReasonExplanation] = {str(reason): one for reason, one in EXPLANATIONS.items()}
+    for name in FOLDERS:
+        attestor = Registry().load(name)
+        assert isinstance(attestor, ExplainsReasons)
+        found |= attestor.explanations()
+    return found
+
+
 def test_what_the_causes_link_to_is_on_a_page() -> None:
-    every = "".join(explanation.cause + explanation.cure for explanation in EXPLANATIONS.values())
-    linked = set(re.findall(r"\]\(#([a-z-]+)\)", every))
-    pages = {anchor for page in (ROOT / "docs").glob("*.md") for anchor in anchors(page)}
-    assert linked
-    assert linked <= pages
-    assert not re.search(r"\]\(#(?:" + "|".join(linked) + r")\)", TEXT), "an explanation's link was not resolved"
+    every = "".join(explanation.cause + explanation.cure for explanation in explanations().values())
+    linked = re.findall(r"\]\(([a-z-]+\.md)#([a-z-]+)\)", every)
+    assert len(linked) > 8
+    assert len(linked) == every.count("](")
+    assert {(page, anchor) for page, anchor in linked if anchor not in anchors(ROOT / "docs" / page)} == set()
+
+
+@pytest.mark.parametrize("attestor", FOLDERS)
+def test_an_attestor_explains_each_of_its_reasons_and_no_other(attestor: str) -> None:
+    made = set(reasons_of(attestor)) - CONVERTED.get(attestor, set())
+    loaded = Registry().load(attestor)
+    assert isinstance(loaded, ExplainsReasons)
+    assert set(loaded.explanations()) == made - set(Reason)
 
 
 @pytest.mark.parametrize("attestor", FOLDERS)

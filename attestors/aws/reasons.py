@@ -1,0 +1,86 @@
+"""Why the AWS attestor refuses or waits: cause and cure, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from attestors.clouds.reasons import SHARED_EXPLANATIONS
+from attestors.contract import ReasonExplanation
+
+EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
+    {
+        **SHARED_EXPLANATIONS,
+        "AccountNotAllowed": ReasonExplanation(
+            "No role of the instance's account is let in.", "Name one in the operator's `allowedRoles`."
+        ),
+        "CallerIdentityRefused": ReasonExplanation(
+            "STS does not accept the presigned request: wrong signature, or credentials that have run out.",
+            "The node asks again; where it comes back, mend its clock.",
+        ),
+        "CallerIsAnotherInstance": ReasonExplanation(
+            "Document and credentials are of two instances.", "No honest node does that: find out who asks."
+        ),
+        "CallerIsNoInstance": ReasonExplanation(
+            "A user or another session asked, no instance.",
+            "Run the instance with an instance profile; else find out who asks.",
+        ),
+        "CallerOfAnotherAccount": ReasonExplanation(
+            "The role is of another account than the instance.", "Find out who asks."
+        ),
+        "CredentialsDeliveredOpenly": ReasonExplanation(
+            "The credentials were got without IMDSv2, which is required.", "Require IMDSv2 of the instance."
+        ),
+        "EvidenceFromTheFuture": ReasonExplanation("The node's clock is ahead.", "Set the node's clock."),
+        "IdentityDocumentRefused": ReasonExplanation("The document is not signed by its Region.", "Find out who asks."),
+        "InstanceAttachmentsUnknown": ReasonExplanation(
+            "EC2 does not say yet when volume and interface were attached.", "Nothing."
+        ),
+        "InstanceMetadataOpen": ReasonExplanation(
+            "The instance answers without IMDSv2, or to Pods.", "Require IMDSv2, lower the hop limit."
+        ),
+        "InstanceNotAsAsked": ReasonExplanation(
+            "EC2 described another instance.", "See what stands between controller and EC2."
+        ),
+        "InstanceNotListed": ReasonExplanation(
+            "EC2 does not list the instance yet.", "Nothing where it ends; else see account and Region."
+        ),
+        "InstanceOfAnotherAccount": ReasonExplanation(
+            "EC2 says another account than the document.", "Find out who asks."
+        ),
+        "InstanceTagsMissing": ReasonExplanation(
+            "The instance lacks a tag that the policy wants.", "Tag it, or correct `requiredTags`."
+        ),
+        "InstanceTampered": ReasonExplanation(
+            "The root volume was not attached at launch.", "Replace the Machine; find out who detached the volume."
+        ),
+        "InstanceTerminated": ReasonExplanation(
+            "EC2 has terminated it, or is about to.", "Find out who uses its credentials."
+        ),
+        "IssuerMismatch": ReasonExplanation(
+            "The token is of another issuer than the account's.",
+            "Correct the issuer in the operator's settings; else find out who asks.",
+        ),
+        "PartitionMismatch": ReasonExplanation("Document and STS are of two partitions.", "Mend the node's settings."),
+        "PresignedRequestNotAccepted": ReasonExplanation(
+            "The operator takes web identity tokens only.", "Set the node's `proof`."
+        ),
+        "RegionCertificateMissing": ReasonExplanation(
+            "No certificate of that Region is there.", "[Add it](aws.md#certificates-of-further-regions)."
+        ),
+        "RegionNotAllowed": ReasonExplanation("The Region is not let in.", "Add it to `allowedRegions`."),
+        "RoleMissing": ReasonExplanation("IAM knows no such role.", "Make it again, or correct `allowedRoles`."),
+        "RoleNotAllowed": ReasonExplanation("The instance's role is not let in.", "Name it in `allowedRoles`."),
+        "RoleTrustTooWide": ReasonExplanation(
+            "Others than EC2 may assume the role.", "[Narrow its trust policy](aws.md#who-may-assume-the-role)."
+        ),
+        "RoleWasReplaced": ReasonExplanation(
+            "The role was deleted and made anew.", "Let the instance get new credentials."
+        ),
+        "WebIdentityNotAccepted": ReasonExplanation(
+            "The operator names no issuer for that account.", "Add it, or let the node send a presigned request."
+        ),
+        "WebIdentityRefused": ReasonExplanation("The token's signature, key or life is wrong.", "Find out who asks."),
+    }
+)

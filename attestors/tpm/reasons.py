@@ -1,0 +1,61 @@
+"""Why the TPM attestor refuses or waits: cause and cure, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from attestors.contract import ReasonExplanation
+
+EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
+    {
+        "ChallengeExpired": ReasonExplanation(
+            "The answer came too late.",
+            "Nothing: the node starts again. Where it comes back, compare clocks, or see what keeps the TPM busy.",
+        ),
+        "ChallengeKeysMissing": ReasonExplanation(
+            "The controller key is not at hand.", "See [the controller key](recovering.md#the-controller-key)."
+        ),
+        "EndorsementAuthorityMissing": ReasonExplanation(
+            "The authority of the EK certificate is not configured, or has run out.",
+            "[Add it](tpm.md#manufacturers-cas).",
+        ),
+        "EndorsementCertificateMissing": ReasonExplanation(
+            "The operator wants EK certificates, and this TPM shows none.", "Choose another `ek` on the node."
+        ),
+        "EndorsementCertificateNotYetValid": ReasonExplanation(
+            "Its time has not begun.", "Compare the controller's clock."
+        ),
+        "EndorsementCertificateRefused": ReasonExplanation(
+            "It is not of this key, or no endorsement key's, or its chain does not hold.", "Find out who asks."
+        ),
+        "EndorsementKeyDenied": ReasonExplanation(
+            "It is on the operator's deny list.", "Nothing, or take it off the list."
+        ),
+        "EndorsementKeyMismatch": ReasonExplanation(
+            "Another chip is said to be in that Machine than the one that answered.",
+            "Was the board replaced, or the wrong fingerprint entered? Then correct it. Else find out who asks.",
+        ),
+        "EndorsementKeySourceUnavailable": ReasonExplanation(
+            "A source that knows which chip it is cannot be asked.", "The message says which, and why."
+        ),
+        "EndorsementKeyUnknown": ReasonExplanation(
+            "Nobody says which chip is in that Machine.", "[Say it](tpm.md#which-chip-is-in-the-machine)."
+        ),
+        "OperatorFileUnusable": ReasonExplanation(
+            "A CA folder or deny list cannot be used.",
+            "[Mend the file](tpm.md#files-that-change) that the message names.",
+        ),
+        "QuoteRefused": ReasonExplanation(
+            "The quote is not this TPM's, not of the PCRs asked for, or of values that the policy does not allow.",
+            "Was firmware updated, or Secure Boot turned off? Else find out who asks.",
+        ),
+        "UnsuitableTPMKey": ReasonExplanation(
+            "EK or AK is not of the kind that proves anything.", "Choose another `ek`; else find out who asks."
+        ),
+        "UnusableRequestUID": ReasonExplanation(
+            "The CSR's UID is none that API servers give.", "See what serves that API."
+        ),
+    }
+)
