@@ -16,7 +16,9 @@ _CREDENTIALS: Final = re.compile(
     r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"  # a JSON Web Token
     r"|\b[a-z0-9]{6}\.[a-z0-9]{16}\b"  # a bootstrap token
     r"|[A-Za-z0-9+/_=-]{96,}",  # keys, certificates, evidence; names of our own objects hold digests of 64 digits
-    re.IGNORECASE | re.DOTALL,
+    # ASCII: a run of the last kind is then taken as a whole where it begins. With other letters in words, each of many
+    # beginnings of a token would be followed to the end of the text.
+    re.IGNORECASE | re.DOTALL | re.ASCII,
 )
 
 

@@ -42,3 +42,26 @@ def test_every_error_of_an_api_server_is_without_them() -> None:
     error = error_for_status(500, reason="InternalError", message="sent Bearer abcdef")
     assert "abcdef" not in str(error)
     assert REDACTED in str(error)
+
+
+class _Counted(str):
+    """A text that tells whether more of it was asked for than its beginning."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: object) -> str:
+        assert isinstance(key, slice)
+        assert key.stop == 4096
+        return str.__getitem__(self, key)
+
+
+def test_only_the_beginning_of_a_long_message_is_searched() -> None:
+    assert "abcdef" not in str(error_for_status(500, message=_Counted("Bearer abcdef " + "x" * 60_000)))
+
+
+def test_tokens_are_ascii() -> None:
+    """So that of many beginnings of a token (``eyJ\u00e9-eyJ\u00e9-...``) not each is followed to the end of the text: a
+    workload API server whose answers take a second to read would hold up the nodes of all other clusters.
+    """
+    said = "eyJ" + "\u00e9" * 8 + "." + "\u00e9" * 8
+    assert without_credentials(said) == said
