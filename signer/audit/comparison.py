@@ -24,7 +24,6 @@ _FROM_OUTSIDE: Final = frozenset(
         Reason.POLICY_INVALID,
         Reason.BOOTSTRAP_TOKEN_UNTRACEABLE,
         Reason.IDENTITY_CONFLICT,
-        Reason.INTERNAL_ERROR,
     }
 )
 """Reasons for waiting that come from others, or from what changed while the request was judged."""
@@ -54,16 +53,18 @@ Comparison: TypeAlias = Reproduced | ReproducedInPart | Differs
 
 async def compare(line: DecisionLine, halves: Halves) -> Comparison:
     """Judge the line again, and compare."""
+    logged = line.decision
+    if (logged.kind, logged.reason) == ("Defer", Reason.INTERNAL_ERROR):
+        return ReproducedInPart(("the fault, whatever it was",))  # which is no part of what is known of the request
     try:
         again = await rejudge(line, halves)
     except (Inconsistent, InvalidValue) as error:
         return Differs(printable(str(error)))
     except Exception as error:  # noqa: BLE001 - a log from anybody's hands must not end the look at the rest of it
         return Differs(f"it cannot be judged: {type(error).__name__}")
-    logged = line.decision
     if (again.kind, again.reason) == (logged.kind, logged.reason) or _fails_instead(logged, again):
         return ReproducedInPart(again.taken) if again.taken else Reproduced()
-    if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in ("", "Approve", "Deny"):
+    if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in ("", "Approve", "Deny", "Fail"):
         return ReproducedInPart((*again.taken, f"the reason for waiting, {logged.reason}"))
     if _refused_by_reservations(logged, again):
         return ReproducedInPart((*again.taken, "the reservations' refusal"))

@@ -210,7 +210,10 @@ def error_for_status(
     status: int, *, reason: str = "", message: str = "", retry_after_seconds: float | None = None
 ) -> ApiError:
     """The error that an HTTP status, with the Kubernetes reason, means; without credentials that it repeats."""
-    text = without_credentials(message[:_MAXIMUM_SEARCHED_CHARACTERS]) or f"HTTP status {status}, without a Kubernetes Status"
+    text = (
+        without_credentials(message[:_MAXIMUM_SEARCHED_CHARACTERS])
+        or f"HTTP status {status}, without a Kubernetes Status"
+    )
     if status == 429:
         return TooManyRequests(text, status=status, reason=reason, retry_after_seconds=retry_after_seconds)
     if 500 <= status <= 599:

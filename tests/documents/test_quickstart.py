@@ -203,10 +203,13 @@ def test_what_reads_is_understood_by_kubectl(cluster: WorldCluster, management_c
     """Commands of the other pages that only look: with objects of the names in them."""
     management = embedded_api(management_cluster)
     cluster.authorize("insecure")
-    for name in ("production", "worker-1"):
+    for name in ("production", "worker-1", "production-md-0-x7k2p"):
         cluster.add_machine(name, provider_id=f"test:///{name}")
     policy = management.get("nodeattestationpolicies", CLUSTER, "default")
     management.create({**policy, "metadata": {"name": "production", "namespace": "default"}})
+    workload = embedded_api(cluster)
+    node = SimulatedNode(FIRST, f"docker:////{FIRST}", cluster.ca_cert_hash, "insecure", {})
+    workload.create(node.client_request("node-1-client"))
     every = handled(READ)
     assert len(every) > 8
     for _, *arguments in every:
@@ -215,7 +218,7 @@ def test_what_reads_is_understood_by_kubectl(cluster: WorldCluster, management_c
             place = arguments.index("--kubeconfig")
             assert arguments[place + 1] == "workload.kubeconfig"
             del arguments[place : place + 2]
-            api = embedded_api(cluster)
+            api = workload
         done = run_kubectl(api.kubeconfig(), arguments)
         assert done.returncode == 0, (arguments, done.stderr)
 

@@ -19,7 +19,7 @@ from attestors.aws.ec2.instance import Instance, MetadataOptions
 from attestors.aws.partitions import parse_region
 from attestors.aws.services import Elsewhere
 from attestors.aws.settings import AWSSettings
-from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudUnavailable
+from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
 from attestors.contract import AttestorSettings, VerifiedIdentity
 from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
@@ -125,9 +125,9 @@ def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
 @pytest.mark.parametrize(
     ("code", "status", "kind"),
     [
-        ("RequestLimitExceeded", 503, CloudUnavailable),
-        ("Throttling", 400, CloudUnavailable),
-        ("Anything", 429, CloudUnavailable),
+        ("RequestLimitExceeded", 503, CloudThrottled),
+        ("Throttling", 400, CloudThrottled),
+        ("Anything", 429, CloudThrottled),
         ("UnauthorizedOperation", 403, CloudRefused),
         ("AuthFailure", 401, CloudRefused),
         ("InternalError", 500, CloudUnavailable),
