@@ -60,7 +60,7 @@ def test_only_the_beginning_of_a_long_message_is_searched() -> None:
 
 
 def test_tokens_are_ascii() -> None:
-    """So that of many beginnings of a token (``eyJ\u00e9-eyJ\u00e9-...``) not each is followed to the end of the text: a
+    """So that of many beginnings of a token (``eyJ\u00e9-eyJ\u00e9-...``) not each is followed to its end: a
     workload API server whose answers take a second to read would hold up the nodes of all other clusters.
     """
     said = "eyJ" + "\u00e9" * 8 + "." + "\u00e9" * 8
