@@ -29,8 +29,6 @@ from typing import ClassVar
 from signer.kube.redaction import without_credentials
 
 MAXIMUM_MESSAGE_CHARACTERS = 256
-_MAXIMUM_SEARCHED_CHARACTERS = 4096
-"""Of a message, what is searched for credentials: a few milliseconds at most, for a text that is then cut to 256."""
 MAXIMUM_RETRY_AFTER_SECONDS = 300.0
 """A hostile Retry-After must not park a cluster for a day."""
 
@@ -210,10 +208,7 @@ def error_for_status(
     status: int, *, reason: str = "", message: str = "", retry_after_seconds: float | None = None
 ) -> ApiError:
     """The error that an HTTP status, with the Kubernetes reason, means; without credentials that it repeats."""
-    text = (
-        without_credentials(message[:_MAXIMUM_SEARCHED_CHARACTERS])
-        or f"HTTP status {status}, without a Kubernetes Status"
-    )
+    text = without_credentials(message) or f"HTTP status {status}, without a Kubernetes Status"
     if status == 429:
         return TooManyRequests(text, status=status, reason=reason, retry_after_seconds=retry_after_seconds)
     if 500 <= status <= 599:
