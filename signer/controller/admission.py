@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
 
-from attestors.contract import AssertedIdentity, VerifiedIdentity
+from attestors.contract import AssertedIdentity, Security, VerifiedIdentity
 from signer.audit.account import Asks, MachineStage
 from signer.authority import Authority
 from signer.controller.attestation import Attested
@@ -243,12 +243,18 @@ class Admission:
     def _require_still(self, case: Case, facts: MachineFacts) -> None:
         """Nothing that was judged has changed since.
 
+        A secure attestor's pair may displace an insecure one at any moment, also just before its owner hears that it
+        has it (:mod:`signer.store.reservations`). Where both ask for one node name, its record lets in only one of the
+        two; where the Machine has several names, only this look keeps the insecure one out.
+
         Raises:
             Deferred: the Cluster or its policy has.
-            RecordChanged: the Machine has; it is judged again.
+            RecordChanged: the Machine has, or its reservation was taken away; it is judged again.
         """
         self._cases.require_unchanged(case)
-        if self._inventory.machine(MachineKey.of(facts.machine)) != facts.machine:
+        key, identity = MachineKey.of(facts.machine), facts.identity
+        displaced = identity.security is Security.INSECURE and not self._reservations.mirrored(Pair(key, identity))
+        if displaced or self._inventory.machine(key) != facts.machine:
             raise RecordChanged(facts.node_name)
 
 

@@ -85,7 +85,10 @@ class Reservations:
         self._namespace = inventory.own_namespace
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
-        """Return once both sides say ``pair``.
+        """Return once both sides said ``pair``: at some moment of this call, and its Machine's side at the end of it.
+
+        An insecure attestor's pair may be displaced between the two, and at any later moment: who has it looks at the
+        mirror again before he relies on it (``Admission._require_still``).
 
         ``record`` is what the caller will change next, at exactly the version that it holds. Where it names ``pair``,
         the mirror is believed: whoever takes the pair away writes that record too, and the caller's write would fail.

@@ -7,6 +7,7 @@ it stands at and runs on to the next. What the world must be like is checked aft
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from typing import Any
 
@@ -188,12 +189,19 @@ class World:
         actor.saw_conflict = actor.saw_conflict or any(conflicts(other, actor.wanted) for other in whole)
 
     def _check_secure_beats_insecure(self) -> None:
-        held = sorted((a for a in self.actors if a.end is End.HOLDS), key=lambda actor: actor.whole_at)
-        for earlier, later in ((a, b) for i, a in enumerate(held) for b in held[i + 1 :]):
-            self.require(
-                earlier.excused or not conflicts(earlier.wanted, later.wanted),
-                f"actor {later.number} took what actor {earlier.number} holds",
-            )
+        held = [actor for actor in self.actors if actor.end is End.HOLDS]
+        for earlier, later in itertools.combinations(sorted(held, key=lambda actor: actor.whole_at), 2):
+            self._require_no_conflict(earlier, later)
+        # Of a Machine nobody even hears late that he holds it: its own side is what is looked at last.
+        for earlier, later in itertools.combinations(sorted(held, key=lambda actor: actor.ended_at), 2):
+            if earlier.wanted.machine == later.wanted.machine:
+                self._require_no_conflict(earlier, later)
+
+    def _require_no_conflict(self, earlier: Actor, later: Actor) -> None:
+        self.require(
+            earlier.excused or not conflicts(earlier.wanted, later.wanted),
+            f"actor {later.number} took what actor {earlier.number} holds",
+        )
 
     def aftermath(self) -> None:
         """Nobody else comes: who crashed or gave up tries again, alone, and every wanted Machine gets its owner."""

@@ -111,7 +111,7 @@ class Actor:
     was_whole: bool = False
     """The wanted pair was whole at some moment of the call."""
     whole_at: int = 0
-    """The last such moment: a success may be told late, when a secure pair has long displaced this one."""
+    """The last such moment: a success may be told when a secure pair has begun to displace this one."""
     saw_conflict: bool = False
     """A whole pair of somebody else stood in the way at some moment of the call."""
     excused: bool = False

@@ -156,8 +156,9 @@ _CRASHES: Final = st.sets(st.integers(0, 40), max_size=3)
 DISPLACED_UNAWARES: Final = Scenario(
     (pair("m1", "x", INSECURE), pair("i2", "x", INSECURE), pair("i2", "a")), machines=frozenset({"m1", "i2"})
 )
-"""The secure third takes the second's Machine between the second's last two calls, and the first the identity that is
-free again: the second hears late that it has held its pair."""
+"""The secure third removes the identity's side between the second's last two calls, and the first takes that identity:
+the second, whose Machine's side still stands, hears late that it has held its pair. Nobody was approved for the Machine
+by then; who is displaced before he has journaled is judged again (``test_displaced_before_it_is_journaled``)."""
 
 
 @pytest.mark.slow
