@@ -16,6 +16,9 @@ JITTER_FACTOR: Final = 1.2
 _RELEASED_SECONDS: Final = 1
 """``leaseDurationSeconds`` of a Lease that nobody holds: 0 is invalid."""
 
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""An int32: the API server would refuse more, and nobody could ever take a Lease over that somebody wrote so."""
+
 
 class InvalidLease(ValueError):
     """A Lease cannot be read."""
@@ -110,7 +113,8 @@ def changed_lease(lease: Lease, holding: Holding) -> dict[str, Any]:
 def taken(identity: str, times: ElectionTimes, now: datetime, transitions: int = 0) -> Holding:
     """The Lease is ``identity``'s from ``now`` on."""
     moment = format_micro_time(now)
-    return Holding(identity, times.lease_duration // timedelta(seconds=1), moment, moment, transitions)
+    seconds = times.lease_duration // timedelta(seconds=1)
+    return Holding(identity, seconds, moment, moment, min(transitions, _MOST_TRANSITIONS))
 
 
 def renewed(holding: Holding, times: ElectionTimes, now: datetime) -> Holding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from signer.model.lease import ElectionTimes, Holding, Lease, released, renewed, taken
@@ -43,6 +44,13 @@ def test_the_version_that_is_written_upon_is_the_one_that_was_read_last() -> Non
     turn = ME.read(lease(OTHERS), 100.0).read(lease(OTHERS, "2"), 110.0).turn(115.0, DAY)
     assert isinstance(turn, Update)
     assert turn.lease.manifest == {"metadata": {"resourceVersion": "2"}}
+
+
+def test_a_lease_that_was_taken_as_often_as_can_be_written_is_taken_again() -> None:
+    """The API server refuses more than an int32: who wrote the number by hand would keep everybody out for good."""
+    turn = ME.read(lease(replace(OTHERS, transitions=2**31 - 1)), 100.0).turn(115.0, DAY)
+    assert isinstance(turn, Update)
+    assert turn.holding.transitions == 2**31 - 1
 
 
 def test_each_renewal_of_another_begins_the_wait_anew() -> None:
