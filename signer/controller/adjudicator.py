@@ -177,6 +177,9 @@ class Adjudicator:
             case = self._cases.take()
         except Deferred:
             return Lane(Screening.UNSCREENED, requester)
+        except Exception as error:  # noqa: BLE001 - as in ``glance``; unscreened, it would be looked at again and again
+            _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
+            return Lane(Screening.REFUSED, requester)
         return self._placed(lane_found(requester, parsed, partial(self._screen, case)))
 
     def _screen(self, case: Case, request: SigningRequest) -> Screened:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from attestors.wire import provider_id as provider_id_format
+from signer.controller import adjudicator
+from signer.controller import pending as pending_module
+from signer.model.signing_request import Parsed
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, node_of, pending, provider_id
 from tests.integration.requests import blocks_of, manifest_of
@@ -43,6 +49,24 @@ def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
         return decode(value)
 
     monkeypatch.setattr(provider_id_format, "decode", faulty)
+    cluster = post(house)
+    house.join(cluster)
+    pending(cluster, "endless")
+
+
+def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_else_waiting(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch itself looks closely at who is to make way."""
+    parse = adjudicator.parse_signing_request
+
+    def faulty(manifest: Mapping[str, Any], *arguments: Any) -> Parsed:
+        if manifest["metadata"]["name"] == "endless":
+            raise OverflowError
+        return parse(manifest, *arguments)
+
+    monkeypatch.setattr(adjudicator, "parse_signing_request", faulty)
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 1)
     cluster = post(house)
     house.join(cluster)
     pending(cluster, "endless")
