@@ -112,7 +112,12 @@ class RequestHandling:
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
-        for name in self.pending if provider_ids == ALL_PROVIDER_IDS else self.pending.waiting_for(provider_ids):
+        if provider_ids == ALL_PROVIDER_IDS:
+            # No Machine has changed: glancing at thousands again would hold up every other cluster for seconds.
+            for name in self.pending:
+                self._queue.add(name)
+            return
+        for name in self.pending.waiting_for(provider_ids):
             self.pending.glance_again(name)
             self._queue.add(name)
 
@@ -185,6 +190,9 @@ class RequestHandling:
             return
         started = self._around.monotonic()
         adjudication = await self._adjudicator.adjudicate(manifest)
+        if isinstance(adjudication.decision, Defer | LeftAlone) and self.pending.is_still(name, manifest):
+            # Before anything else: what changes while the decision is logged must wake it again.
+            self._awaits(name, adjudication.parsed, adjudication.decision)
         decision = await self._auditing.decided(name, manifest, adjudication)
         try:
             await _carry_out(publisher, manifest, adjudication.parsed, decision)
@@ -259,17 +267,22 @@ class RequestHandling:
 
     def _wait(self, name: str, adjudication: Adjudication, decision: Decision) -> None:
         """Until something changes that it waits for, and in any case for a while."""
-        awaited = list(decision.waits_for) if isinstance(decision, Defer) else []
-        if isinstance(adjudication.parsed, SigningRequest):
-            with contextlib.suppress(Refused):
-                awaited.append(claimed_provider_id(adjudication.parsed))
-        self.pending.waits_for(name, awaited)
+        self._awaits(name, adjudication.parsed, decision)
         if isinstance(adjudication.decision, LeftAlone):
             return  # until the policy changes
         if isinstance(decision, Defer) and decision.retry_after is not None:
             self._queue.add_after(name, decision.retry_after.total_seconds())
         else:
             self._queue.retry(name)
+
+    def _awaits(self, name: str, parsed: Parsed, decision: Decision) -> None:
+        """What wakes it: a change of the Machine that it claims to be, and of others in its way."""
+        waiting = decision.instead_of if isinstance(decision, LeftAlone) else decision
+        awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
+        if isinstance(parsed, SigningRequest):
+            with contextlib.suppress(Refused):
+                awaited.append(claimed_provider_id(parsed))
+        self.pending.waits_for(name, awaited)
 
 
 async def _carry_out(publisher: Publisher, manifest: JsonObject, parsed: Parsed, decision: Decision) -> None:

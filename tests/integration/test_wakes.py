@@ -5,7 +5,9 @@ The work queue's own retries are switched off: whatever is judged again was woke
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,10 +15,13 @@ from typing import Any, Final
 import pytest
 
 from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.controller.request_handling import RequestHandling
 from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.kube.workqueue import WorkQueue
+from signer.store.inventory import ProviderIDs
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, node_of, pending, provider_id
+from tests.support.remembered_audit import RememberedAudit
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -88,6 +93,38 @@ def test_a_machine_wakes_its_own_request_only(house: House, cluster: WorldCluste
     house.join(cluster)  # its Machine comes later
     assert (judged[woken], judged[sleeping]) == (2, 1)
     pending(cluster, sleeping)
+
+
+def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
+    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is on the disk before anything else is done; a disk may be slow."""
+    [machine] = names(1)
+    append, wake = RememberedAudit.append, RequestHandling.wake
+    woken = threading.Event()
+
+    def heard(self: RequestHandling, provider_ids: ProviderIDs) -> None:
+        wake(self, provider_ids)
+        if provider_id(machine) in provider_ids:
+            woken.set()
+
+    async def slow(self: RememberedAudit, content: bytes) -> None:
+        if b"MachineNotReady" in content and machine.encode() in content:
+            woken.clear()
+            await asyncio.to_thread(make_ready)
+            await asyncio.to_thread(woken.wait, 30)
+        await append(self, content)
+
+    def make_ready() -> None:
+        status = {"initialization": {"bootstrapDataSecretCreated": True}}
+        path = MACHINES_V1BETA2.object(machine, cluster.namespace, subresource="status")
+        house.management.client.patch(path, {"status": status})
+
+    monkeypatch.setattr(RequestHandling, "wake", heard)
+    monkeypatch.setattr(RememberedAudit, "append", slow)
+    cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
+    cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    is_attested(cluster, machine)
 
 
 def test_what_no_decision_reads_wakes_nobody(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:

@@ -18,6 +18,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Ignore
 from signer.model.lane import Lane, Screening
 from signer.model.signing_request import NotOurs
+from signer.store.inventory import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests import csr
 
 WORKERS = 8
@@ -29,8 +30,10 @@ class Judge:
 
     def __init__(self) -> None:
         self.judged: list[str] = []
+        self.glances = 0
 
     def glance(self, manifest: JsonObject) -> Lane:
+        self.glances += 1
         return Lane(Screening.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
 
     def screen(self, manifest: JsonObject) -> Lane:
@@ -41,9 +44,8 @@ class Judge:
         return Adjudication(NotOurs(), Ignore())
 
 
-async def judged_at_once(requests: int) -> int:
-    """How many of so many requests are judged before a pause is over."""
-    judge = Judge()
+def holding(judge: Judge, requests: int) -> RequestHandling:
+    """With so many requests."""
     around = SimpleNamespace(metrics=Metrics(), machine_conditions=None, monotonic=lambda: 0.0, audit_log=None)
     handling = RequestHandling(
         ClusterKey("team-a", "one"),
@@ -53,6 +55,13 @@ async def judged_at_once(requests: int) -> int:
     )
     for number in range(requests):
         handling.applied(csr(f"node-{number}", f"uid-{number}"))
+    return handling
+
+
+async def judged_at_once(requests: int) -> int:
+    """How many of so many requests are judged before a pause is over."""
+    judge = Judge()
+    handling = holding(judge, requests)
     nobody = cast("Client", None), cast("Publisher", None)
     workers = [asyncio.create_task(handling.work(*nobody)) for _ in range(WORKERS)]
     for _ in range(20 * requests):
@@ -75,3 +84,14 @@ async def test_a_crowd_that_no_machine_has_is_held_back() -> None:
 
 async def test_a_few_are_judged_at_once() -> None:
     assert await judged_at_once(CROWD) == CROWD
+
+
+async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_cluster_is_none() -> None:
+    """A glance reads the whole request; thousands of them in one go hold up all other clusters."""
+    judge = Judge()
+    handling = holding(judge, 2)
+    assert judge.glances == 2
+    handling.wake(ALL_PROVIDER_IDS)
+    assert judge.glances == 2
+    handling.wake(frozenset({"node-1"}))
+    assert judge.glances == 3
