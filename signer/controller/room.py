@@ -1,8 +1,8 @@
 """How much may be kept, and who makes way when it is full.
 
-Newcomers are let in so that a flood crowds out itself: what was refused by screening makes way first, then what was not
-screened, and what is plausible last; among equals, whoever takes most, requester by requester, then provider ID by
-provider ID, then key by key, and of the heaviest lane the newest.
+Newcomers are let in so that a flood crowds out itself: what was refused by screening makes way first, then what no
+Machine has, then what was not screened, and what is plausible last; among equals, whoever takes most, requester by
+requester, then provider ID by provider ID, then key by key, and of the heaviest lane the newest.
 """
 
 from __future__ import annotations

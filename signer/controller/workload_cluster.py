@@ -91,6 +91,8 @@ class WorkloadCluster:
         self._attempts = 0
         self._random = SystemRandom()
         self._well_since: float | None = None
+        self._looked_for_left_out_at = float("-inf")
+        self._left_out_may_be_known = False
         self._loop_time: Callable[[], float] = time.monotonic
 
     # The life of the task
@@ -157,6 +159,9 @@ class WorkloadCluster:
         if provider_ids == ALL_PROVIDER_IDS:
             self._survey_wanted.set()
             self._door.look_again()
+        elif self._requests.pending.left_out:
+            # Perhaps the Machine of one that had to make way because nothing had its provider ID.
+            self._left_out_may_be_known = True
 
     async def _serve_one_connection(self) -> None:
         try:
@@ -288,10 +293,18 @@ class WorkloadCluster:
     async def _survey_for_ever(self) -> None:
         while True:
             await self._survey()
+            self._look_for_left_out()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SURVEY_SECONDS):
                     await self._survey_wanted.wait()
             self._survey_wanted.clear()
+
+    def _look_for_left_out(self) -> None:
+        """List again, seldom: that costs a list of a whole flood."""
+        now = self._around.monotonic()
+        if self._left_out_may_be_known and now - self._looked_for_left_out_at >= SURVEY_SECONDS:
+            self._looked_for_left_out_at, self._left_out_may_be_known = now, False
+            self.list_again()
 
     async def _survey(self) -> None:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""

@@ -148,3 +148,22 @@ def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
     verdict = cluster.wait_until_decided("z-last", 60)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
     assert _decided_before(cluster, "z-last") <= FEW + kept // LOOKS
+
+
+def test_a_node_whose_machine_is_known_later_than_the_flood_joins(
+    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks once, before its Machine has a provider ID: among what nobody's Machine has it is the newest."""
+    kept = 20
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", kept)
+    cluster = house.cluster()
+    for number in range(2 * kept):
+        plant(cluster, *_no_machines(cluster, number))
+    _join(cluster, "z-last")
+    house.run()
+    house.management.client.wait_for(
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+    )
+    cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
+    verdict = cluster.wait_until_decided("z-last", 60)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
