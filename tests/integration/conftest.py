@@ -24,6 +24,15 @@ from tests.integration.explaining import Explain
 from tests.integration.house import House
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each of them runs controllers and API servers: together they are too many for ``make fast``."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def house(
     management_cluster: ManagementCluster,

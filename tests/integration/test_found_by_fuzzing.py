@@ -10,7 +10,7 @@ import pytest
 from attestors.wire import provider_id as provider_id_format
 from signer.controller import adjudicator
 from signer.controller import pending as pending_module
-from signer.model.signing_request import Parsed
+from signer.model.signing_request import Parsed, parse_signing_request
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, node_of, pending, provider_id
 from tests.integration.requests import blocks_of, manifest_of
@@ -58,7 +58,7 @@ def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_e
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch itself looks closely at who is to make way."""
-    parse = adjudicator.parse_signing_request
+    parse = parse_signing_request
 
     def faulty(manifest: Mapping[str, Any], *arguments: Any) -> Parsed:
         if manifest["metadata"]["name"] == "endless":

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
@@ -55,6 +56,9 @@ from tests.unit.signer.builders import (
     tlv,
 )
 from tests.unit.signer.outcomes import assert_printable
+
+pytestmark = pytest.mark.slow
+"""Thousands of requests are made and signed."""
 
 fast = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
