@@ -174,8 +174,8 @@ def _redacted(spec: Mapping[str, Any], parsed: Parsed, registry: Registry) -> _R
     match parsed:
         case SigningRequest():
             fields = _redacted_fields(parsed.envelope.signer.provider, parsed.evidence, registry)
-            if fields is parsed.evidence.fields:
-                return _Redacted(spec)
+            if dict(fields) == dict(parsed.evidence.fields):
+                return _Redacted(spec)  # as it was posted: written anew, even the same evidence has another digest
             return _with_fields(spec, parsed, fields)
         case Malformed():
             # Where a credential begins and ends in what cannot be read, nobody knows.

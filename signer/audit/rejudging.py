@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from signer.audit.account import Account, CaseStage, NotReached, RequestStage
+from signer.audit.consistency import require_consistent, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import AccountEnds, Inconsistent
 from signer.audit.halves import Halves
@@ -28,6 +29,8 @@ from signer.model.signing_request import (
     Condition,
     Malformed,
     MalformedStockServingRequest,
+    NotOurs,
+    Settled,
     SigningRequest,
     StockServingRequest,
     parse_signing_request,
@@ -77,6 +80,7 @@ async def rejudge(line: DecisionLine, halves: Halves) -> Rejudged:
     Raises:
         Inconsistent: the line contradicts itself.
     """
+    require_consistent(line)
     judging = _Judging(line, halves)
     kind = reason = message = ""
     try:
@@ -105,12 +109,11 @@ class _Judging:
         provider = str(request.spec.get("signerName", "")).rpartition("-")[2]
         providers = self.halves.registry.providers | {provider, *self._named_providers()}
         parsed = parse_signing_request(request.manifest(), providers, request.provider_id_oid)
-        if isinstance(parsed, StockServingRequest | MalformedStockServingRequest):
-            self._require_digest(parsed.envelope.spec_digest)
-            return self._stock(parsed)
-        if not isinstance(parsed, SigningRequest | Malformed):
+        if isinstance(parsed, NotOurs | Settled):
             raise Inconsistent("the request is none that is decided")
-        self._require_digest(parsed.envelope.spec_digest)
+        require_same_request(self.line, parsed, self.halves)
+        if isinstance(parsed, StockServingRequest | MalformedStockServingRequest):
+            return self._stock(parsed)
         case = _reached(self.account.case, "the Cluster and its policy")
         cluster_is_not_paused(case)
         cluster_is_not_deleting(case)
@@ -131,11 +134,6 @@ class _Judging:
         if isinstance(case, NotReached):
             return frozenset()
         return frozenset(attestor.provider for attestor in case.policy.authorized_attestors)
-
-    def _require_digest(self, found: str) -> None:
-        logged = self.line.request
-        if not logged.redacted and found != logged.spec_digest:
-            raise Inconsistent("the request is not the one whose digest the line has")
 
     def _malformed(self, parsed: Malformed) -> tuple[str, str]:
         if WHOLE_REQUEST in self.line.request.redacted:
@@ -238,6 +236,8 @@ class _Judging:
         case = _reached(self.account.case, "the Cluster and its policy")
         with _left_alone(case) as left:
             left.kind, left.reason = "ApproveOnly", self._stock_reason(parsed, case)
+        if left.instead_of != self.line.decision.instead_of:
+            raise Inconsistent(f"without the policy it would have been {left.instead_of or left.kind}")
         return left.kind, left.reason
 
     def _stock_reason(self, parsed: StockServingRequest | MalformedStockServingRequest, case: CaseStage) -> str:
@@ -246,6 +246,10 @@ class _Judging:
         run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(parsed, case.cluster))
         found = _reached(self.account.stock, "the node's record")
         node_name = node_name_of(parsed)
+        if self.line.decision.node_name not in ("", node_name):
+            raise Inconsistent(
+                f"the decision is about node {self.line.decision.node_name}, the request about {node_name}"
+            )
         attested = the_attested_machine(node_name, found.record, found.machine)
         run_checks(
             STOCK_SERVING_CHECKS,
@@ -271,6 +275,7 @@ class _Judging:
 class _Left:
     kind: str = ""
     reason: str = ""
+    instead_of: str = ""
 
 
 @contextmanager
@@ -282,10 +287,11 @@ def _left_alone(case: CaseStage) -> Iterator[_Left]:
         return
     try:
         yield left
+        left.instead_of = left.kind
     except Refused as error:
-        left.reason = str(error.deny.reason)
+        left.instead_of, left.reason = "Deny", str(error.deny.reason)
     except Deferred as error:
-        left.reason = str(error.defer.reason)
+        left.instead_of, left.reason = "Defer", str(error.defer.reason)
     left.kind = "LeftAlone"
 
 

@@ -1,0 +1,80 @@
+"""What a line must be in itself: its parts say the same, and no decision has a part that its kind never has.
+
+Facts are judged elsewhere (:mod:`signer.audit.rejudging`); what no check looks at could be changed unseen.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from attestors.contract import Auditable
+from attestors.registry import AttestorUnavailable
+from signer.audit.account import NotReached
+from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
+from signer.audit.errors import Inconsistent
+from signer.audit.halves import Halves
+from signer.model.decision import Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone
+from signer.model.signing_request import (
+    Malformed,
+    MalformedStockServingRequest,
+    SigningRequest,
+    StockServingRequest,
+)
+
+_KINDS: Final = frozenset(kind.__name__ for kind in (Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone))
+_LONGEST: Final = timedelta(hours=1)
+"""Between the look at the Cluster and the line; a decision takes minutes at most, and clocks are set."""
+
+
+def require_consistent(line: DecisionLine) -> None:
+    """The decision has what its kind has, and Cluster and time are those of the account.
+
+    Raises:
+        Inconsistent: it is not so.
+    """
+    decision, case = line.decision, line.account.case
+    if decision.kind not in _KINDS:
+        raise Inconsistent("the decision is of no known kind")
+    issued = decision.kind == Approve.__name__
+    if issued is isinstance(decision.entry, NoEntry) or issued is not bool(decision.certificate):
+        raise Inconsistent("an approval has a journal entry and a certificate, and no other decision has")
+    if (decision.kind in (Approve.__name__, ApproveOnly.__name__)) is not bool(decision.node_name):
+        raise Inconsistent("an approval names a node, and no other decision does")
+    if (decision.kind == LeftAlone.__name__) is not bool(decision.instead_of):
+        raise Inconsistent("what is left alone says instead of what, and no other decision does")
+    if isinstance(case, NotReached):
+        return
+    if not line.cluster == str(case.cluster.key) == str(case.policy.cluster):
+        raise Inconsistent(f"the line is about Cluster {line.cluster}, and what was looked at is another's")
+    if abs(line.time - case.now) > _LONGEST:
+        raise Inconsistent("the line's time is not that of the decision")
+
+
+def require_same_request(
+    line: DecisionLine,
+    parsed: SigningRequest | Malformed | StockServingRequest | MalformedStockServingRequest,
+    halves: Halves,
+) -> None:
+    """The request has the digest that the line has; where that cannot be seen, it is one that is never logged whole.
+
+    Raises:
+        Inconsistent: it is another one.
+    """
+    logged = line.request
+    if not logged.redacted:
+        if parsed.envelope.spec_digest != logged.spec_digest:
+            raise Inconsistent("the request is not the one whose digest the line has")
+    elif isinstance(parsed, SigningRequest):
+        if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, halves):
+            raise Inconsistent("of such evidence nothing is replaced in a log")
+    elif logged.redacted != (WHOLE_REQUEST,) or isinstance(parsed, StockServingRequest):
+        raise Inconsistent("such a request is replaced as a whole, or not at all")
+
+
+def _is_logged_whole(request: SigningRequest, halves: Halves) -> bool:
+    try:
+        attestor: object = halves.registry.load(request.envelope.signer.provider)
+    except AttestorUnavailable:
+        return False
+    return isinstance(attestor, Auditable) and attestor.redacted_fields(request.evidence) is request.evidence.fields

@@ -1,0 +1,130 @@
+"""A forged line whose parts do not belong together, with a chain made anew: no check of its facts would see it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attestors.registry import Registry
+from attestors.wire import request as request_format
+from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.request import RequestBlocks
+from signer.audit.chain import DECISION
+from signer.audit.comparison import Comparison, Differs, Reproduced, compare
+from signer.audit.decision_line import logged_request, read_decision_line
+from signer.audit.halves import Halves
+from signer.controller.configuration import read_attestors
+from signer.model.signing_request import SigningRequest, parse_signing_request, spec_digest
+
+_FOLDER = Path(__file__).parents[4] / "fixtures" / "audit" / "v1"
+_HEADER = ("version", "kind", "chain", "sequence", "previous")
+
+Content = dict[str, Any]
+
+
+def logged(kind: str) -> Content:
+    """The fixture's line with that decision, without its place in the chain."""
+    lines = [json.loads(line) for line in (_FOLDER / "audit.log").read_text().splitlines()]
+    (found,) = (line for line in lines if line["kind"] == DECISION and line["decision"]["kind"] == kind)
+    return {name: value for name, value in found.items() if name not in _HEADER}
+
+
+def judged(content: Content) -> Comparison:
+    settings = {name: one.settings for name, one in read_attestors(_FOLDER / "config.yaml").items()}
+    return asyncio.run(compare(read_decision_line(content), Halves(Registry(), settings)))
+
+
+@pytest.mark.parametrize("kind", ["Approve", "Deny", "Defer"])
+def test_as_it_was_written(kind: str) -> None:
+    assert judged(logged(kind)) == Reproduced()
+
+
+def without_certificate(content: Content) -> None:
+    content["decision"].update(entry={}, certificate="")
+
+
+def with_another_certificate_and_no_entry(content: Content) -> None:
+    content["decision"].update(entry={}, certificate="-----BEGIN CERTIFICATE-----")
+
+
+def about_another_cluster(content: Content) -> None:
+    content["cluster"] = "team-b/production"
+
+
+def with_a_policy_of_another_cluster(content: Content) -> None:
+    content["account"]["case"]["policy"]["cluster"]["namespace"] = "team-b"
+
+
+def at_another_time(content: Content) -> None:
+    content["time"] = "2026-01-01T00:00:00Z"
+
+
+def of_no_kind(content: Content) -> None:
+    content["account"] = {name: value if isinstance(value, bool) else {} for name, value in content["account"].items()}
+    content["decision"].update(kind="", reason="", entry={}, certificate="", node_name="")
+
+
+def instead_of_something(content: Content) -> None:
+    content["decision"]["instead_of"] = "Deny"
+
+
+def with_another_request_that_is_said_to_be_redacted(content: Content) -> None:
+    content["request"]["redacted"] = ["mac"]
+    content["request"]["spec"]["extra"] = {"added": ["later"]}
+
+
+def with_a_redacted_field_that_is_none(content: Content) -> None:
+    content["request"]["redacted"] = ["other"]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        without_certificate,
+        with_another_certificate_and_no_entry,
+        about_another_cluster,
+        with_a_policy_of_another_cluster,
+        at_another_time,
+        of_no_kind,
+        instead_of_something,
+        with_another_request_that_is_said_to_be_redacted,
+        with_a_redacted_field_that_is_none,
+    ],
+)
+def test_a_forged_approval(forge: Callable[[Content], None]) -> None:
+    content = logged("Approve")
+    forge(content)
+    assert isinstance(judged(content), Differs)
+
+
+@pytest.mark.parametrize("part", ["entry", "certificate", "node_name"])
+def test_a_refusal_with_a_part_of_an_approval(part: str) -> None:
+    content = logged("Deny")
+    content["decision"][part] = logged("Approve")["decision"][part]
+    assert isinstance(judged(content), Differs)
+
+
+def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> None:
+    """Written anew it would have another digest: a node could make an honest log look forged."""
+    content = logged("Approve")
+    blocks = request_format.decode(base64.b64decode(content["request"]["spec"]["request"]))
+    evidence = json.loads(blocks.evidence)
+    spaced = json.dumps({"version": "v1", "caCertHash": evidence["caCertHash"], "identityDocument": "x"}, indent=1)
+    posted = request_format.encode(RequestBlocks(blocks.certificate_request, "aws", spaced.encode()))
+    spec = {
+        **content["request"]["spec"],
+        "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-aws",
+        "request": base64.b64encode(posted).decode(),
+    }
+    manifest = {"metadata": {"name": "csr", "uid": "u"}, "spec": spec}
+    registry = Registry()
+    parsed = parse_signing_request(manifest, registry.providers)
+    assert isinstance(parsed, SigningRequest)
+    logged_now = logged_request(manifest, parsed, registry, PROVIDER_ID_OID)
+    assert (logged_now.redacted, spec_digest(logged_now.spec)) == ((), logged_now.spec_digest)
