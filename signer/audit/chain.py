@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,10 @@ NOTHING_BEFORE: Final = "sha256:" + "0" * 64
 MAXIMUM_LINE_BYTES: Final = 1024 * 1024
 
 _HEADER: Final = ("version", "kind", "chain", "sequence", "previous")
-_CHAIN_CHARACTERS: Final = 32
+_CHAIN: Final = re.compile(r"[0-9a-f]{32}")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_MAXIMUM_SEQUENCE: Final = 2**53
+"""What every reader of JSON holds exactly; a file that was made up must not keep the controller from going on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,10 @@ def read_line(line: bytes) -> AnyLine:
     """A line without its line feed."""
     digest = digest_of_line(line)
     try:
-        content = json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
+        text = line.decode("utf-8")
+        content = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        if _SURROGATE.search(text):  # perhaps of a pair; alone it can neither be written nor shown
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         return Unreadable("is not JSON", digest, ended=True)
     if not isinstance(content, dict) or tuple(content)[: len(_HEADER)] != _HEADER:
@@ -137,7 +144,7 @@ def read_line(line: bytes) -> AnyLine:
         return Unreadable("is of a version that is not known here", digest, ended=True)
     if kind not in (START, DECISION) or not all(isinstance(text, str) for text in (chain, previous)):
         return Unreadable("is of no known kind", digest, ended=True)
-    if type(sequence) is not int or sequence < 0 or len(chain) != _CHAIN_CHARACTERS:
+    if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
         return Unreadable("has no place in a chain", digest, ended=True)
     if kind == START and not (content.keys() == {"time", "torn"} and isinstance(content["torn"], str)):
         return Unreadable("is no start line", digest, ended=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from signer.audit.chain import (
 STANDARD_OUTPUT: Final = "-"
 DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
 _MODE: Final = 0o600
+_BACKUP_TIME: Final = r"-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{6}"
 _HEADER_ROOM: Final = 512
 """What a line's place in the chain takes at most."""
 
@@ -145,24 +148,30 @@ class StreamLines:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._link = _new_chain()
-        self._begun = False
+        self._begun = self._unended = False
 
     def write(self, contents: list[bytes]) -> None:
         """See :class:`Lines`."""
-        if not self._begun:
-            self._put(START, start_content(""))
-            self._begun = True
-        for content in contents:
-            self._put(DECISION, content)
+        try:
+            if not self._begun:
+                self._put(START, start_content(""))
+                self._begun = True
+            for content in contents:
+                self._put(DECISION, content)
+        except OSError:
+            self._begun = False  # behind what was written in part stands a start line again
+            raise
 
     def close(self) -> None:
         """It is not ours to close."""
 
     def _put(self, kind: str, content: bytes) -> None:
         line = self._link.next_line(kind, content)
-        left = memoryview(line + b"\n")
+        left = memoryview((b"\n" if self._unended else b"") + line + b"\n")
+        self._unended = True
         while left:
             left = left[os.write(self._descriptor, left) :]
+        self._unended = False
         self._link = self._link.after(line)
 
 
@@ -201,6 +210,8 @@ class FileLines:
         self._flush = flush
         self._write = write
         self._lock = _locked(path.with_name(path.name + ".lock"))
+        self._end = _new_chain()
+        """Of what was written last: a file that is new, or holds nothing of ours, goes on from there."""
         self._file: _Open | None = None
         try:
             self._file = self._opened()
@@ -214,6 +225,8 @@ class FileLines:
         try:
             if file is None:
                 file = self._file = self._opened()
+            if not os.fstat(file.descriptor).st_nlink:
+                raise OSError(errno.ENOENT, "the file was deleted")
             for content in contents:
                 file = self._with_room(file, len(content) + _HEADER_ROOM)
                 self._put(file, DECISION, content)
@@ -230,16 +243,17 @@ class FileLines:
     def _abandon(self) -> None:
         """What was written in part is found, and said, when the file is opened again."""
         if self._file is not None:
+            self._end = self._file.link
             os.close(self._file.descriptor)
             self._file = None
 
-    def _opened(self, before: Link | None = None) -> _Open:
-        """Open or create the file, and append a start line; ``before`` is what the file before it ended with."""
+    def _opened(self) -> _Open:
+        """Open or create the file, and append a start line."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             size = os.fstat(descriptor).st_size
-            tail = _Tail.of(descriptor, size)
-            file = _Open(descriptor, size, tail.link if size else (before or _new_chain()))
+            tail = _Tail.of(descriptor, size, self._end)
+            file = _Open(descriptor, size, tail.link)
             if tail.unended:
                 file.size += _write_whole(self._write, descriptor, b"\n")
             self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
@@ -259,9 +273,8 @@ class FileLines:
             return file
         self._flush(file.descriptor)
         self._path.rename(self._backup_name())
-        before = file.link
         self._abandon()
-        opened = self._file = self._opened(before)
+        opened = self._file = self._opened()
         self._delete_oldest()
         return opened
 
@@ -270,8 +283,9 @@ class FileLines:
         return self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}")
 
     def _backups(self) -> list[Path]:
-        found = self._path.parent.glob(f"{self._path.stem}-[0-9]*{self._path.suffix}")
-        return sorted(path for path in found if path.is_file())
+        """Those that :meth:`_backup_name` names, and no other's: another log beside this one may be called alike."""
+        name = re.compile(re.escape(self._path.stem) + _BACKUP_TIME + re.escape(self._path.suffix), re.ASCII)
+        return sorted(path for path in self._path.parent.iterdir() if name.fullmatch(path.name) and path.is_file())
 
     def _delete_oldest(self) -> None:
         if not self._maximum_backups:
@@ -285,7 +299,7 @@ def _write_whole(write: Callable[[int, bytes], int], descriptor: int, data: byte
     """One write. A file system that is full may take a part of it."""
     written = write(descriptor, data)
     if written != len(data):
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
     return written
 
 
@@ -307,15 +321,15 @@ class _Tail:
     """How a file ends."""
 
     link: Link
-    """Behind its last whole line; a new chain where that is none of ours."""
+    """Behind its last whole line that is one of ours."""
     torn: bytes
     """What stands behind it: a line that was cut off."""
     unended: bool
     """Whether the file does not end with a line feed."""
 
     @classmethod
-    def of(cls, descriptor: int, size: int) -> _Tail:
-        """Look at the end of an open file."""
+    def of(cls, descriptor: int, size: int, otherwise: Link) -> _Tail:
+        """Look at the end of an open file; where it has no line of ours, the chain goes on behind ``otherwise``."""
         window = min(size, 4 * MAXIMUM_LINE_BYTES)
         data = os.pread(descriptor, window, size - window)
         whole, _, torn = data.rpartition(b"\n")
@@ -326,4 +340,4 @@ class _Tail:
             found = read_line(line)
             if isinstance(found, ChainedLine):
                 return cls(found.link, torn, unended=bool(torn))
-        return cls(_new_chain(), torn, unended=bool(torn))
+        return cls(otherwise, torn, unended=bool(torn))

@@ -15,7 +15,7 @@ from attestors.registry import Registry
 from signer.audit.chain import MAXIMUM_LINE_BYTES, Unreadable, read_lines
 from signer.audit.halves import Halves
 from signer.audit.log import AuditLogInUse, AuditLogUnavailable, FileLines, GroupedAuditLog, StreamLines, open_audit_log
-from signer.audit.verification import Broken, Finding, verify
+from signer.audit.verification import Broken, Finding, Noticed, verify
 
 
 class FullDisk:
@@ -39,6 +39,10 @@ async def found_in(*paths: Path) -> list[Finding]:
 def broken(*paths: Path) -> list[str]:
     found = asyncio.run(found_in(*paths))
     return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
+
+
+def noticed(*paths: Path) -> list[Noticed]:
+    return [one for one in asyncio.run(found_in(*paths)) if isinstance(one, Noticed)]
 
 
 def numbers(path: Path) -> list[int]:
@@ -87,6 +91,63 @@ def test_rotation(tmp_path: Path) -> None:
     assert kept == list(range(kept[0], 20))
     assert broken(*backups, path) == []
     assert any("missing" in why for why in broken(backups[0], path))  # the file between is not given
+
+
+def test_a_disk_that_is_full_at_a_rotation(tmp_path: Path) -> None:
+    """The new file goes on with the chain, also where it could not be begun at once: a new chain would hide a gap."""
+    path = tmp_path / "audit.log"
+    disk = FullDisk(10_000)
+    lines = FileLines(path, 600, 0, write=disk.write)  # each line has a file of its own
+    lines.write([b'{"number":0}'])
+    disk.room = 0
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            lines.write([b'{"number":-1}'])
+    disk.room = 10_000
+    lines.write([b'{"number":1}'])
+    lines.close()
+    backups = sorted(tmp_path.glob("audit-*.log"))
+    assert [one for file in (*backups, path) for one in numbers(file)] == [0, 1]
+    assert all("new chain" not in one.what for one in noticed(*backups, path))
+    assert broken(*backups, path) == []
+
+
+def test_other_logs_beside_it_are_left_alone(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("audit-2.log", "audit-2026.log", "audit-2026-01-01T00-00-00.000000.log.gz")]
+    for other in others:
+        other.write_text("another controller's")
+    lines = FileLines(tmp_path / "audit.log", 1000, 1)
+    for _ in range(6):
+        lines.write([b'{"filling":"%s"}' % (b"x" * 300)])
+    lines.close()
+    assert len(list(tmp_path.glob("audit-*T*.log"))) == 1
+    assert all(other.exists() for other in others)
+
+
+def test_a_file_that_was_deleted(tmp_path: Path) -> None:
+    """Nobody would ever see what is written there: it is said, and a new one goes on with the chain."""
+    path = tmp_path / "audit.log"
+    lines = FileLines(path, 0, 0)
+    lines.write([b'{"number":0}'])
+    path.unlink()
+    with pytest.raises(OSError, match="deleted"):
+        lines.write([b'{"number":1}'])
+    lines.write([b'{"number":2}'])
+    lines.close()
+    assert numbers(path) == [2]
+    (said,) = noticed(path)
+    assert said.what == "begins with line 2 of its chain: what was before is not given"
+
+
+@pytest.mark.parametrize("sequence", [2**53 + 1, 10**4299])
+def test_a_made_up_end_is_not_gone_on_from(tmp_path: Path, sequence: int) -> None:
+    path = tmp_path / "audit.log"
+    FileLines(path, 0, 0).close()
+    path.write_bytes(path.read_bytes().replace(b'"sequence":0', b'"sequence":%d' % sequence))
+    lines = FileLines(path, 0, 0)
+    lines.write([b'{"number":0}'])
+    lines.close()
+    assert numbers(path) == [0]
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -163,4 +224,20 @@ def test_a_pipe(tmp_path: Path) -> None:
     with open(reading, "rb") as pipe:
         (tmp_path / "copied.log").write_bytes(pipe.read())
     assert numbers(tmp_path / "copied.log") == [0]
+    assert broken(tmp_path / "copied.log") == []
+
+
+def test_a_pipe_that_takes_a_part_of_a_line(tmp_path: Path) -> None:
+    """What comes after it is a line of its own."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    lines = StreamLines(writing)
+    taken = b""
+    with pytest.raises(BlockingIOError):
+        lines.write([b'{"number":0,"filling":"%s"}' % (b"x" * 200_000)])
+    taken += os.read(reading, 1_000_000)
+    lines.write([b'{"number":1}'])
+    taken += os.read(reading, 1_000_000)
+    (tmp_path / "copied.log").write_bytes(taken)
+    assert numbers(tmp_path / "copied.log") == [1]
     assert broken(tmp_path / "copied.log") == []
