@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from signer.audit.chain import DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
 from signer.audit.comparison import Comparison, Differs, compare
@@ -14,12 +14,16 @@ from signer.audit.halves import Halves
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 
+_MAXIMUM_UNREADABLE: Final = 1000
+"""Kept of those that stand together: a file of nothing but line feeds must not take all memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a line stands."""
 
     file: str
+    """Its name, printable."""
     line: int
     """Counted from 1."""
 
@@ -29,10 +33,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A decision, and what judging it again gave."""
+    """A decision, and what judging it again gave. The line itself, ten times as large in memory, is not kept."""
 
     place: Place
-    line: DecisionLine
+    cluster: str
+    csr: str
+    decision: str
+    reason: str
     comparison: Comparison
 
 
@@ -65,7 +72,10 @@ class _Chain:
     def take(self, place: Place, line: AnyLine, *, first: bool) -> Iterator[Finding]:
         """What is wrong with the line's place."""
         if isinstance(line, Unreadable):
-            self.unreadable.append((place, line))
+            if len(self.unreadable) < _MAXIMUM_UNREADABLE:
+                self.unreadable.append((place, line))
+                if len(self.unreadable) == _MAXIMUM_UNREADABLE:
+                    yield Broken(place, f"the {_MAXIMUM_UNREADABLE}th line in a row that cannot be read")
             return
         cut_off, self.unreadable = self.unreadable, []
         if line.kind == START:
@@ -130,13 +140,13 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
     for path in paths:
         number = 0
         for number, line in enumerate(read_lines(path), start=1):
-            place = Place(path.name, number)
+            place = Place(printable(path.name), number)
             for finding in chain.take(place, line, first=number == 1):
                 yield finding
             if isinstance(line, ChainedLine) and line.kind == DECISION:
                 yield await _judged(place, line, halves)
         if not number:
-            yield Broken(Place(path.name, 1), "the file is empty: not even its start line is left")
+            yield Broken(Place(printable(path.name), 1), "the file is empty: not even its start line is left")
     for finding in chain.ends():
         yield finding
 
@@ -146,7 +156,9 @@ async def _judged(place: Place, line: ChainedLine, halves: Halves) -> Judged | B
         decision = read_decision_line(line.content)
     except InvalidValue as error:
         return Broken(place, printable(f"the line is no decision: {error}"))
-    return Judged(place, decision, await compare(decision, halves))
+    said = decision.decision
+    comparison = await compare(decision, halves)
+    return Judged(place, decision.cluster, decision.request.name, said.kind, said.reason, comparison)
 
 
 def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine]]:
@@ -159,7 +171,7 @@ def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine]]:
         for number, line in enumerate(read_lines(path), start=1):
             if isinstance(line, ChainedLine) and line.kind == DECISION:
                 try:
-                    yield Place(path.name, number), read_decision_line(line.content)
+                    yield Place(printable(path.name), number), read_decision_line(line.content)
                 except InvalidValue:
                     continue
 

@@ -117,10 +117,10 @@ def _judged_as_json(one: Judged) -> dict[str, Any]:
     result: dict[str, Any] = {
         "file": one.place.file,
         "line": one.place.line,
-        "cluster": one.line.cluster,
-        "csr": one.line.request.name,
-        "decision": one.line.decision.kind,
-        "reason": one.line.decision.reason,
+        "cluster": one.cluster,
+        "csr": one.csr,
+        "decision": one.decision,
+        "reason": one.reason,
         "result": type(comparison).__name__,
     }
     if isinstance(comparison, ReproducedInPart):
@@ -166,8 +166,9 @@ def _taken(comparison: Comparison) -> Iterable[str]:
 
 def _why(finding: Finding) -> str:
     if isinstance(finding, Judged):
-        name = printable(finding.line.request.name)
-        return f"CSR {name}: {finding.comparison.why if isinstance(finding.comparison, Differs) else ''}"
+        return (
+            f"CSR {printable(finding.csr)}: {finding.comparison.why if isinstance(finding.comparison, Differs) else ''}"
+        )
     return finding.why if isinstance(finding, Broken) else finding.what
 
 
@@ -177,8 +178,7 @@ def _table_of(judged: Sequence[Judged]) -> Table:
         table.add_column(column, overflow="fold")
     for one in judged[:_SHOWN_ROWS]:
         word, style = _WORDS[type(one.comparison)]
-        decision = one.line.decision
-        texts = (str(one.place), one.line.cluster, one.line.request.name, decision.kind, decision.reason)
+        texts = (str(one.place), one.cluster, one.csr, one.decision, one.reason)
         table.add_row(*(Text(printable(text)) for text in texts), Text(word, style=style))
     return table
 
@@ -216,7 +216,7 @@ def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console
     if not found:
         console.print("No decision about that is in these files.")
     for place, line in found:
-        table = Table(title=str(place), title_justify="left", title_style="bold", box=None, show_header=False)
+        table = Table(title=Text(str(place)), title_justify="left", title_style="bold", box=None, show_header=False)
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in _described(place, line):

@@ -53,3 +53,11 @@ def test_an_empty_log_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     FileLines(tmp_path / "audit.log", 0, 0).close()
     assert main(["audit", "verify", str(tmp_path / "audit.log")]) == 0
     assert "0 decisions" in capsys.readouterr().out
+
+
+def test_a_name_with_the_marks_of_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fixture = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
+    path = tmp_path / "[red]\x1b[2J.log"
+    path.write_bytes(fixture.read_bytes())
+    assert main(["audit", "show", str(path), "--node", "worker-1"]) == 0
+    assert r"[red]\x1b[2J.log:2" in capsys.readouterr().out

@@ -159,6 +159,10 @@ def test_hostile_lines(line: bytes) -> None:
         (b'"sequence":0', b'"sequence":0.0'),
         (b'"sequence":0', b'"sequence":true'),
         (b'"sequence":0', b'"sequence":NaN'),
+        (b'"sequence":0', b'"sequence":9007199254740993'),
+        (b'"chain":"aaa', b'"chain":"xyz'),
+        (b'"time":"now"', b'"time":"\\ud800"'),
+        (b'"time":"now"', b'"time":"\xed\xa0\x80"'),
         (b'"kind":"Start"', b'"kind":"Other"'),
         (b'"torn":""', b'"torn":"","torn":""'),
         (b'"torn":""', b'"torn":"","more":""'),
@@ -183,3 +187,16 @@ def test_rotated_files_come_first(tmp_path: Path) -> None:
     names = ["audit.log", "audit-2026-03-02T00-00-00.000000.log", "audit-2026-03-01T00-00-00.000000.log"]
     ordered = [path.name for path in files_in_order([tmp_path / name for name in names])]
     assert ordered == [names[2], names[1], names[0]]
+
+
+def test_of_many_lines_that_cannot_be_read_not_all_are_kept(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + b"\n" * 10_000)
+    assert "the 1000th line in a row that cannot be read" in said(log)
+    assert len(said(log)) < 1100
+
+
+def test_the_name_of_a_file_is_shown_escaped(log: Path) -> None:
+    hostile = log.rename(log.with_name("audit-\x1b[2J.log"))
+    hostile.write_bytes(b"")
+    (found,) = asyncio.run(found_in(hostile))
+    assert str(found.place) == r"audit-\x1b[2J.log:1"
