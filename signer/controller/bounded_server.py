@@ -1,7 +1,8 @@
 """An HTTP server for a handful of paths, which no client can hold on to: a connection is one request, within seconds.
 
-aiohttp parses; what it does not bound, the number of connections and the time that one may take, is bounded here. What
-is too much stays in the kernel's backlog, and takes neither memory nor descriptors of this process.
+aiohttp parses; what it does not bound, the number of connections and the time that one may take, is bounded here. Who
+holds a connection and asks nothing makes way for the next one; while all are being answered, what is too much stays in
+the kernel's backlog, and takes neither memory nor descriptors of this process.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
@@ -25,6 +27,10 @@ _BACKLOG: Final = 64
 _PAUSE_SECONDS: Final = 0.2
 _SHUTDOWN_SECONDS: Final = 0.1
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+
+_LOG = logging.getLogger(__name__)
+# What aiohttp would log is what strangers send: as many lines as they like.
+_SILENT: Final = logging.Logger(f"{__name__}.silent", logging.CRITICAL + 1)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
@@ -46,11 +52,10 @@ async def bounded_server(
     Raises:
         OSError: the address cannot be listened at.
     """
-    answering = web.Server(_dispatch(handlers), access_log=None, handler_cancellation=True)
+    held = _Connections(connections)
+    answering = web.Server(_dispatch(handlers, held), access_log=None, logger=_SILENT, handler_cancellation=True)
     with _listener(host, port) as listener:
-        accepting = asyncio.create_task(
-            _accept(listener, answering, tls, asyncio.Semaphore(connections), connection_seconds)
-        )
+        accepting = asyncio.create_task(_accept(listener, answering, tls, held, connection_seconds))
         try:
             address = listener.getsockname()
             yield str(address[0]), int(address[1])
@@ -60,7 +65,48 @@ async def bounded_server(
             await answering.shutdown(timeout=_SHUTDOWN_SECONDS)
 
 
-def _dispatch(handlers: Mapping[str, Handler]) -> Handler:
+class _Connections:
+    """Those that are open. Of those that have no answer under way the oldest makes way."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._open: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
+        self._idle: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    async def room(self) -> None:
+        """Return once there is room for one more."""
+        while len(self._open) >= self._maximum:
+            if self._idle:
+                self._idle.pop(next(iter(self._idle))).cancel()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def opened(self, protocol: asyncio.BaseProtocol, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        """Somebody connected, and is served by that task."""
+        self._open[protocol] = self._idle[protocol] = task
+
+        def closed(_: asyncio.Task[None]) -> None:
+            connection.close()  # by the task itself, unless it was cancelled before it began
+            del self._open[protocol]
+            self._idle.pop(protocol, None)
+            self._changed.set()
+
+        task.add_done_callback(closed)
+
+    @contextlib.contextmanager
+    def answering(self, protocol: asyncio.BaseProtocol) -> Iterator[None]:
+        """A request has come: until its answer is made, its connection makes way for nobody."""
+        task = self._idle.pop(protocol, None)
+        try:
+            yield
+        finally:
+            if task is not None and protocol in self._open:
+                self._idle[protocol] = task
+                self._changed.set()
+
+
+def _dispatch(handlers: Mapping[str, Handler], held: _Connections) -> Handler:
     async def answer(request: web.BaseRequest) -> web.Response:
         handler = handlers.get(request.path)
         if handler is None:
@@ -68,12 +114,21 @@ def _dispatch(handlers: Mapping[str, Handler]) -> Handler:
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
         else:
-            response = await handler(request)
+            with held.answering(request.protocol):
+                response = await _answered(handler, request)
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.force_close()
         return response
 
     return answer
+
+
+async def _answered(handler: Handler, request: web.BaseRequest) -> web.Response:
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - a fault of ours is logged here, and tells a stranger nothing
+        _LOG.error("a request could not be answered", exc_info=error, extra={"path": request.path})
+        return web.Response(status=500, text="internal error\n")
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -93,34 +148,35 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 async def _accept(
-    listener: socket.socket,
-    answering: web.Server,
-    tls: ssl.SSLContext | None,
-    slots: asyncio.Semaphore,
-    seconds: float,
+    listener: socket.socket, answering: web.Server, tls: ssl.SSLContext | None, held: _Connections, seconds: float
 ) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as tasks:
         while True:
-            await slots.acquire()
             try:
                 connection, _ = await loop.sock_accept(listener)
             except OSError:  # a client that went away again, or no descriptors left
-                slots.release()
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            task = tasks.create_task(_serve(connection, answering, tls, seconds))
-            task.add_done_callback(lambda _: slots.release())
+            try:
+                await held.room()
+            except asyncio.CancelledError:
+                connection.close()
+                raise
+            protocol = answering()
+            held.opened(protocol, connection, tasks.create_task(_serve(connection, protocol, tls, seconds)))
 
 
-async def _serve(connection: socket.socket, answering: web.Server, tls: ssl.SSLContext | None, seconds: float) -> None:
+async def _serve(
+    connection: socket.socket, protocol: asyncio.Protocol, tls: ssl.SSLContext | None, seconds: float
+) -> None:
     loop = asyncio.get_running_loop()
     closed = asyncio.Event()
     handshake = _HANDSHAKE_SECONDS if tls is not None else None
     with contextlib.suppress(OSError, TimeoutError), connection:  # a client's faults are its own
         async with asyncio.timeout(seconds):
             transport, _ = await loop.connect_accepted_socket(
-                lambda: _Told(answering(), closed), connection, ssl=tls, ssl_handshake_timeout=handshake
+                lambda: _Told(protocol, closed), connection, ssl=tls, ssl_handshake_timeout=handshake
             )
             try:
                 await closed.wait()

@@ -73,13 +73,19 @@ def _serve_report(look: Callable[[], Report]) -> Handler:
 
 
 def _serve_metrics(metrics: Metrics) -> Handler:
-    one_at_a_time = asyncio.Lock()
+    underway: asyncio.Task[bytes] | None = None
+
+    async def made() -> bytes:
+        # Collected here, where nothing changes meanwhile; made into text, which takes longer, in a thread.
+        return await asyncio.to_thread(generate_latest, _Collected(metrics))
 
     async def serve(_: web.BaseRequest) -> web.Response:
-        async with one_at_a_time:
-            # Collected here, where nothing changes meanwhile; made into text, which takes longer, in a thread.
-            collected = _Collected(metrics)
-            text = await asyncio.to_thread(generate_latest, collected)
+        nonlocal underway
+        # Whoever asks meanwhile gets the same: threads are for decisions, too, and those who ask and go away at once
+        # must not leave one behind each.
+        if underway is None or underway.done():
+            underway = asyncio.create_task(made(), name="metrics")
+        text = await asyncio.shield(underway)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return serve

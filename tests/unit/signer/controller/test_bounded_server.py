@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiohttp import web
 
 from signer.controller.bounded_server import bounded_server
@@ -53,13 +54,60 @@ async def test_a_handler_that_hangs_is_cut_off() -> None:
         assert await ask(address) == b""
 
 
-async def test_more_connections_than_allowed_wait_their_turn() -> None:
-    async with bounded_server("127.0.0.1", 0, {"/": answer}, connections=2, connection_seconds=0.5) as address:
-        held = [asyncio.create_task(ask(address, b"")) for _ in range(2)]
-        await asyncio.sleep(0)
+async def test_who_asks_nothing_makes_way() -> None:
+    """Or a kubelet's probe would wait behind whoever holds connections, and the controller be restarted for that."""
+    async with bounded_server("127.0.0.1", 0, {"/": answer}, connections=2, connection_seconds=60) as address:
+        held = [await asyncio.open_connection(*address) for _ in range(20)]
+        for _, writer in held:
+            writer.write(b"GET / HTTP/1.1\r\nHost:")
+        for _ in range(5):
+            assert b"here" in await ask(address)
+        for _, writer in held:
+            writer.close()
+
+
+async def test_who_has_an_answer_and_stays_makes_way() -> None:
+    """As with a body that is announced and does not come."""
+    async with bounded_server("127.0.0.1", 0, {"/": answer}, connections=2, connection_seconds=60) as address:
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+            async with asyncio.timeout(10):
+                assert b"200 OK" in await reader.readline()
+            writer.close()
+
+
+async def test_who_is_being_answered_makes_way_for_nobody() -> None:
+    here, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(_: web.BaseRequest) -> web.Response:
+        here.release()
+        await go_on.wait()
+        return web.Response(text="here")
+
+    async with bounded_server("127.0.0.1", 0, {"/": slow}, connections=2, connection_seconds=60) as address:
+        asked = [asyncio.create_task(ask(address)) for _ in range(2)]
+        for _ in range(2):
+            await here.acquire()
         late = asyncio.create_task(ask(address))
-        assert await asyncio.gather(*held) == [b"", b""]
-        assert b"here" in await late
+        await asyncio.sleep(0.05)
+        assert here.locked(), "the third waits its turn"
+        go_on.set()
+        assert all(b"here" in said for said in await asyncio.gather(*asked, late))
+
+
+async def test_strangers_write_no_logs(caplog: pytest.LogCaptureFixture) -> None:
+    async with bounded_server("127.0.0.1", 0, {"/": answer, "/fails": fail}, connection_seconds=0.2) as address:
+        for sent in (
+            b"\x16\x03\x01\r\n\r\n",
+            b"GET http://a:99999/ HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA b: c\r\n\r\n",
+        ):
+            assert b" 400 " in await ask(address, sent)
+        assert not caplog.records
+        await ask(address, REQUEST.replace(b"/ ", b"/fails "))
+    (record,) = caplog.records
+    assert record.getMessage() == "a request could not be answered", "faults of ours are logged"
 
 
 async def test_a_fault_of_ours_tells_nothing() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 import pytest
 
+from signer.controller import diagnostics
 from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.health import Health
 from signer.controller.metrics import Metrics
-from signer.controller.scrape_access import ALLOWED_SECONDS, DENIED_SECONDS, REMEMBERED, Allowed, ScrapeAccess
+from signer.controller.scrape_access import ALLOWED_SECONDS, AT_ONCE, DENIED_SECONDS, REMEMBERED, Allowed, ScrapeAccess
 from signer.kube.client import JsonObject
 from signer.kube.errors import ServerError
 
@@ -167,6 +169,48 @@ async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
         await asked_for(f"guess-{number}")
     assert len(access._remembered) == REMEMBERED
     assert GOOD.encode() not in b"".join(access._remembered)
+
+
+async def test_a_known_token_does_not_wait_behind_strangers() -> None:
+    cluster, go_on = ManagementCluster(), asyncio.Event()
+    access = ScrapeAccess(cluster, lambda: 0.0)
+    assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+
+    async def slowly(path: str, body: JsonObject) -> JsonObject:
+        await go_on.wait()
+        return {}
+
+    cluster.create = slowly  # type: ignore[method-assign]
+    strangers = [asyncio.create_task(access.judge(f"Bearer guess-{number}")) for number in range(AT_ONCE)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+    go_on.set()
+    await asyncio.gather(*strangers)
+
+
+async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit log and slow CA keys wait for the same threads."""
+    started, go_on = 0, threading.Event()
+
+    def slowly(_: object) -> bytes:
+        nonlocal started
+        started += 1
+        go_on.wait(10)
+        return b"made"
+
+    monkeypatch.setattr(diagnostics, "generate_latest", slowly)
+    async with insecure_diagnostics_server("127.0.0.1", 0, Metrics(), Health()) as address:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection(*address)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.01)
+            writer.close()
+        asking = asyncio.create_task(fetch(address, "/metrics"))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert await asking == (200, "made")
+    assert started == 1
 
 
 async def test_each_process_has_a_certificate_of_its_own() -> None:
