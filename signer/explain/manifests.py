@@ -1,11 +1,14 @@
 """Kubernetes manifests out of files: YAML or JSON, one or many documents, Lists taken apart.
 
 The files come from other people's clusters. Their values are JSON's: what looks like a date stays text, because a
-CSR's digest is over JSON; no aliases, so that a small file cannot become a large one.
+CSR's digest is over JSON; no aliases, so that a small file cannot become a large one; and nothing nested deeply, for
+which parsers take a time that grows with the square of the depth, or end the process.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +16,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from signer.kube.shallow import MAXIMUM_DEPTH, shallow
 from signer.model.cluster import items_of
 
 MAXIMUM_FILE_BYTES: Final = 64 * 1024 * 1024
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 _BASE: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ABOVE_NUMBERS: Final = 2**64
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
@@ -59,6 +64,9 @@ def manifests_of(data: bytes, name: str) -> tuple[dict[str, Any], ...]:
         documents = [msgspec.json.decode(data)]
     except (msgspec.DecodeError, RecursionError):
         documents = _yaml(data, name)
+    else:
+        if shallow(data) != data:
+            raise UnreadableManifests(f"{name} is nested deeper than {MAXIMUM_DEPTH} levels")
     found = [manifest for document in documents for manifest in _taken_apart(document, name)]
     if not found:
         raise UnreadableManifests(f"{name} holds no object")
@@ -76,14 +84,40 @@ def _bounded(file: Path) -> bytes:
 def _yaml(data: bytes, name: str) -> list[Any]:
     try:
         text = data.decode("utf-8")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_BASE)):
-            raise UnreadableManifests(f"{name} holds YAML aliases")
+        _require_plain(text, name)
         # A subclass of the safe loader: it makes plain values only.
-        return list(yaml.load_all(text, Loader=_JsonValues))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        return [_json_value(one) for one in yaml.load_all(text, Loader=_JsonValues)]
+    except (yaml.YAMLError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, UnreadableManifests):
             raise
         raise UnreadableManifests(f"{name} is neither JSON nor YAML") from None
+
+
+def _json_value(value: Any) -> Any:
+    """The same as JSON has it: keys are text, and there are no sets, bytes or numbers without end.
+
+    Raises:
+        ValueError: JSON has no such value.
+    """
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else json.dumps(key): _json_value(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_json_value(one) for one in value]
+    if isinstance(value, int | float) and (not math.isfinite(value) or abs(value) >= _ABOVE_NUMBERS):
+        raise ValueError("no number of an API server's")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError("no value of JSON's")
+
+
+def _require_plain(text: str, name: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_BASE):
+        if isinstance(event, yaml.AliasEvent):
+            raise UnreadableManifests(f"{name} holds YAML aliases")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAXIMUM_DEPTH:
+            raise UnreadableManifests(f"{name} is nested deeper than {MAXIMUM_DEPTH} levels")
 
 
 def _taken_apart(document: Any, name: str) -> Iterator[dict[str, Any]]:

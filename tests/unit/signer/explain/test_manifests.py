@@ -44,6 +44,13 @@ def test_a_folder_in_the_order_of_its_names(tmp_path: Path) -> None:
         b"[" * 5000,
         b'{"kind": "List", "items": [1]}',
         b"kind: List\nitems: [" + b"[" * 2000,
+        b"kind: X\nspec:\n" + b"- " * 200 + b"x",
+        b'{"kind": "X", "spec": ' + b"[" * 200 + b"]" * 200 + b"}",
+        b"kind: 1:" + b"59:" * 400 + b"1.5",
+        b"kind: 1" + b":59" * 4000,
+        b"kind: X\nspec: !!set {x}",
+        b"kind: X\nspec: !!binary aGk=",
+        b"kind: X\nspec: .nan",
     ],
 )
 def test_what_is_no_manifest(content: bytes) -> None:
@@ -63,3 +70,13 @@ def test_files_are_bounded_and_must_be_there(tmp_path: Path, monkeypatch: pytest
             path.mkdir()
         with pytest.raises(UnreadableManifests):
             manifests_in(path)
+
+
+def test_values_are_those_of_json() -> None:
+    """Other keys would end the judging with an error."""
+    found = manifests_of(b"kind: X\nspec: {2: one, true: two}\n", "x")
+    assert found == ({"kind": "X", "spec": {"2": "one", "true": "two"}},)
+
+
+def test_brackets_in_texts_are_no_depth() -> None:
+    assert manifests_of(b"kind: X\nspec: " + b"'[" + b"[" * 400 + b"'\n", "x") == ({"kind": "X", "spec": "[" * 401},)
