@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from signer.controller.configuration import Configuration, InvalidConfiguration, read_attestors
+from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
 DEFAULT_NAMESPACE: Final = "node-attestation-system"
+# apimachinery ``validation.IsValidLabelValue``.
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,12 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """What the operator decides: the same arguments for the controller, and for what says how it would decide."""
     parser.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
+    parser.add_argument(
+        "--watch-filter",
+        default="",
+        metavar="VALUE",
+        help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
+    )
     add_controller_namespace(parser)
     parser.add_argument(
         "--config", type=Path, help="YAML file with what the operator allows and sets for each attestor"
@@ -64,7 +74,14 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
     return Configuration(
         namespace=options.controller_namespace,
         watch_namespace=options.namespace,
+        watch_filter=_watch_filter(options.watch_filter),
         insecure_enabled=options.enable_insecure_attestor,
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
     )
+
+
+def _watch_filter(value: str) -> WatchFilter:
+    if value and _LABEL_VALUE.fullmatch(value) is None:
+        raise InvalidConfiguration("--watch-filter is a label's value: letters, digits, '-', '_' and '.', up to 63")
+    return WatchFilter(value)

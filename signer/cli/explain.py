@@ -124,7 +124,7 @@ async def _live(options: argparse.Namespace) -> Explanation:
         around = Circumstances(source, configuration, Registry(), _clock(options.at))
         explained, judgement = await explain(manifest, key, around, _notes(manifest))
         if options.record is not None:
-            _write(options.record, as_yaml(recorder.documents(manifest, explained, judgement, configuration)))
+            _write(options.record, as_yaml(recorder.documents(manifest, explained, judgement, around)))
         return explained
 
 
@@ -144,6 +144,8 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     missing = sorted(header.with_settings - configuration.attestors.keys())
     if missing:
         notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")
+    if header.redacted:
+        notes.append(f"Not recorded, because they let their holder act: {', '.join(header.redacted)} of the evidence.")
     around = Circumstances(
         recorded, configuration, OfflineRegistry(), _clock(options.at or header.recorded), load_authority_certificates
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
@@ -25,14 +24,11 @@ from signer.controller.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
 from signer.kube.client import Client
 from signer.kube.management import management_connection
 from signer.kube.transport import shrink_tls_buffers
-from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
 
 _LOG = logging.getLogger(__name__)
-# apimachinery ``validation.IsValidLabelValue``.
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def add_run(commands: Commands) -> None:
@@ -41,12 +37,6 @@ def add_run(commands: Commands) -> None:
     run.set_defaults(command=_run)
     add_kubeconfig(run)
     add_configuration(run)
-    run.add_argument(
-        "--watch-filter",
-        default="",
-        metavar="VALUE",
-        help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
-    )
     add_leader_election(run)
     run.add_argument(
         "--workers-per-cluster",
@@ -109,7 +99,6 @@ def _configuration(options: argparse.Namespace) -> Configuration:
         raise InvalidConfiguration("--insecure-diagnostics says how --diagnostics-address is served: give both")
     return replace(
         configuration_of(options),
-        watch_filter=_watch_filter(options.watch_filter),
         leader_election=leader_election(options),
         workers_per_cluster=options.workers_per_cluster,
     )
@@ -157,12 +146,6 @@ async def _serve(stack: AsyncExitStack, flag: str, server: AbstractAsyncContextM
     _LOG.info(
         "serving diagnostics", extra={"flag": flag, "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
     )
-
-
-def _watch_filter(value: str) -> WatchFilter:
-    if value and _LABEL_VALUE.fullmatch(value) is None:
-        raise InvalidConfiguration("--watch-filter is a label's value: letters, digits, '-', '_' and '.', up to 63")
-    return WatchFilter(value)
 
 
 @asynccontextmanager

@@ -12,11 +12,12 @@ from typing import Any, Final
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import SignerName
+from signer.controller.bounded_request import UnusableRequest, bounded
 from signer.explain.findings import Finding
 from signer.explain.judging import Circumstances, Judgement, judge
 from signer.explain.next_commands import Named, next_commands
 from signer.explain.standing_conditions import Standing, as_posted, standing_of
-from signer.model.cluster import ClusterKey, MachineView, mapping_of, text_of
+from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView, mapping_of, text_of
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -35,9 +36,9 @@ from signer.model.signing_request import Malformed, NotOurs, SigningRequest, Sto
 from signer.rules.request import claimed_provider_id
 from signer.rules.trace import Step
 
+NOT_POSTED: Final = "not-posted"
+"""In place of the UID of a CSR that has none."""
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)]*)\)")
-
-
 _OURS: Final[Mapping[str, ReasonExplanation]] = {str(reason): found for reason, found in EXPLANATIONS.items()}
 _ATTESTORS_OWN: Final = ReasonExplanation(
     "A reason of the attestor's own.", "The message says what to mend; the attestor's document has the rest."
@@ -101,7 +102,7 @@ async def explain(
         ApiError: what decisions rest upon cannot be listed.
     """
     at, standing = around.now(), standing_of(manifest)
-    manifest = {**manifest, "metadata": {"uid": "not-posted", **mapping_of(manifest, "metadata")}}
+    manifest = {**manifest, "metadata": {"uid": NOT_POSTED, **mapping_of(manifest, "metadata")}}
     settled = standing.is_settled
     judgement = await judge(as_posted(manifest) if settled else manifest, key, around)
     if not settled and isinstance(judgement.adjudication.decision, Ignore) and standing.conditions:
@@ -134,6 +135,9 @@ def _explained(
     signer = NotOurs() if isinstance(parsed, NotOurs) else parsed.envelope.signer
     provider = signer.provider if isinstance(signer, SignerName) else ""
     cause, cure = _explanation_of(reason, verdict, provider, around.registry)
+    unheeded = _unheeded(manifest, key, around, judgement)
+    if isinstance(unheeded, Unheeded):
+        verdict, reason, message, cause, cure = Verdict.NOT_OURS, "", unheeded.message, "", unheeded.cure
     named = Named(key, around.configuration.namespace, request.name, _claimed(judgement, key))
     return Explanation(
         cluster=key,
@@ -151,6 +155,37 @@ def _explained(
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
         notes=notes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Heeded:
+    """The controller keeps such a request, and judges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unheeded:
+    """It never comes to judging it."""
+
+    message: str
+    cure: str
+
+
+def _unheeded(
+    manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, judgement: Judgement
+) -> Heeded | Unheeded:
+    """What keeps a request from its judge without being a check."""
+    served = around.configuration.watch_filter
+    cluster = judgement.inventory.clusters.get(key.namespace, key.name)
+    if cluster is not None and not served.lets_in(cluster):
+        return Unheeded(
+            printable(f"Cluster {key} is not served: label {WATCH_FILTER_LABEL} is not {served.value}"),
+            "Explain it with the --watch-filter of the controller that serves it.",
+        )
+    try:
+        bounded({"spec": {}, **as_posted(manifest)})
+    except UnusableRequest as error:
+        return Unheeded(printable(f"it is ignored: {error}"), "No API server would store it, or nobody needs so much.")
+    return Heeded()
 
 
 def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) -> tuple[Verdict, str, str]:

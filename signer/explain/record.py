@@ -1,8 +1,9 @@
 """Records what an explanation rested on, so that it can be repeated elsewhere, by people who may see no secret.
 
 Recorded is what was read and concerns the request: its Cluster, policy, Machines, records, reservations. Of Secrets
-only the cluster's CA certificate is kept, as a ConfigMap; bootstrap tokens keep their public ID; the operator's
-settings of attestors, which may be secret, are never written.
+only the cluster's CA certificate is kept, as a ConfigMap; bootstrap tokens keep their public ID; of evidence, what lets
+its holder act is replaced as in the audit log; the operator's settings of attestors, which may be secret, are never
+written.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any, Final
 
 import yaml
 
+from attestors.contract import digest_of
+from signer.audit.decision_line import WHOLE_REQUEST, logged_request
 from signer.controller.authority_source import UnreadableSecret, decode_secret
-from signer.controller.configuration import Configuration
-from signer.explain.explanation import Explanation
-from signer.explain.judging import Judgement
+from signer.explain.explanation import NOT_POSTED, Explanation
+from signer.explain.judging import Circumstances, Judgement
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
 from signer.explain.source import Source
+from signer.explain.standing_conditions import as_posted
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, NotFound
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, mapping_of, text_of
 from signer.model.kubernetes_time import format_time
+from signer.model.signing_request import NotOurs, parse_signing_request
 from signer.store.mirror import object_key
 
 _KINDS: Final = {
@@ -96,10 +100,11 @@ class Recorder:
             raise
 
     def documents(
-        self, request: Mapping[str, Any], explained: Explanation, judgement: Judgement, configuration: Configuration
+        self, request: Mapping[str, Any], explained: Explanation, judgement: Judgement, around: Circumstances
     ) -> list[JsonObject]:
         """What to write down: a header, the request, and everything that concerns it."""
-        key = explained.cluster
+        key, configuration = explained.cluster, around.configuration
+        request, redacted = _without_credentials(request, around)
         identities = {one.identity.identity for one in judgement.findings.facts}
         provider_ids = {one.machine.provider_id for one in judgement.findings.facts}
         concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
@@ -115,6 +120,7 @@ class Recorder:
             "insecureAllowed": configuration.insecure_allowed(key.namespace),
             "attestorsWithSettings": sorted(name for name, one in configuration.attestors.items() if one.settings),
             "leftOut": left_out,
+            "redacted": list(redacted),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],
         }
         read = [kept for path, one in sorted(self._read.items()) for kept in _of_read(path, one, key)]
@@ -126,6 +132,20 @@ class Recorder:
 def as_yaml(documents: Sequence[JsonObject]) -> str:
     """The recording as a file's text."""
     return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, explicit_start=True)
+
+
+def _without_credentials(
+    request: Mapping[str, Any], around: Circumstances
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The CSR as the audit log would hold it, and what of its evidence is replaced."""
+    oid = around.configuration.provider_id_oid
+    posted = {**as_posted(request), "metadata": {"uid": NOT_POSTED, **mapping_of(request, "metadata")}}
+    parsed = parse_signing_request(posted, around.registry.providers, oid)
+    spec = mapping_of(request, "spec")
+    if isinstance(parsed, NotOurs):  # perhaps of an attestor that is not installed here; nobody reads it
+        return {**request, "spec": {**spec, "request": digest_of(text_of(spec, "request"))}}, (WHOLE_REQUEST,)
+    logged = logged_request(posted, parsed, around.registry, oid)
+    return {**request, "spec": logged.spec}, logged.redacted
 
 
 def _authentic(judgement: Judgement) -> Iterator[Any]:
@@ -176,6 +196,8 @@ def _reduced(item: JsonObject) -> JsonObject:
         token = text_of(mapping_of(discovery, "bootstrapToken"), "token").partition(".")[0]
         spec = {"joinConfiguration": {"discovery": {"bootstrapToken": {"token": f"{token}.{_TOKEN_SECRET}"}}}}
         return {**{name: item[name] for name in ("apiVersion", "kind", "metadata")}, "spec": spec if token else {}}
+    if kind == "Cluster":  # variables of its topology are the tenant's, and nobody here reads them
+        return {**item, "spec": {name: value for name, value in mapping_of(item, "spec").items() if name != "topology"}}
     if kind == "AttestedNode":
         return {**item, "spec": {name: value for name, value in item["spec"].items() if name != "seal"}}
     if kind not in (*_KINDS.values(), "ConfigMap", "CustomResourceDefinition"):

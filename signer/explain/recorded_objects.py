@@ -31,6 +31,7 @@ from signer.kube.resources import (
     Resource,
 )
 from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
+from signer.model.decision import printable
 from signer.model.kubernetes_time import parse_time
 from signer.model.record import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
@@ -40,6 +41,7 @@ RECORDING_KIND: Final = "Recording"
 RECORDING_API_VERSION: Final = "explain.attestation.cluster.x-k8s.io/v1alpha1"
 """Of the one document of a recording that is no Kubernetes object."""
 
+_MAXIMUM_REDACTED: Final = 32
 _NEWEST: Final = f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}"
 _PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
     ("cluster.x-k8s.io", "Cluster"): ("clusters", True),
@@ -73,6 +75,8 @@ class Header:
     """Attestors for which the operator had settings, which are never recorded."""
     left_out: frozenset[str]
     """Paths of what was read, and is not in the recording."""
+    redacted: tuple[str, ...]
+    """Fields of the evidence that are not what they were, or ``request``: all of it."""
 
 
 class RecordedObjects:
@@ -193,6 +197,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         insecure_allowed=said.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
         left_out=frozenset(str(one) for one in items_of(said, "leftOut")),
+        redacted=tuple(printable(str(one)) for one in items_of(said, "redacted")[:_MAXIMUM_REDACTED]),
     )
 
 

@@ -16,6 +16,7 @@ from attestors.wire import pem
 from attestors.wire.names import Purpose
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
@@ -168,6 +169,27 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
     code, report = explain("other")
     assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
     assert "example.com/signer" in report["message"]
+
+
+def test_a_cluster_that_the_controller_does_not_serve(cluster: WorldCluster, explain: Explain) -> None:
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    code, report = explain("join", "--watch-filter", "blue")
+    assert (code, report["verdict"], report["checks"]) == (6, "not ours", [])
+    assert "label cluster.x-k8s.io/watch-filter is not blue" in report["message"]
+    cluster.patch({"metadata": {"labels": {WATCH_FILTER_LABEL: "blue"}}})
+    assert explain("join", "--watch-filter", "blue")[1]["verdict"] == "approve"
+
+
+def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, explain: Explain) -> None:
+    """A hostile API server's: whatever its checks would say, nobody comes to them."""
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    manifest = node_of(cluster, "worker-1").client_request("join")
+    manifest["spec"]["extra"] = {"much": ["x" * 300_000]}
+    plant(cluster, manifest)
+    code, report = explain("join")
+    assert (code, report["verdict"]) == (6, "not ours")
+    assert "it is ignored: spec and conditions take more than" in report["message"]
 
 
 def test_what_somebody_else_approved(house: House, cluster: WorldCluster, explain: Explain) -> None:

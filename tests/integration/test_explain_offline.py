@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from attestors.wire import pem
+from attestors.wire.names import ATTESTATION_DATA_LABEL, ATTESTATION_PROVIDER_LABEL
 from signer.cli import main
 from signer.kube.resources import ATTESTED_NODES, SECRETS
 from signer.store.controller_key import SECRET_NAME
@@ -18,7 +20,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.documents.markdown import ROOT
 from tests.integration.explaining import Explain, outcomes
 from tests.integration.house import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
-from tests.integration.requests import plant
+from tests.integration.requests import blocks_of, manifest_of, plant
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +92,39 @@ def test_a_recording_explains_the_same(house: House, explain: Explain, offline: 
         "CertificateAuthorityUnavailable",
         "2040-01-01T00:00:00Z",
     )
+
+
+def test_what_lets_a_node_act_is_not_recorded(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
+    """A recording is given to others, while a cloud still takes the token in the evidence for the node's."""
+    cluster = house.cluster()
+    certificate_request, *_ = blocks_of(node_of(cluster, "worker-1"))
+    for name, version in (("token", "v1"), ("unreadable", "v2")):
+        evidence = {
+            "version": version,
+            "caCertHash": cluster.ca_cert_hash,
+            "identityToken": "eyJhbGci.eyJzdWIi.c2lnbmVk",
+        }
+        content = [
+            certificate_request,
+            pem.encode(pem.Block(ATTESTATION_PROVIDER_LABEL, b"gcp")),
+            pem.encode(pem.Block(ATTESTATION_DATA_LABEL, json.dumps(evidence).encode())),
+        ]
+        plant(cluster, manifest_of(name, b"".join(content), "cluster.x-k8s.io/kube-apiserver-client-kubelet-gcp"))
+        recording = tmp_path / f"{name}.yaml"
+        code, live = explain(name, "--record", str(recording))
+        assert (code, live["reason"]) == (4, "AttestorNotAuthorized")
+        header, recorded, *_ = yaml.safe_load_all(recording.read_text())
+        assert header["redacted"] == (["identityToken"] if version == "v1" else ["request"])
+        request = recorded["spec"]["request"]
+        if version == "v1":
+            _, _, kept = pem.split(base64.b64decode(request), maximum_bytes=100_000, maximum_blocks=3)
+            assert b"eyJzdWIi" in kept.content, "what was claimed is still there"
+            assert b"c2lnbmVk" not in kept.content
+        else:
+            assert request.startswith("sha256:")
+        code, report, _ = offline(name, "--objects", str(recording))
+        assert (code, report["reason"]) == (4, "AttestorNotAuthorized")
+        assert any("Not recorded" in note for note in report["notes"])
 
 
 def by_hand(folder: Path, *, policy: bool = True) -> Path:
