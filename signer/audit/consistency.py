@@ -51,6 +51,16 @@ def require_consistent(line: DecisionLine) -> None:
         raise Inconsistent("the line's time is not that of the decision")
 
 
+def require_about(line: DecisionLine, node_name: str) -> None:
+    """The decision names no other node.
+
+    Raises:
+        Inconsistent: it does.
+    """
+    if line.decision.node_name not in ("", node_name):
+        raise Inconsistent(f"the decision is about node {line.decision.node_name}, the request about {node_name}")
+
+
 def require_same_request(
     line: DecisionLine,
     parsed: SigningRequest | Malformed | StockServingRequest | MalformedStockServingRequest,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from signer.audit.account import Account, CaseStage, NotReached, RequestStage
-from signer.audit.consistency import require_consistent, require_same_request
+from signer.audit.consistency import require_about, require_consistent, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import AccountEnds, Inconsistent
 from signer.audit.halves import Halves
@@ -246,10 +246,7 @@ class _Judging:
         run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(parsed, case.cluster))
         found = _reached(self.account.stock, "the node's record")
         node_name = node_name_of(parsed)
-        if self.line.decision.node_name not in ("", node_name):
-            raise Inconsistent(
-                f"the decision is about node {self.line.decision.node_name}, the request about {node_name}"
-            )
+        require_about(self.line, node_name)
         attested = the_attested_machine(node_name, found.record, found.machine)
         run_checks(
             STOCK_SERVING_CHECKS,
