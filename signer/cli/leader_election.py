@@ -17,6 +17,7 @@ from signer.controller.configuration import (
 from signer.kube.resources import segment
 from signer.model.lease import ElectionTimes, InvalidTimes
 
+_LONGEST_MICROSECONDS: Final = 24 * 60 * 60 * 10**6
 _PART: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>ms|us|h|m|s)", re.ASCII)
 _MICROSECONDS: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 
@@ -76,4 +77,7 @@ def _go_duration(text: str) -> timedelta:
     parts = list(_PART.finditer(text))
     if not parts or "".join(part[0] for part in parts) != text:
         raise argparse.ArgumentTypeError("a duration is a number and a unit, such as 15s, 1m30s or 500ms")
-    return timedelta(microseconds=int(sum(Fraction(part["number"]) * _MICROSECONDS[part["unit"]] for part in parts)))
+    microseconds = int(sum(Fraction(part["number"]) * _MICROSECONDS[part["unit"]] for part in parts))
+    if microseconds > _LONGEST_MICROSECONDS:
+        raise argparse.ArgumentTypeError("a duration of more than a day serves nobody here")
+    return timedelta(microseconds=microseconds)

@@ -45,7 +45,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "deleted": "How many records were deleted.",
         "released": "How many reservations were released.",
         "identity": "This replica's name in the Lease.",
-        "path": "Of a file on this machine.",
+        "path": "Which page of the diagnostics was asked for.",
         "lease": "Namespace and name of the Lease.",
         "failed": "How many of these are left for the next round.",
     }

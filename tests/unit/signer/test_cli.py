@@ -78,6 +78,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--leader-elect-renew-deadline", "10"), "a duration is a number and a unit"),
         (("run", "--leader-elect-renew-deadline", "-10s"), "expected one argument"),
         (("run", "--leader-elect-renew-deadline", "10s "), "a duration is a number and a unit"),
+        (("run", "--leader-elect-renew-deadline", "999999999h" * 3000), "more than a day"),
         (("run", "--watch-filter", "no label"), "--watch-filter is a label's value"),
         (("run", "--insecure-diagnostics"), "how --diagnostics-address is served: give both"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
