@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from attestors.registry import Registry
 from signer.authority import load_authority_certificates
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.explain_output import as_json, show
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.explain.answers import NotingRegistry
 from signer.explain.explanation import Explanation, Verdict, explain
 from signer.explain.judging import Circumstances
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
@@ -121,10 +121,12 @@ async def _live(options: argparse.Namespace) -> Explanation:
             manifest = await _read(management, key, options.csr)
         recorder = Recorder(management)
         source: Source = management if options.record is None else recorder
-        around = Circumstances(source, configuration, Registry(), _clock(options.at))
+        registry = NotingRegistry()
+        around = Circumstances(source, configuration, registry, _clock(options.at))
         explained, judgement = await explain(manifest, key, around, _notes(manifest))
         if options.record is not None:
-            _write(options.record, as_yaml(recorder.documents(manifest, explained, judgement, around)))
+            documents = recorder.documents(manifest, explained, judgement, around, registry.noted)
+            _write(options.record, as_yaml(documents))
         return explained
 
 
@@ -147,7 +149,11 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     if header.redacted:
         notes.append(f"Not recorded, because they let their holder act: {', '.join(header.redacted)} of the evidence.")
     around = Circumstances(
-        recorded, configuration, OfflineRegistry(), _clock(options.at or header.recorded), load_authority_certificates
+        recorded,
+        configuration,
+        OfflineRegistry(header.answers),
+        _clock(options.at or header.recorded),
+        load_authority_certificates,
     )
     return (await explain(manifest, key, around, tuple(notes)))[0]
 

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from attestors.contract import (
+    AnswerNotRecorded,
     AttestationRequest,
     Attestor,
-    AttestorDescription,
     AttestorSettings,
     ChallengeIssued,
     ControllerHalf,
-    NodeHalf,
     NotProvableYet,
     Outcome,
     Screened,
 )
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
+from signer.audit.consultations import ConsultedManagement, NotedConsultations
+from signer.explain.answers import WrappedAttestor
 from signer.model.decision import Deferred, printable
 from signer.model.reasons import Reason
 
@@ -80,25 +81,24 @@ def _destination(event: str, arguments: tuple[Any, ...]) -> str:
 class OfflineRegistry(Registry):
     """The installed attestors, with controller halves that ask nobody."""
 
+    def __init__(self, answers: Sequence[Mapping[str, Any]] = ()) -> None:
+        """``answers`` are those of others that were recorded, in the order of the questions."""
+        super().__init__()
+        self._answers = answers
+
     def load(self, provider: str) -> Attestor:
         """See Registry."""
-        return _OfflineAttestor(super().load(provider))
+        return _OfflineAttestor(super().load(provider), self._answers)
 
 
 @dataclass(frozen=True, slots=True)
-class _OfflineAttestor:
-    attestor: Attestor
-
-    @property
-    def description(self) -> AttestorDescription:
-        return self.attestor.description
+class _OfflineAttestor(WrappedAttestor):
+    answers: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
         keys = _CountedKeys(settings.challenge_keys)
-        return _OfflineHalf(self.attestor.controller_half(replace(settings, challenge_keys=keys)), keys)
-
-    def node_half(self, settings: Mapping[str, str]) -> NodeHalf:
-        return self.attestor.node_half(settings)
+        half = self.attestor.controller_half(replace(settings, challenge_keys=keys))
+        return _OfflineHalf(half, keys, self.answers)
 
 
 @dataclass(slots=True)
@@ -117,6 +117,7 @@ class _CountedKeys:
 class _OfflineHalf:
     half: ControllerHalf
     keys: _CountedKeys
+    answers: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
     def screen(self, request: AttestationRequest) -> Screened:
         return self.half.screen(request)
@@ -129,9 +130,15 @@ class _OfflineHalf:
 
     async def _verify(self, verify: Any, request: AttestationRequest) -> Outcome:
         asked = self.keys.asked
+        if self.answers:
+            consultations = NotedConsultations(self.answers)
+            management = ConsultedManagement(request.management, consultations)
+            request = replace(request, consultations=consultations, management=management)
         with no_network() as wanted:
             try:
                 outcome: Outcome = await verify(request)
+            except AnswerNotRecorded as error:
+                return NotProvableYet(NOT_ASKED, f"not asked: offline; {printable(str(error))} in the recording")
             except Exception as error:
                 if wanted:
                     return _not_asked(wanted)

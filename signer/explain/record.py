@@ -100,9 +100,17 @@ class Recorder:
             raise
 
     def documents(
-        self, request: Mapping[str, Any], explained: Explanation, judgement: Judgement, around: Circumstances
+        self,
+        request: Mapping[str, Any],
+        explained: Explanation,
+        judgement: Judgement,
+        around: Circumstances,
+        answers: Sequence[Mapping[str, Any]] = (),
     ) -> list[JsonObject]:
-        """What to write down: a header, the request, and everything that concerns it."""
+        """What to write down: a header, the request, and everything that concerns it.
+
+        ``answers`` are those of others to the attestor (:class:`~signer.explain.answers.NotingRegistry`).
+        """
         key, configuration = explained.cluster, around.configuration
         request, redacted = _without_credentials(request, around)
         identities = {one.identity.identity for one in judgement.findings.facts}
@@ -121,6 +129,7 @@ class Recorder:
             "attestorsWithSettings": sorted(name for name, one in configuration.attestors.items() if one.settings),
             "leftOut": left_out,
             "redacted": list(redacted),
+            "answers": list(answers),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],
         }
         read = [kept for path, one in sorted(self._read.items()) for kept in _of_read(path, one, key)]

@@ -42,6 +42,7 @@ RECORDING_API_VERSION: Final = "explain.attestation.cluster.x-k8s.io/v1alpha1"
 """Of the one document of a recording that is no Kubernetes object."""
 
 _MAXIMUM_REDACTED: Final = 32
+_MAXIMUM_ANSWERS: Final = 64
 _NEWEST: Final = f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}"
 _PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
     ("cluster.x-k8s.io", "Cluster"): ("clusters", True),
@@ -75,6 +76,8 @@ class Header:
     """Attestors for which the operator had settings, which are never recorded."""
     left_out: frozenset[str]
     """Paths of what was read, and is not in the recording."""
+    answers: tuple[Mapping[str, Any], ...]
+    """Of others to the attestor, in their order; an attestor refuses what is not of its form."""
     redacted: tuple[str, ...]
     """Fields of the evidence that are not what they were, or ``request``: all of it."""
 
@@ -197,6 +200,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         insecure_allowed=said.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
         left_out=frozenset(str(one) for one in items_of(said, "leftOut")),
+        answers=tuple(one for one in items_of(said, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
         redacted=tuple(printable(str(one)) for one in items_of(said, "redacted")[:_MAXIMUM_REDACTED]),
     )
 

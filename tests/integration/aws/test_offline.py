@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
+import pytest
+import yaml
+
+from attestors.aws import AWSAttestor
 from attestors.aws.controller import AWSControllerHalf
 from attestors.aws.services import make_services
 from attestors.clouds.calls import CloudCalls
-from attestors.contract import NotProvableYet
+from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.evidence import MalformedEvidence
+from signer.explain.answers import _NotingHalf
 from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflineHalf
 from tests.integration.aws.desk import Desk, fields, presigned
 from tests.support.aws_documents import REGION
@@ -29,6 +35,26 @@ async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _O
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == NOT_ASKED
     assert f"not asked: offline (sts.{REGION}.amazonaws.com" in outcome.message
+
+
+@pytest.mark.parametrize("kind", ["presigned", "forged"])
+async def test_what_clouds_answered_is_judged_again_from_a_recording(
+    desk: Desk, offline: _OfflineHalf, kind: str
+) -> None:
+    """Without signature and session token, which a recording does not hold."""
+    url = presigned(desk.session)
+    request = desk.request(fields(url if kind == "presigned" else url[:-8] + "00000000"))
+    noted: list[dict[str, Any]] = []
+    live = await _NotingHalf(desk.half, noted).verify_client(request)
+    assert isinstance(live, VerifiedIdentity if kind == "presigned" else Denied)
+    recorded = yaml.safe_load(yaml.safe_dump(noted))
+    redacted = AWSAttestor().redacted_fields(request.evidence)
+    assert redacted != request.evidence.fields
+    kept = replace(request, evidence=replace(request.evidence, fields=redacted))
+    assert await replace(offline, answers=recorded).verify_client(kept) == live
+    less = await replace(offline, answers=recorded[:-1] or [{"question": "another", "answer": {}}]).verify_client(kept)
+    assert isinstance(less, NotProvableYet)
+    assert less.reason == NOT_ASKED
 
 
 async def test_a_request_for_somebody_elses_server_is_denied_without_asking(desk: Desk, offline: _OfflineHalf) -> None:

@@ -1,0 +1,51 @@
+"""What Google answered while a request was explained, recorded, and given to the attestor again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import yaml
+
+from attestors.contract import Auditable, ExplainsReasons, VerifiedIdentity
+from attestors.gcp import GCPAttestor
+from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSource
+from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.instances import NoLookUp
+from signer.explain.answers import NotingRegistry, _NotingHalf
+from signer.explain.offline import OfflineRegistry, _CountedKeys, _OfflineHalf
+from tests.unit.attestors.gcp import support as google
+
+
+def half(*, reachable: bool) -> GCPControllerHalf:
+    async def fetch() -> CertificatesAnswer:
+        if not reachable:
+            raise AssertionError("Google was asked")
+        body = json.dumps({google.KEY.key_id: google.KEY.certificate_pem}).encode()
+        return CertificatesAnswer(body, timedelta(hours=1), timedelta())
+
+    source = CertificateSource(fetch)
+    return GCPControllerHalf(google.SETTINGS, lambda: source, NoLookUp())
+
+
+async def test_a_token_is_judged_again_without_its_signature() -> None:
+    request = google.request(google.token())
+    noted: list[dict[str, Any]] = [{"question": "of a judgement before"}]
+    live = await _NotingHalf(half(reachable=True), noted).verify_client(request)
+    assert isinstance(live, VerifiedIdentity)
+    fields = GCPAttestor().redacted_fields(request.evidence)
+    kept = replace(request, evidence=replace(request.evidence, fields=fields))
+    recorded = yaml.safe_load(yaml.safe_dump(noted))
+    assert google.token().rpartition(".")[2] not in yaml.safe_dump([recorded, dict(fields)])
+    again = await _OfflineHalf(half(reachable=False), _CountedKeys(lambda: ()), recorded).verify_client(kept)
+    assert again == live
+
+
+def test_what_an_attestor_has_besides_it_has_still() -> None:
+    for registry in (NotingRegistry(), OfflineRegistry()):
+        attestor = registry.load("gcp")
+        assert isinstance(attestor, Auditable)
+        assert isinstance(attestor, ExplainsReasons)
+        assert attestor.description.provider == "gcp"
