@@ -16,6 +16,7 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 REQUIRE_VARIABLE: Final = "NODE_ATTESTATION_REQUIRE_REAL"
 """``1`` turns a skip for want of a real part into a failure; continuous integration sets it."""
 
+_NO_INSECURE_PORT: Final = 24
 _KERNEL_LOG: Final = "/dev/kmsg"
 
 
@@ -34,6 +35,14 @@ class ControlPlaneBinaries:
     def kube_controller_manager(self) -> Path:
         """Raises ``MissingPart``: not every assets folder has this program."""
         return _executable(self.folder, "kube-controller-manager")
+
+    def without_insecure_port(self) -> dict[str, object]:
+        """Flags that keep kube-controller-manager from serving on port 10252, of which there is one on a machine.
+
+        Before Kubernetes 1.24 it does so by default; later ones do not know the flag. Raises ``MissingPart``.
+        """
+        _, _, minor = _version(self.kube_controller_manager()).rpartition(" v")[2].partition(".")
+        return {"port": 0} if int(minor.partition(".")[0]) < _NO_INSECURE_PORT else {}
 
     def kubemark(self) -> Path:
         """Kubernetes' hollow node, a kubelet without containers.

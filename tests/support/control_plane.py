@@ -206,7 +206,7 @@ class ControlPlane:
         def start(free: int) -> Program:
             nonlocal port
             port = free
-            arguments = _flags({**flags, "secure-port": port})
+            arguments = _flags({**flags, **self.binaries.without_insecure_port(), "secure-port": port})
             return self._programs.start("kube-controller-manager", [binary, *arguments])
 
         def is_ready() -> bool:
