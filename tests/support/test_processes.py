@@ -16,8 +16,10 @@ pytestmark = pytest.mark.slow
 
 _ROOT = Path(__file__).parents[2]
 
+# A shell's background job, as a CI run may be, ignores SIGINT, and hands that on to all that it starts.
 _STARTER = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.support.processes import Programs
 programs = Programs("node-attestation-test-")
 program = programs.start("sleeper", ["/bin/sh", "-c", "sleep 600 & sleep 600"])
