@@ -78,6 +78,13 @@ class Sketch:
             return self._draw("create", target, {**body, "metadata": metadata})
         raise AlreadyExists("it exists", status=409, reason="AlreadyExists")
 
+    async def replace(self, path: str, body: JsonObject) -> JsonObject:
+        """Draw another version of an object."""
+        current = await self.get(path)
+        wanted = mapping_of(body, "metadata")
+        _require_same(current, wanted.get("uid"), wanted.get("resourceVersion"))
+        return self._draw("change", path, body)
+
     async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         """Draw an object as a merge patch (RFC 7386) leaves it."""
         current = await self.get(path)

@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from signer.model.record import AttestedIdentity, AttestedNode, InvalidRecord, M
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
+from signer.store.foreign_metadata import KeptMetadata, NotKept, foreign_metadata
 from signer.store.mirror import ObjectKey
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class UnverifiedRecord:
     """An object that has a record's form; anybody may have written it."""
 
     claimed: AttestedNode
+    metadata: KeptMetadata = field(default_factory=NotKept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class NothingInTheWay:
 def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
     """Read an AttestedNode from the API server; whose it is, only :class:`AuthenticRecords` says."""
     try:
-        return UnverifiedRecord(parse_record(manifest))
+        return UnverifiedRecord(parse_record(manifest), foreign_metadata(manifest["metadata"]))
     except InvalidRecord as error:
         metadata = manifest.get("metadata")
         metadata = metadata if isinstance(metadata, Mapping) else {}
@@ -173,10 +175,17 @@ class AuthenticRecords:
         match self._stored.get((namespace, name)):
             case None:
                 return NothingInTheWay()
-            case UnverifiedRecord(claimed):
+            case UnverifiedRecord(claimed=claimed):
                 return InTheWay(claimed.uid, claimed.resource_version)
             case UnreadableRecord(uid, resource_version):
                 return InTheWay(uid, resource_version)
+
+    def metadata_of(self, record: AttestedNode) -> KeptMetadata:
+        """What others put into the metadata of exactly that version of ``record``."""
+        stored = self._stored.get((record.machine.cluster.namespace, record.name))
+        if isinstance(stored, UnverifiedRecord) and stored.claimed.resource_version == record.resource_version:
+            return stored.metadata
+        return NotKept()
 
     def values(self) -> tuple[AttestedNode, ...]:
         """All our records.

@@ -18,6 +18,7 @@ from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.record import AttestedNode, parse_record, record_name, record_spec
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
+from signer.store.foreign_metadata import NotKept
 from signer.store.inventory import Inventory
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +37,10 @@ class RecordCalls(Protocol):
         ...
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def replace(self, path: str, body: JsonObject) -> JsonObject:
         """See Client."""
         ...
 
@@ -70,16 +75,34 @@ class Records:
         spec = {**record_spec(record), "seal": self._inventory.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
-                written = await self._client.patch(_path(record), _patch(record.uid, record.resource_version, spec))
+                written = await self._change(record, spec)
             else:
-                written = await self._put(record, cluster, spec)
+                written = await self._begin(record, cluster, spec)
         except (AlreadyExists, Conflict, NotFound) as error:
             await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
         stored = self._inventory.records.written(written)
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
-    async def _put(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+    async def _change(self, record: AttestedNode, spec: JsonObject) -> JsonObject:
+        """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
+        foreign = self._inventory.authentic.metadata_of(record)
+        if isinstance(foreign, NotKept):
+            return await self._client.patch(_path(record), _patch(record.uid, record.resource_version, spec))
+        metadata = {
+            **foreign.fields(),
+            "name": record.name,
+            "namespace": record.machine.cluster.namespace,
+            "uid": record.uid,
+            "resourceVersion": record.resource_version,
+            # Emptied: nobody applies parts of a record, and to track whose each field is doubled what a write costs
+            # (Kubernetes, "Server-Side Apply", Clearing managedFields).
+            "managedFields": [{}],
+        }
+        body = {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
+        return await self._client.replace(_path(record), body)
+
+    async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Create it where there was no record, or no record of ours."""
         namespace, name = record.machine.cluster.namespace, record.name
         if not isinstance(self._inventory.authentic.get(namespace, name), NoRecord):

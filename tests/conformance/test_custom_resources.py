@@ -267,6 +267,24 @@ def test_update_needs_a_version(admin: RawClient, policies: str, name: str) -> N
     assert fields(refused(answer, 422, "Invalid")) == {"metadata.resourceVersion"}
 
 
+def test_update_needs_nothing_that_the_server_fills_in(admin: RawClient, policies: str, name: str) -> None:
+    created = admin.post(policies, _policy(name)).expect(201)
+    path = f"{policies}/{name}"
+    labelled = admin.patch(path, {"metadata": {"labels": {"a": "b"}}}).expect(200)
+    given = {key: labelled["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion", "labels")}
+    updated = admin.put(path, {**_policy(name, count=4), "metadata": {**given, "managedFields": [{}]}}).expect(200)
+    metadata = updated["metadata"]
+    assert "managedFields" not in metadata
+    assert {key: metadata[key] for key in ("uid", "creationTimestamp", "labels")} == {
+        "uid": created["metadata"]["uid"],
+        "creationTimestamp": created["metadata"]["creationTimestamp"],
+        "labels": {"a": "b"},
+    }
+    assert metadata["generation"] == 2
+    other = {**metadata, "uid": "00000000-0000-4000-8000-000000000000"}
+    refused(admin.put(path, {**_policy(name), "metadata": other}), 409, "Conflict")
+
+
 def test_stale_version_is_a_conflict(admin: RawClient, policies: str, name: str) -> None:
     created = admin.post(policies, _policy(name)).expect(201)
     admin.patch(f"{policies}/{name}", {"spec": {"count": 4}}).expect(200)

@@ -59,7 +59,7 @@ class API:
     def __init__(self) -> None:
         self.stored: dict[str, Any] | None = None
         self.calls: list[str] = []
-        self.before_patch: Callable[[], None] = lambda: None
+        self.before_write: Callable[[], None] = lambda: None
 
     async def get(self, path: str) -> dict[str, Any]:
         self.calls.append("get")
@@ -70,15 +70,19 @@ class API:
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         raise AlreadyExists(path)
 
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append("replace")
+        self.before_write()
+        return self._store(path, body)
+
     async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append("patch")
-        self.before_patch()
-        if self.stored is None or patch["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+        raise AssertionError("a record whose metadata is known is written whole")
+
+    def _store(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.stored is None or body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
             raise Conflict(path)
         version = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
-        self.stored = {**self.stored, "metadata": {**self.stored["metadata"], "resourceVersion": version}, **patch}
-        self.stored["metadata"] = {**self.stored["metadata"], "namespace": "team-a", "name": record().name}
-        self.stored["metadata"]["resourceVersion"] = version
+        self.stored = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         return self.stored
 
 

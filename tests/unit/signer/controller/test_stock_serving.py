@@ -62,7 +62,7 @@ class TestApproval:
     async def test_is_journaled(self, world: World) -> None:
         assert await world.decide() == APPROVED
         assert world.approvals == [("csr-x1", "7f9c1f5e-0000-4000-8000-000000000001")]
-        assert world.api.calls == ["patch"]
+        assert world.api.calls == ["replace"]
         recorded = world.records.recorded(CLUSTER, NODE)
         assert isinstance(recorded, AttestedNode)
         request = stock_serving_request(CSR)
@@ -72,7 +72,7 @@ class TestApproval:
     async def test_again_after_a_crash_writes_nothing(self, world: World) -> None:
         await world.decide()
         assert await world.decide() == APPROVED
-        assert world.api.calls == ["patch"]
+        assert world.api.calls == ["replace"]
 
     async def test_again_is_judged_again(self, world: World) -> None:
         await world.decide()
@@ -97,28 +97,28 @@ class TestApproval:
         def fail() -> None:
             raise ServerError("no")
 
-        world.api.before_patch = fail
+        world.api.before_write = fail
         with pytest.raises(ServerError):
             await world.decide()
         assert world.approvals == []
 
     async def test_with_the_credential_that_we_issued(self, world: World) -> None:
         assert await world.decide(named(DIGEST)) == APPROVED
-        assert world.api.calls == ["patch"]
+        assert world.api.calls == ["replace"]
 
     async def test_of_a_record_that_somebody_else_changed(self, world: World) -> None:
         other = StockApproval("other", "other", "00" * 32, world.clock.now())
 
         def change() -> None:
-            world.api.before_patch = lambda: None
+            world.api.before_write = lambda: None
             world.record(record().with_stock_approval(other), seen=False)
 
-        world.api.before_patch = change
+        world.api.before_write = change
         assert await world.decide() == APPROVED
         assert [name for name, _ in world.approvals] == ["other", "csr-x1"]
 
     async def test_of_a_contended_record_waits(self, world: World) -> None:
-        world.api.before_patch = lambda: world.record(record(), seen=False)
+        world.api.before_write = lambda: world.record(record(), seen=False)
         assert (await world.deferred()).reason == Reason.RESERVATION_PENDING
         assert world.approvals == []
 
@@ -127,7 +127,7 @@ class TestApproval:
             world.cluster(paused=True)
             world.record(record(), seen=False)
 
-        world.api.before_patch = pause
+        world.api.before_write = pause
         assert (await world.deferred()).reason == Reason.CLUSTER_PAUSED
 
     async def test_as_many_as_the_record_holds(self, world: World) -> None:

@@ -57,14 +57,25 @@ class API:
             raise AlreadyExists(path)
         return self.put(path, body, uid=f"uid-{self._version}")
 
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append(("replace", path))
+        self.before_write()
+        self.require_same(path, body["metadata"])
+        assert set(body) == {"apiVersion", "kind", "metadata", "spec"}
+        return self.put(path, body, uid=body["metadata"]["uid"])
+
+    def require_same(self, path: str, metadata: dict[str, Any]) -> None:
+        if path not in self.objects:
+            raise NotFound(path)
+        found = self.objects[path]["metadata"]
+        if any(metadata[key] != found[key] for key in ("uid", "resourceVersion")):
+            raise Conflict(path)
+
     async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(("patch", path))
         self.before_write()
-        if path not in self.objects:
-            raise NotFound(path)
+        self.require_same(path, patch["metadata"])
         found, metadata = self.objects[path], patch["metadata"]
-        if any(metadata[key] != found["metadata"][key] for key in ("uid", "resourceVersion")):
-            raise Conflict(path)
         assert set(patch) == {"metadata", "spec"}
         merged = {**found, "metadata": {**found["metadata"], **metadata}, "spec": patch["spec"]}
         return self.put(path, merged, uid=metadata["uid"])
@@ -140,11 +151,17 @@ async def test_node_without_a_record(world: World) -> None:
     assert world.records.recorded(ClusterKey("team-b", CLUSTER.name), NODE) == NoRecord()
 
 
-async def test_change_keeps_foreign_metadata(world: World) -> None:
+@pytest.mark.parametrize(("note", "call"), [("kept", "replace"), ("k" * 2048, "patch")], ids=["little", "much"])
+async def test_change_keeps_foreign_metadata(world: World, note: str, call: str) -> None:
     written = await world.write(record())
     stored = world.api.objects[PATH]
     owners = [{"apiVersion": "x", "kind": "Cluster", "name": "moved", "uid": "elsewhere"}]
-    foreign = {"ownerReferences": owners, "labels": {"team": "a"}, "annotations": {"note": "kept"}}
+    foreign = {
+        "ownerReferences": owners,
+        "labels": {"team": "a"},
+        "annotations": {"note": note},
+        "finalizers": ["example.com/keep"],
+    }
     world.inventory.records.applied(
         world.api.put(PATH, {**stored, "metadata": {**stored["metadata"], **foreign}}, written.uid)
     )
@@ -153,6 +170,20 @@ async def test_change_keeps_foreign_metadata(world: World) -> None:
     metadata = world.api.objects[PATH]["metadata"]
     assert {key: metadata[key] for key in foreign} == foreign
     assert world.recorded() == changed
+    assert world.api.calls[-1] == (call, PATH)
+
+
+async def test_change_by_whoever_has_not_seen_the_metadata_keeps_it_too(world: World) -> None:
+    """The version that a record was derived from need not be the one that the mirror has now."""
+    mine = next_version(await world.write(record()))
+    stored = world.api.objects[PATH]
+    world.api.put(PATH, {**stored, "metadata": {**stored["metadata"], "labels": {"team": "a"}}}, mine.uid)
+    world.inventory.records.applied(world.api.objects[PATH])
+    with pytest.raises(RecordChanged):
+        await world.write(mine)
+    assert world.api.calls[-2] == ("patch", PATH)
+    await world.write(next_version(world.recorded()))
+    assert world.api.objects[PATH]["metadata"]["labels"] == {"team": "a"}
 
 
 async def test_record_that_appeared_meanwhile(world: World) -> None:
