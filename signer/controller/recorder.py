@@ -28,6 +28,10 @@ BURST: Final = 25
 """Events about one object at once, whatever they say: their text is partly the requester's to choose."""
 REFILL_SECONDS: Final = 300.0
 """After a burst, one more Event about that object each so many seconds (as client-go's EventSourceObjectSpamFilter)."""
+NORMAL_BURST: Final = 100
+NORMAL_PER_SECOND: Final = 5.0
+"""Events about what went well, about all objects together: where thousands of nodes join at once nobody reads them all,
+and each would cost the join's API server a tenth more. Five a second is client-go's default for a whole client."""
 REPEAT_SECONDS: Final = 300.0
 """The same Event about the same object is written again at most this often, with its count."""
 COMPONENT: Final = "node-attestation-controller"
@@ -74,10 +78,19 @@ class _Remembered:
 
 @dataclass(slots=True)
 class _Allowance:
-    """How many Events with one reason about one object may still be written; a token bucket."""
+    """How many Events may still be written; a token bucket."""
 
     left: float
     at: float
+
+    def take(self, now: float, burst: int, per_second: float) -> bool:
+        """Whether there was one left, which is taken."""
+        self.left = min(float(burst), self.left + (now - self.at) * per_second)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
 
 
 class Recorder:
@@ -93,6 +106,7 @@ class Recorder:
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
         self._allowances: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
+        self._normal = _Allowance(float(NORMAL_BURST), monotonic())
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
@@ -120,17 +134,14 @@ class Recorder:
     def _allow(self, occurrence: Occurrence) -> bool:
         """Each reason has its own allowance: forged requests that claim a Machine hide only each other."""
         now = self._monotonic()
+        if occurrence.type == "Normal" and not self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND):
+            return False
         subject = (occurrence.subject, occurrence.reason)
         allowance = self._allowances.pop(subject, None) or _Allowance(float(BURST), now)
-        allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL_SECONDS)
-        allowance.at = now
         self._allowances[subject] = allowance
         if len(self._allowances) > _REMEMBERED:
             self._allowances.popitem(last=False)
-        if allowance.left < 1:
-            return False
-        allowance.left -= 1
-        return True
+        return allowance.take(now, BURST, 1 / REFILL_SECONDS)
 
     async def run(self) -> None:
         """Write Events until cancelled."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 MAXIMUM_BYTES: Final = 2048
-"""Tenants may fill annotations; an object with more is patched instead."""
+"""Tenants may fill annotations; of an object with more it is read again before it is written."""
 _SERVERS: Final = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
 )
@@ -44,8 +44,13 @@ KeptMetadata: TypeAlias = ForeignMetadata | NotKept
 
 def foreign_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
     """Keep what others put into ``metadata``, an object's that came from the API server."""
-    packed = msgspec.json.encode({key: value for key, value in metadata.items() if key not in _SERVERS})
+    packed = msgspec.json.encode(foreign_fields(metadata))
     return _shared(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+
+
+def foreign_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """All of ``metadata`` but what the API server fills in."""
+    return {key: value for key, value in metadata.items() if key not in _SERVERS}
 
 
 @lru_cache(maxsize=4096)

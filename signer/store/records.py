@@ -7,22 +7,20 @@ counts as no record: whoever has something to record under that name replaces it
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES
-from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, mapping_of, text_of
 from signer.model.record import AttestedNode, parse_record, record_name, record_spec
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
-from signer.store.foreign_metadata import NotKept
+from signer.store.foreign_metadata import NotKept, foreign_fields
 from signer.store.inventory import Inventory
 
 _LOG = logging.getLogger(__name__)
-_UNCHANGED: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class RecordChanged(Exception):
@@ -44,9 +42,13 @@ class RecordCalls(Protocol):
         """See Client."""
         ...
 
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """Exactly which object is replaced."""
+
+    uid: str
+    resource_version: str
 
 
 class Records:
@@ -86,21 +88,10 @@ class Records:
 
     async def _change(self, record: AttestedNode, spec: JsonObject) -> JsonObject:
         """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
-        foreign = self._inventory.authentic.metadata_of(record)
-        if isinstance(foreign, NotKept):
-            return await self._client.patch(_path(record), _patch(record.uid, record.resource_version, spec))
-        metadata = {
-            **foreign.fields(),
-            "name": record.name,
-            "namespace": record.machine.cluster.namespace,
-            "uid": record.uid,
-            "resourceVersion": record.resource_version,
-            # Emptied: nobody applies parts of a record, and to track whose each field is doubled what a write costs
-            # (Kubernetes, "Server-Side Apply", Clearing managedFields).
-            "managedFields": [{}],
-        }
-        body = {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
-        return await self._client.replace(_path(record), body)
+        path, version = _path(record), _Version(record.uid, record.resource_version)
+        kept = self._inventory.authentic.metadata_of(record)
+        foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
+        return await self._client.replace(path, _whole(record, version, foreign, spec))
 
     async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Create it where there was no record, or no record of ours."""
@@ -113,8 +104,22 @@ class Records:
                 return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
             case InTheWay(uid, resource_version):
                 _LOG.info("replacing an AttestedNode that is not ours", extra={"namespace": namespace, "object": name})
+                path, version = _path(record), _Version(uid, resource_version)
                 ours = {key: manifest["metadata"][key] for key in ("labels", "ownerReferences")}
-                return await self._client.patch(_path(record), _patch(uid, resource_version, spec, ours))
+                foreign = {**await self._foreign(path, version), **ours}
+                return await self._client.replace(path, _whole(record, version, foreign, spec))
+
+    async def _foreign(self, path: str, version: _Version) -> JsonObject:
+        """What others put into the metadata of that version, which was not seen or was too much to be kept.
+
+        Raises:
+            Conflict: it is no longer that version.
+            ApiError: from the management cluster.
+        """
+        metadata = mapping_of(await self._client.get(path), "metadata")
+        if _Version(text_of(metadata, "uid"), text_of(metadata, "resourceVersion")) != version:
+            raise Conflict("another version than was read", status=409)
+        return foreign_fields(metadata)
 
     async def refresh(self, cluster: ClusterKey, name: str) -> None:
         """Look at a record in the API server itself, and show the mirror what is there.
@@ -134,11 +139,21 @@ def _path(record: AttestedNode) -> str:
     return ATTESTED_NODES.object(record.name, record.machine.cluster.namespace)
 
 
-def _patch(uid: str, resource_version: str, spec: JsonObject, metadata: Mapping[str, Any] = _UNCHANGED) -> JsonObject:
-    # A merge patch keeps what others put into metadata, such as the owner that `clusterctl move` rewrites. The
-    # resourceVersion makes it fail, rather than overwrite, when the object is no longer the one that was read. Of the
-    # spec everything that the schema knows is written, and it keeps nothing else.
-    return {"metadata": {**metadata, "uid": uid, "resourceVersion": resource_version}, "spec": spec}
+def _whole(record: AttestedNode, version: _Version, foreign: JsonObject, spec: JsonObject) -> JsonObject:
+    # What others put into metadata stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes
+    # it fail, rather than overwrite, when the object is no longer the one that was read. Of the spec everything that
+    # the schema knows is written, and it keeps nothing else.
+    metadata = {
+        **foreign,
+        "name": record.name,
+        "namespace": record.machine.cluster.namespace,
+        "uid": version.uid,
+        "resourceVersion": version.resource_version,
+        # Emptied: nobody applies parts of a record, and to track whose each field is doubles what a write costs the API
+        # server (Kubernetes, "Server-Side Apply", Clearing managedFields).
+        "managedFields": [{}],
+    }
+    return {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
 
 
 def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory, spec: JsonObject) -> JsonObject:

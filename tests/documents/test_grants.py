@@ -249,7 +249,7 @@ def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
     assert joined.reason == "Attested", joined
     # A conflict on each write makes the controller read again what it wrote to.
     workload.faults.inject("PUT */certificatesigningrequests/*/approval", status=409)
-    management.faults.inject("PATCH */attestednodes/*", status=409)
+    management.faults.inject("PUT */attestednodes/*", status=409)
     kubelet = worker.connection(cluster.api.connection(), joined.certificate)
     cluster.submit(worker.client_request("renew"), kubelet)
     assert cluster.wait_until_decided("renew").reason == "Attested"

@@ -61,7 +61,7 @@ def test_first_join_and_renewal_cost_what_they_must(house: House, cluster: World
     embedded_api(cluster).requests.clear()
     cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
     assert cluster.wait_until_decided("renewal").reason == "Attested"
-    assert [entry.method for entry in writes(house.api)] == ["PATCH"]
+    assert [entry.method for entry in writes(house.api)] == ["PUT"]
     assert [entry.path.rpartition("/")[2] for entry in writes(embedded_api(cluster))] == expected
     assert_one_certificate(house, cluster, "m", "join", "renewal")
 

@@ -112,7 +112,7 @@ def test_first_join(house: House, steady: WorldCluster, machine: str, target: st
 def test_renewal(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
     house.join(steady, machine)
     wheres = {
-        "renewed record": (house.api, "PATCH", "/attestednodes/"),
+        "renewed record": (house.api, "PUT", "/attestednodes/"),
         "renewed approval": (embedded_api(steady), "PUT", "/approval"),
         "renewed certificate": (embedded_api(steady), "PUT", "/status"),
     }

@@ -70,7 +70,7 @@ def test_a_kubelets_own_request(house: House, cluster: WorldCluster) -> None:
     assert "Machine default/m is node m" in verdict.message
     assert _journaled(house, cluster) == ["serving"]
     record = ATTESTED_NODES.object(house.records(cluster)[0]["metadata"]["name"], "default")
-    assert [f"{entry.method} {entry.path}" for entry in writes(house.api)[before:]] == [f"PATCH {record}"]
+    assert [f"{entry.method} {entry.path}" for entry in writes(house.api)[before:]] == [f"PUT {record}"]
     approval = CERTIFICATE_SIGNING_REQUESTS.object("serving", subresource="approval")
     here = writes(embedded_api(cluster))[before_here:]
     assert [f"{entry.method} {entry.path}" for entry in here] == [f"PUT {approval}"]

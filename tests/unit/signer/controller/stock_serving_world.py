@@ -75,9 +75,6 @@ class API:
         self.before_write()
         return self._store(path, body)
 
-    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        raise AssertionError("a record whose metadata is known is written whole")
-
     def _store(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.stored is None or body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
             raise Conflict(path)

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from signer.controller.recorder import BURST, REFILL_SECONDS, REPEAT_SECONDS, Occurrence, Recorder, Subject
+from signer.controller.recorder import (
+    BURST,
+    NORMAL_BURST,
+    NORMAL_PER_SECOND,
+    REFILL_SECONDS,
+    REPEAT_SECONDS,
+    Occurrence,
+    Recorder,
+    Subject,
+)
 from signer.kube.errors import ApiError, Forbidden, ServerError
 from tests.unit.signer.controller.support import Clock
 
@@ -114,6 +123,20 @@ async def test_each_reason_has_its_own_allowance() -> None:
     await world.record(*(occurrence(f"forged {number}") for number in range(2 * BURST)))
     await world.record(Occurrence(MACHINE, "Warning", "MachineNotReady", "it has no bootstrap data yet"))
     assert [event["reason"] for event in world.events] == [*["NodeNameMismatch"] * BURST, "MachineNotReady"]
+
+
+async def test_a_wave_of_joins_writes_few_events_and_hides_no_warning() -> None:
+    world = World()
+    for number in range(1000):
+        await world.record(Occurrence(machine(number), "Normal", "Attested", "it is who it says"))
+    assert len(world.events) == NORMAL_BURST
+    assert world.recorder.dropped == 1000 - NORMAL_BURST
+    await world.record(*(occurrence(subject=machine(number)) for number in range(200)))
+    assert len(world.events) == NORMAL_BURST + 200
+    world.clock.pass_by(2.0)
+    for number in range(2000, 3000):
+        await world.record(Occurrence(machine(number), "Normal", "Attested", "it is who it says"))
+    assert len(world.events) == NORMAL_BURST + 200 + 2 * NORMAL_PER_SECOND
 
 
 async def test_repeats_cost_nothing() -> None:
