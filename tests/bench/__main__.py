@@ -13,9 +13,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster
 from tests.bench.challenge_flood import (
     MAXIMUM_GROWTH,
@@ -26,13 +23,12 @@ from tests.bench.challenge_flood import (
 )
 from tests.bench.cloud_verification import measure_cloud_verification
 from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
-from tests.bench.load import Load, for_stock_signer
+from tests.bench.load import Load, for_stock_signer, submit, submit_as_nodes
 from tests.bench.tpm_verification import measure_tpm_verification
 from tests.bench.verification import Verification
 from tests.bench.warm_start import WarmStart, measure_warm_start
 from tests.support.binaries import MissingPart
 from tests.support.control_plane import ControlPlane
-from tests.support.raw_client import RawClient
 
 console = Console(highlight=False)
 
@@ -84,35 +80,18 @@ def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
         console.print(f"Creating {count} Machines …")
         load.add_machines()
         cluster.authorize("keyed-mac")
-        for what, submit in (
-            ("first join", _submit),
-            ("renewal", _submit_as_nodes),
-            ("renewal, audit log", _submit_as_nodes),
+        for what, post in (
+            ("first join", submit),
+            ("renewal", submit_as_nodes),
+            ("renewal, audit log", submit_as_nodes),
         ):
-            names = submit(load, load.requests(what.replace(" ", "-").replace(",", "")))
+            names = post(load, load.requests(what.replace(" ", "-").replace(",", "")))
             console.print(f"Draining {count} requests: {what} …")
             drained.append(drain_with_controller(what, load, names, audited="audit" in what))
-        names = _submit(load, for_stock_signer(load.requests("stock"), "kcm"))
+        names = submit(load, for_stock_signer(load.requests("stock"), "kcm"))
         console.print(f"Draining {count} requests: kube-controller-manager …")
         drained.append(drain_with_controller_manager(control_plane, names))
     return drained
-
-
-def _submit(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
-    with BlockingClient(load.cluster.api.token_connection(load.cluster.api.bootstrap_token())) as client:
-        created = client.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), manifests)
-    return {manifest["metadata"]["name"] for manifest in created}
-
-
-def _submit_as_nodes(load: Load, manifests: list[dict[str, Any]]) -> set[str]:
-    """Post each request as its node, as a renewal is."""
-    names = set()
-    with RawClient(load.cluster.api.connection()) as client:
-        for node_name, manifest in zip(load.names(), manifests, strict=True):
-            headers = {"Impersonate-User": NODE_USER_PREFIX + node_name, "Impersonate-Group": NODES_GROUP}
-            path = CERTIFICATE_SIGNING_REQUESTS.collection()
-            names.add(client.request("POST", path, manifest, headers=headers).expect(201)["metadata"]["name"])
-    return names
 
 
 def _print_verifications(what: str, measured: list[Verification]) -> None:

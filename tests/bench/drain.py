@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,9 +107,17 @@ class Watcher(threading.Thread):
         return Drained(what, requests - 1, self.last - self.first, cpu_seconds(pid) - self.cpu_at_first)
 
 
+CONTROLLER: Sequence[str] = ("signer.cli",)
+"""The module that runs it, and arguments of that module's own."""
+
+
 @contextmanager
 def controller_process(
-    connection: ClusterConnection, attestors: Mapping[str, OperatorAttestor], *, audited: bool = False
+    connection: ClusterConnection,
+    attestors: Mapping[str, OperatorAttestor],
+    *,
+    audited: bool = False,
+    program: Sequence[str] = CONTROLLER,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Our controller as its users run it: a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +125,7 @@ def controller_process(
         kubeconfig.write_text(kubeconfig_of(connection, "management"))
         allowed = {provider: {"settings": dict(attestor.settings)} for provider, attestor in attestors.items()}
         config.write_text(yaml.safe_dump({"attestors": allowed}))
-        command = [sys.executable, "-m", "signer.cli", "run"]
+        command = [sys.executable, "-m", *program, "run"]
         if audited:
             command += ["--audit-log-path", str(Path(folder) / "audit.log")]
         with (Path(folder) / "log").open("wb") as log:
@@ -129,11 +137,13 @@ def controller_process(
                 process.wait(timeout=30)
 
 
-def drain_with_controller(what: str, load: Load, names: set[str], *, audited: bool = False) -> Drained:
+def drain_with_controller(
+    what: str, load: Load, names: set[str], *, audited: bool = False, program: Sequence[str] = CONTROLLER
+) -> Drained:
     """Start our controller, with or without an audit log, on a heap of pending requests; wait for all certificates."""
     watcher = Watcher(load.cluster.api.connection(), names).watch()
     management = load.cluster.management.api.connection()
-    with controller_process(management, load.configuration.attestors, audited=audited) as process:
+    with controller_process(management, load.configuration.attestors, audited=audited, program=program) as process:
         watcher.pid = process.pid
         return watcher.drained(what, len(names), process.pid)
 

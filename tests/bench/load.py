@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 from keyed_mac.keys import derive_machine_key
 
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.kube.client import JsonObject
-from signer.kube.resources import MACHINES_V1BETA2
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
+from signer.testing.clients import BlockingClient
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
+from tests.support.raw_client import RawClient
 
 STOCK_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 
@@ -23,6 +26,8 @@ class Load:
 
     cluster: WorldCluster
     count: int
+    first: int = 0
+    """The number of the first of them."""
     master_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     @property
@@ -35,7 +40,7 @@ class Load:
 
     def names(self) -> list[str]:
         """The node names, which are the Machines' names too."""
-        return [f"node-{number:05d}" for number in range(self.count)]
+        return [f"node-{number:05d}" for number in range(self.first, self.first + self.count)]
 
     def add_machines(self) -> None:
         """Create all Machines at once."""
@@ -97,3 +102,21 @@ def for_stock_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObjec
         }
         for manifest in manifests
     ]
+
+
+def submit(load: Load, manifests: list[JsonObject]) -> set[str]:
+    """Post all at once with one bootstrap token, as first joins are; returns their names."""
+    with BlockingClient(load.cluster.api.token_connection(load.cluster.api.bootstrap_token())) as client:
+        created = client.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), manifests)
+    return {manifest["metadata"]["name"] for manifest in created}
+
+
+def submit_as_nodes(load: Load, manifests: list[JsonObject]) -> set[str]:
+    """Post each request as its node, as renewals are; returns their names."""
+    names = set()
+    with RawClient(load.cluster.api.connection()) as client:
+        for node_name, manifest in zip(load.names(), manifests, strict=True):
+            headers = {"Impersonate-User": NODE_USER_PREFIX + node_name, "Impersonate-Group": NODES_GROUP}
+            path = CERTIFICATE_SIGNING_REQUESTS.collection()
+            names.add(client.request("POST", path, manifest, headers=headers).expect(201)["metadata"]["name"])
+    return names
