@@ -76,14 +76,17 @@ def _size(value: Any, maximum: int) -> int:
     items = [value]
     for item in items:  # which grows meanwhile
         size += getsizeof(item)
+        kind = type(item)
+        if kind is str:  # most of them
+            continue
         # Before the items of a long list are looked at. What is in a container takes a pointer there at least, so that
         # it is enough to look here.
-        if isinstance(item, dict):
+        if kind is dict:
             if size > maximum:
                 break
             items += item
             items += item.values()
-        elif isinstance(item, list):
+        elif kind is list:
             if size > maximum:
                 break
             items += item

@@ -130,8 +130,11 @@ def printable(text: str) -> str:
 
     Names in messages come from nodes, tenants and workload API servers.
     """
+    bounded = text[:MAXIMUM_MESSAGE_CHARACTERS]
+    if bounded.isascii() and bounded.isprintable():  # nearly always: nothing is to be escaped
+        return bounded
     escaped = "".join(
         character if " " <= character <= "~" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:MAXIMUM_MESSAGE_CHARACTERS]
+        for character in bounded
     )
     return escaped[:MAXIMUM_MESSAGE_CHARACTERS]

@@ -6,6 +6,7 @@ The journal entry of a CSR is written before the CSR is approved and holds every
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -306,8 +307,10 @@ def required_text(parent: Mapping[str, Any], key: str) -> str:
     value = parent[key]
     if not isinstance(value, str):
         raise TypeError(f"{key} is not text")
-    if not value.encode("utf-8"):  # a lone surrogate has no UTF-8, and so no digest
+    if not value:
         raise ValueError(f"{key} is empty")
+    if not value.isascii():
+        value.encode("utf-8")  # a lone surrogate has no UTF-8, and so no digest
     return value
 
 
@@ -345,6 +348,8 @@ def _parse_stock_approval(approval: Mapping[str, Any]) -> StockApproval:
     )
 
 
+# One judgement asks for the names of the same record and pair a dozen times.
+@functools.lru_cache(maxsize=1024)
 def _digest(*parts: str) -> str:
     digest = hashlib.sha256()
     for part in parts:

@@ -10,6 +10,7 @@ What is sealed must not change for as long as such records live: a later field o
 from __future__ import annotations
 
 import enum
+import functools
 import hmac
 import math
 from dataclasses import dataclass, field
@@ -174,6 +175,8 @@ def _texts(record: AttestedNode) -> list[str]:
     return texts
 
 
+# The same times are sealed and verified with each version of their record.
+@functools.lru_cache(maxsize=4096)
 def _seconds(moment: datetime) -> str:
     """Whole seconds since 1970, as the object keeps them."""
     return str(math.floor(moment.timestamp()))
