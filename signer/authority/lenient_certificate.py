@@ -15,6 +15,7 @@ are defined over those.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -70,7 +71,7 @@ class CACertificate:
     @property
     def public_key_hash(self) -> str:
         """kubeadm's discovery hash: ``sha256:`` and the hex SHA-256 of SubjectPublicKeyInfo (RFC 7469 2.4)."""
-        return "sha256:" + hashlib.sha256(self.subject_public_key_info).hexdigest()
+        return _public_key_hash(self.subject_public_key_info)
 
     @property
     def basic_constraints(self) -> x509.BasicConstraints | None:
@@ -115,6 +116,11 @@ class CACertificate:
                 self._readable.verify_directly_issued_by(issuer._readable)
         except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError, UserWarning):
             raise NotIssuedBy("the signature does not verify with the issuer's key") from None
+
+
+@functools.lru_cache(maxsize=4096)  # of a few CAs, several times for each request
+def _public_key_hash(subject_public_key_info: bytes) -> str:
+    return "sha256:" + hashlib.sha256(subject_public_key_info).hexdigest()
 
 
 def parse_ca_certificate(der: bytes) -> CACertificate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -24,7 +25,6 @@ from signer.authority import (
     new_serial_number,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.authority.pem import read_blocks
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry
@@ -101,8 +101,7 @@ async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
             pem = issue(authority, issuance)
     except IssuanceRefused as error:
         raise bad_certificate(error) from error
-    (block,) = read_blocks(pem, maximum_bytes=len(pem), maximum_blocks=1)
-    return Certificate(pem, hashlib.sha256(block.content).hexdigest())
+    return Certificate(pem, hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest())
 
 
 def bad_certificate(error: IssuanceRefused) -> Deferred:

@@ -178,6 +178,7 @@ class Inventory:
             "attestednodes", stored_record, self._record_changed, monotonic=monotonic
         )
         self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, monotonic=monotonic)
+        self._mirrors: tuple[Mirror[Any], ...] = tuple(mirror for mirror, _ in self._watched())
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
@@ -205,7 +206,7 @@ class Inventory:
 
     def watched(self) -> Iterator[Mirror[Any]]:
         """Every mirror that is kept."""
-        return (mirror for mirror, _ in self._watched())
+        return iter(self._mirrors)
 
     def _watched(self) -> Iterator[tuple[Mirror[Any], str]]:
         """Every mirror that is kept, and the collection that it mirrors."""
@@ -255,7 +256,7 @@ class Inventory:
                 is not available.
         """
         self.authentic.require_keys()
-        for mirror, _ in self._watched():
+        for mirror in self._mirrors:
             touch = mirror.touch()
             if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
                 raise Deferred(

@@ -36,6 +36,9 @@ class InTouch:
     """List and watch work, or have not failed yet."""
 
 
+_IN_TOUCH: Final = InTouch()
+
+
 @dataclass(frozen=True, slots=True)
 class OutOfTouch:
     """List and watch have failed ever since; what the mirror holds may be stale."""
@@ -108,7 +111,7 @@ class Mirror(Generic[Value]):
         Silence is no failure: a quiet collection's watch says nothing for a minute at a time.
         """
         if self._failing_since is None or self._last_error is None:
-            return InTouch()
+            return _IN_TOUCH
         return OutOfTouch(self._monotonic() - self._failing_since, self._last_error)
 
     def written(self, manifest: JsonObject) -> Value | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ipaddress
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from signer.authority import (
     CertificateUsage,
     IssuanceRefused,
     IssuanceRefusedReason,
+    issuance,
     issue,
 )
 from tests.unit.signer.authority.support import (
@@ -121,6 +123,15 @@ def test_extended_key_usage_of_the_authority(permitted: list[x509.ObjectIdentifi
 
 
 class TestSelfCheck:
+    @pytest.fixture(autouse=True)
+    def encode_anew(self) -> Iterator[None]:
+        """What certificates have in common is encoded once: not before a fault is put in, nor kept with it."""
+        for kept in (issuance._usage_extensions, issuance._authority_key_identifier):
+            kept.cache_clear()
+        yield
+        for kept in (issuance._usage_extensions, issuance._authority_key_identifier):
+            kept.cache_clear()
+
     def refused(self, authority_: Authority) -> str:
         with pytest.raises(IssuanceRefused) as caught:
             issue(authority_, request())
