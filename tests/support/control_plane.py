@@ -145,6 +145,14 @@ class ControlPlane:
         answer.expect(200, 201)
         wait_until(lambda: self._is_served(definition), f"{name} is served")
 
+    def process_ids(self) -> dict[str, int]:
+        """Program name to process ID, for who measures what they cost."""
+        return self._programs.process_ids()
+
+    def revision(self) -> int:
+        """How many writes etcd has taken: the difference of two is what somebody wrote meanwhile."""
+        return self._etcd.revision()
+
     def compact(self) -> None:
         """Make etcd forget every revision but the newest, as the API server does every five minutes."""
         self._etcd.compact()

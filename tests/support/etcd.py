@@ -37,11 +37,14 @@ class Etcd:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    def revision(self) -> int:
+        """How many writes it has taken."""
+        # A range over the key "\0", which nobody has: its answer tells the revision.
+        return int(self._request("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"])
+
     def compact(self) -> None:
         """Forget every revision but the newest, as the API server makes it do every five minutes."""
-        # A range over the key "\0", which nobody has: its answer tells the revision.
-        revision = self._request("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
-        self._request("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
+        self._request("POST", "/v3/kv/compaction", {"revision": self.revision(), "physical": True})
 
     def _is_healthy(self) -> bool:
         try:

@@ -155,6 +155,10 @@ class Programs:
         program.stop()
         self._running.remove(program)
 
+    def process_ids(self) -> dict[str, int]:
+        """The programs that were started and not stopped, by name."""
+        return {program.name: program.process.pid for program in self._running}
+
     def check_running(self) -> None:
         """Raises ``ProgramFailed`` when one of the programs has ended by itself."""
         for program in self._running:
