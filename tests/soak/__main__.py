@@ -1,0 +1,47 @@
+"""``python -m tests.soak [--minutes N] [--seed N] [--json FILE]``; exit code 0: nothing was found, 1: something, 2: no
+kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from tests.soak.soak import Plan, soak
+from tests.support.binaries import MissingPart
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--minutes", type=float, default=20.0, metavar="N")
+    parser.add_argument("--seed", type=int, default=None, metavar="N", help="default: a new one, which is printed")
+    parser.add_argument("--short", action="store_true", help="with fewer parts, at the pace of the short form")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    console = Console(highlight=False)
+    console.print(f"Seed {seed}; starting API servers …")
+    seconds = options.minutes * 60
+    plan = Plan.short(seed, seconds) if options.short else Plan(seconds, seed)
+    try:
+        outcome = soak(plan, console.print)
+    except MissingPart as missing:
+        console.print(f"The soak needs a real control plane: {missing}")
+        return 2
+    console.print(outcome.table())
+    for problem in outcome.problems:
+        console.print(escape(problem), style="red")
+    if options.json is not None:
+        options.json.write_text(json.dumps(outcome.as_json(), indent=2))
+    return 0 if outcome.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""What breaks, when: two decks of disruptions, shuffled by the seed and dealt until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeAlias
+
+from tests.soak.ledger import Ledger
+from tests.soak.replicas import Replicas
+from tests.soak.weather import CALM, STORM
+from tests.soak.world import Server
+
+Disruption: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
+_STEPS_SECONDS: Final = (3600.0, -3600.0, 120.0, -120.0)
+_LEASE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long it stays quiet, and how long a disruption lasts, at most."""
+
+    servers_quiet_seconds: float
+    replicas_quiet_seconds: float
+    """A controller takes two or three seconds to start where so much else runs."""
+    lasting_seconds: float
+
+
+class Chaos:
+    """Breaks API servers, the ways to them, controllers and clocks."""
+
+    def __init__(
+        self, servers: Sequence[Server], replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, stop: asyncio.Event
+    ) -> None:
+        self._servers = tuple(servers)
+        self._replicas = replicas
+        self._ledger = ledger
+        self._pace = pace
+        self._chance = Random(f"{seed} servers")
+        self._replicas_chance = Random(f"{seed} replicas")
+        self._stop = stop
+
+    async def run(self) -> None:
+        """Deal both decks until the end, and mend everything then."""
+        for server in self._servers:
+            server.proxy.weather.severity = CALM
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deal(self._of_servers(), self._chance, self._pace.servers_quiet_seconds))
+            tasks.create_task(self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds))
+        for server in self._servers:
+            server.proxy.calm_down()
+        for replica in self._replicas.replicas:
+            replica.clock.set(0.0)
+            replica.signal(signal.SIGCONT)
+
+    async def _deal(self, deck: Sequence[Disruption], chance: Random, quiet_seconds: float) -> None:
+        dealt: list[Disruption] = []
+        while not self._stop.is_set():
+            await self._wait(chance.uniform(quiet_seconds / 4, quiet_seconds))
+            if not dealt:
+                dealt = chance.sample(deck, len(deck))
+            name, disrupt = dealt.pop()
+            if not self._stop.is_set():
+                self._ledger.disruptions[name] += 1
+                await disrupt()
+
+    async def _lasting(self, chance: Random) -> None:
+        await self._wait(chance.uniform(self._pace.lasting_seconds / 4, self._pace.lasting_seconds))
+
+    async def _wait(self, seconds: float) -> None:
+        """Or until the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+    # API servers, and the ways to them
+
+    def _of_servers(self) -> list[Disruption]:
+        return [
+            ("API server restarted", lambda: self._restart(compact=False)),
+            ("history compacted", lambda: self._restart(compact=True)),
+            ("all connections cut", self._cut),
+            ("all connections cut", self._cut),
+            ("storm of faults", self._storm),
+            ("storm of faults", self._storm),
+            ("nothing passes", self._part),
+        ]
+
+    async def _restart(self, *, compact: bool) -> None:
+        server = self._chance.choice(self._servers)
+        await asyncio.to_thread(server.compact if compact else server.restart)
+
+    async def _cut(self) -> None:
+        for server in self._servers:
+            if self._chance.random() < 0.7:
+                server.proxy.cut()
+
+    async def _storm(self) -> None:
+        server = self._chance.choice(self._servers)
+        server.proxy.weather.severity = self._chance.uniform(CALM, STORM)
+        await self._lasting(self._chance)
+        server.proxy.weather.severity = CALM
+
+    async def _part(self) -> None:
+        server = self._chance.choice(self._servers)
+        server.proxy.part()
+        await self._lasting(self._chance)
+        server.proxy.join()
+
+    # Controllers and their clocks
+
+    def _of_replicas(self) -> list[Disruption]:
+        return [
+            ("controller killed", lambda: self._signal(signal.SIGKILL)),
+            ("controller killed", lambda: self._signal(signal.SIGKILL)),
+            ("controller told to stop", lambda: self._signal(signal.SIGTERM)),
+            ("controller stopped for longer than its Lease", self._stop_for_a_while),
+            *((f"clock stepped by {seconds:+.0f} s", self._stepping(seconds)) for seconds in _STEPS_SECONDS),
+        ]
+
+    async def _signal(self, number: signal.Signals) -> None:
+        self._replicas_chance.choice(self._replicas.replicas).signal(number)
+
+    async def _stop_for_a_while(self) -> None:
+        """It still believes that it leads when it goes on, and another does by then."""
+        replica = self._replicas_chance.choice(self._replicas.replicas)
+        replica.signal(signal.SIGSTOP)
+        await self._wait(_LEASE_SECONDS + self._replicas_chance.uniform(0.5, 2.0))
+        replica.signal(signal.SIGCONT)
+
+    def _stepping(self, seconds: float) -> Callable[[], Awaitable[None]]:
+        async def step() -> None:
+            """Both have the time from the same wrong source, or only one has."""
+            chance = self._replicas_chance
+            moved = chance.choice((self._replicas.replicas, [chance.choice(self._replicas.replicas)]))
+            for replica in moved:
+                replica.clock.set(seconds)
+            await self._lasting(chance)
+            for replica in moved:
+                replica.clock.set(0.0)
+
+        return step

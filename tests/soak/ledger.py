@@ -1,0 +1,63 @@
+"""What happened in a soak, and what should not have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_FINDINGS: Final = 50
+"""So many are told; the first ones say most."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counted by nodes and by whoever breaks things, in one event loop."""
+
+    joined: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody has."""
+    joins: int = 0
+    renewals: int = 0
+    serving: int = 0
+    challenged: int = 0
+    """Requests that were answered with a challenge, and challenges that ran out."""
+    not_yet_valid: int = 0
+    """Certificates that a controller whose clock was ahead has issued, and that the node asked for again."""
+    copies: int = 0
+    impostors_denied: int = 0
+    disruptions: Counter[str] = field(default_factory=Counter)
+    slowest_seconds: float = 0.0
+    """From a node's first attempt to post a request to its certificate, faults included."""
+    slowest: str = ""
+    waiting: dict[str, float] = field(default_factory=dict)
+    """Requests that are not decided, and since when."""
+    findings: list[str] = field(default_factory=list)
+
+    def found(self, text: str) -> None:
+        """Something that must not be."""
+        if len(self.findings) < _FINDINGS:
+            self.findings.append(text)
+
+    @contextlib.contextmanager
+    def waits(self, request: str) -> Iterator[None]:
+        """The request waits until the end of the block."""
+        self.waiting[request] = time.monotonic()
+        yield
+        del self.waiting[request]  # not where the wait was cancelled: it is left waiting
+
+    def took(self, request: str, seconds: float) -> None:
+        """An honest request got its certificate."""
+        if seconds > self.slowest_seconds:
+            self.slowest_seconds, self.slowest = seconds, request
+
+    @property
+    def progress(self) -> str:
+        """One line."""
+        return (
+            f"{self.joins} joins, {self.renewals} renewals, {self.serving} serving, {self.impostors_denied} impostors "
+            f"denied, {self.disruptions.total()} disruptions, {len(self.waiting)} waiting, {len(self.findings)} found"
+        )

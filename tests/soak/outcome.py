@@ -1,0 +1,144 @@
+"""What came of a soak: figures, and everything that must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from signer.testing.world import Verdict
+from tests.soak.ledger import Ledger
+from tests.soak.weather import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one soak."""
+
+    seed: int
+    seconds: float
+    """Of traffic under faults."""
+    total_seconds: float
+    """From the start of the first API server to the last look."""
+    joins: int
+    renewals: int
+    serving: int
+    challenged: int
+    not_yet_valid: int
+    copies: int
+    impostors_denied: int
+    certificates: int
+    """CSRs with one at the end."""
+    requests: int
+    controller_starts: int
+    disruptions: Mapping[str, int]
+    faults: Mapping[str, int]
+    """Of single requests, all API servers together."""
+    slowest_seconds: float
+    slowest: str
+    left_waiting: tuple[str, ...]
+    """Requests that were not decided when the time to settle was over, impostors' included."""
+    findings: tuple[str, ...]
+    """Wrong decisions, ends and errors of the controller."""
+    violations: tuple[str, ...]
+    """Of the invariant (``tests/integration/ownership.py``)."""
+
+    @classmethod
+    def of(
+        cls,
+        seed: int,
+        seconds: float,
+        total_seconds: float,
+        ledger: Ledger,
+        decided: Mapping[str, Mapping[str, Verdict]],
+        broken: list[str],
+        faults: Mapping[str, Mapping[Fault, int]],
+        starts: int,
+    ) -> Outcome:
+        """Put it together; ``decided`` is every CSR as it stands at the end, by cluster and name."""
+        open_ones = {
+            f"{cluster} {name}"
+            for cluster, verdicts in decided.items()
+            for name, verdict in verdicts.items()
+            if not verdict.certificate and verdict.condition != "Denied"
+        }
+        impostors = [
+            f"{cluster} {name}: an impostor has a certificate"
+            for cluster, verdicts in decided.items()
+            for name, verdict in verdicts.items()
+            if name.startswith("impostor-") and verdict.certificate
+        ]
+        met: dict[str, int] = {}
+        for of_server in faults.values():
+            for fault, count in of_server.items():
+                met[fault.value] = met.get(fault.value, 0) + count
+        every = [verdict for verdicts in decided.values() for verdict in verdicts.values()]
+        return cls(
+            seed=seed,
+            seconds=seconds,
+            total_seconds=total_seconds,
+            joins=ledger.joins,
+            renewals=ledger.renewals,
+            serving=ledger.serving,
+            challenged=ledger.challenged,
+            not_yet_valid=ledger.not_yet_valid,
+            copies=ledger.copies,
+            impostors_denied=ledger.impostors_denied,
+            certificates=sum(bool(verdict.certificate) for verdict in every),
+            requests=len(every),
+            controller_starts=starts,
+            disruptions=dict(sorted(ledger.disruptions.items())),
+            faults=dict(sorted(met.items())),
+            slowest_seconds=ledger.slowest_seconds,
+            slowest=ledger.slowest,
+            left_waiting=tuple(sorted(open_ones | set(ledger.waiting))),
+            findings=tuple(ledger.findings),
+            violations=(*impostors, *broken),
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing that must not be."""
+        return not (self.left_waiting or self.findings or self.violations)
+
+    @property
+    def problems(self) -> list[str]:
+        """All that must not be, a sentence each."""
+        waiting = [f"left waiting: {name}" for name in self.left_waiting]
+        return [*(f"invariant: {text}" for text in self.violations), *self.findings, *waiting]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the machine-readable report."""
+        return {**asdict(self), "isClean": self.is_clean}
+
+    def table(self) -> Table:
+        """For people."""
+        table = Table(title=f"Soak of {self.seconds:.0f} s, seed {self.seed}", show_header=False)
+        table.add_column("what")
+        table.add_column("figure", justify="right")
+        for what, figure in (
+            ("joins", self.joins),
+            ("renewals", self.renewals),
+            ("serving certificates", self.serving),
+            ("challenges answered", self.challenged),
+            ("copies of requests", self.copies),
+            ("impostors denied", self.impostors_denied),
+            ("certificates / requests", f"{self.certificates} / {self.requests}"),
+            ("asked again: not valid yet (clock ahead)", self.not_yet_valid),
+            ("controllers started", self.controller_starts),
+            ("slowest certificate", f"{self.slowest_seconds:.1f} s ({self.slowest})"),
+        ):
+            table.add_row(what, str(figure))
+        table.add_section()
+        for what, count in (*self.disruptions.items(), *self.faults.items()):
+            table.add_row(what, str(count))
+        table.add_section()
+        for what, number in (
+            ("left waiting", len(self.left_waiting)),
+            ("findings", len(self.findings)),
+            ("violations of the invariant", len(self.violations)),
+        ):
+            table.add_row(what, str(number), style="bold red" if number else "green")
+        return table

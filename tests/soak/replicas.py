@@ -1,0 +1,120 @@
+"""Two replicas of the controller under leader election, each with a clock that can be moved; they die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from signer.cli import EXIT_FAILED, EXIT_LEADERSHIP_LOST
+from signer.kube.connection import ClusterConnection
+from signer.testing.api.kubeconfig import kubeconfig_of
+from tests.integration.house import MASTER_KEY
+from tests.soak.launcher import ClockFile
+from tests.soak.ledger import Ledger
+from tests.support.processes import Program, Programs
+from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+
+_FLAGS: Final = (
+    *("--leader-elect", "--leader-elect-lease-duration", "5s", "--leader-elect-renew-deadline", "4s"),
+    *("--leader-elect-retry-period", "500ms", "--logging-format", "json"),
+)
+_COMPLAINTS: Final = ("Traceback", '"level": "error"')
+_RESTART_SECONDS: Final = 1.0
+_ENDS: Final = {0, EXIT_FAILED, EXIT_LEADERSHIP_LOST, -signal.SIGKILL}
+"""Told to stop; the management cluster cannot be reached at the start; the Lease is lost; killed."""
+
+
+@dataclass
+class Replica:
+    """One of them, and the processes that it was."""
+
+    name: str
+    clock: ClockFile
+    program: Program | None = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process, if there is one now."""
+        if self.program is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.program.process.send_signal(number)
+
+
+@dataclass
+class Replicas:
+    """All of them: whichever ends is started again, as a Deployment does it."""
+
+    programs: Programs
+    management: ClusterConnection = field(repr=False)
+    ledger: Ledger
+    chance: Random
+    replicas: list[Replica] = field(default_factory=list)
+    starts: int = 0
+    _stopping: bool = False
+
+    def prepare(self, number: int) -> None:
+        """Write what they are started with."""
+        folder = self.programs.folder
+        (folder / "kubeconfig").write_text(kubeconfig_of(self.management, "management"))
+        for name, content in (("roots", root()), ("intermediates", intermediate())):
+            (folder / name).mkdir()
+            (folder / name / "maker.der").write_bytes(content)
+        attestors = {
+            "keyed-mac": {"settings": {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}},
+            "tpm": {
+                "settings": {
+                    "endorsementRootsFolder": str(folder / "roots"),
+                    "endorsementIntermediatesFolder": str(folder / "intermediates"),
+                }
+            },
+        }
+        (folder / "config").write_text(json.dumps({"attestors": attestors}))
+        for index in range(number):
+            name = f"replica-{index + 1}"
+            self.replicas.append(Replica(name, ClockFile(folder / f"{name}.clock")))
+
+    async def run(self) -> None:
+        """Keep them running until :meth:`stop` has ended them."""
+        async with asyncio.TaskGroup() as tasks:
+            for replica in self.replicas:
+                tasks.create_task(self._keep_running(replica))
+
+    def stop(self) -> None:
+        """Tell all to stop."""
+        self._stopping = True
+        for replica in self.replicas:
+            replica.signal(signal.SIGTERM)
+
+    async def _keep_running(self, replica: Replica) -> None:
+        while not self._stopping:
+            replica.program = self._start(replica)
+            self.starts += 1
+            code = await self._end_of(replica.program.process)
+            if code not in _ENDS:
+                self.ledger.found(f"{replica.name} ended with {code}: {replica.program.log_tail()}")
+            await asyncio.sleep(self.chance.uniform(0, _RESTART_SECONDS))
+
+    async def _end_of(self, process: subprocess.Popen[bytes]) -> int:
+        return await asyncio.get_running_loop().run_in_executor(None, process.wait)
+
+    def _start(self, replica: Replica) -> Program:
+        command = [sys.executable, "-m", "tests.soak.launcher", str(replica.clock.path), "run"]
+        command += ["--kubeconfig", "kubeconfig", "--config", "config", *_FLAGS]
+        source = str(Path(__file__).parents[2])
+        return self.programs.start(replica.name, command, {"PYTHONPATH": source})
+
+    def complaints(self) -> list[str]:
+        """Lines of their logs that speak of a defect."""
+        found = []
+        for log in sorted(self.programs.folder.glob("replica-*.log")):
+            lines = log.read_text(errors="replace").splitlines()
+            found += [f"{log.stem}: {line[:2000]}" for line in lines if any(sign in line for sign in _COMPLAINTS)]
+        return found

@@ -1,0 +1,152 @@
+"""One soak: traffic and chaos for a while, then peace, and then the invariant."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from signer.kube.client import Client
+from tests.integration.ownership import look, verdicts, violations
+from tests.soak.chaos import Chaos, Pace
+from tests.soak.ledger import Ledger
+from tests.soak.nodes import HonestNode, Traffic, impostor
+from tests.soak.outcome import Outcome
+from tests.soak.replicas import Replicas
+from tests.soak.world import World, open_world
+from tests.support.processes import Programs
+
+_PROGRESS_SECONDS: Final = 5.0
+_FIRST_JOIN_SECONDS: Final = 60.0
+"""In peace: what never worked is not tried under faults."""
+_END_SECONDS: Final = 40.0
+_IMPOSTORS: Final = 0.2
+"""For each honest node so many impostors, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long, how much, and how hard."""
+
+    seconds: float
+    seed: int
+    real_workload_clusters: int = 2
+    nodes_at_once: int = 6
+    """In each cluster."""
+    pace: Pace = field(default_factory=lambda: Pace(6.0, 15.0, lasting_seconds=25.0))
+    stall_seconds: float = 40.0
+    settle_seconds: float = 180.0
+
+    @classmethod
+    def short(cls, seed: int, seconds: float = 20.0) -> Plan:
+        """For every day: one real API server for both clusters, and an embedded one."""
+        return cls(
+            seconds,
+            seed,
+            real_workload_clusters=0,
+            nodes_at_once=4,
+            pace=Pace(1.0, 5.0, lasting_seconds=2.5),
+            stall_seconds=3.0,
+            settle_seconds=90.0,
+        )
+
+
+def soak(plan: Plan, report: Callable[[str], None] = lambda line: None) -> Outcome:
+    """Run it. Raises ``MissingPart`` without kube-apiserver."""
+    ledger = Ledger()
+    began = time.monotonic()
+    with (
+        open_world(
+            plan.seed, real_workload_clusters=plan.real_workload_clusters, stall_seconds=plan.stall_seconds
+        ) as world,
+        Programs("soak-") as programs,
+    ):
+        starts = asyncio.run(_Soak(plan, world, programs, ledger, report).run())
+        decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
+        broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
+        faults = {server.name: dict(server.proxy.weather.met) for server in world.servers}
+    return Outcome.of(plan.seed, plan.seconds, time.monotonic() - began, ledger, decided, broken, faults, starts)
+
+
+class _Soak:
+    """The part that runs in an event loop."""
+
+    def __init__(
+        self, plan: Plan, world: World, programs: Programs, ledger: Ledger, report: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._world = world
+        self._programs = programs
+        self._ledger = ledger
+        self._report = report
+        self._over = asyncio.Event()
+
+    async def run(self) -> int:
+        """Returns how often a controller was started."""
+        async with contextlib.AsyncExitStack() as stack:
+            for server in self._world.servers:
+                await stack.enter_async_context(server.proxy)
+            connection = await asyncio.to_thread(self._world.route_through_proxies)
+            replicas = Replicas(self._programs, connection, self._ledger, Random(f"{self._plan.seed} restarts"))
+            replicas.prepare(2)
+            running = asyncio.create_task(replicas.run())
+            telling = asyncio.create_task(self._tell())
+            try:
+                await self._soak(stack, replicas)
+            finally:
+                telling.cancel()
+                replicas.stop()
+                async with asyncio.timeout(_END_SECONDS):
+                    await running
+            for complaint in replicas.complaints():
+                self._ledger.found(complaint)
+            return replicas.starts
+
+    async def _soak(self, stack: contextlib.AsyncExitStack, replicas: Replicas) -> None:
+        plan, world = self._plan, self._world
+        chaos = Chaos(world.servers, replicas, self._ledger, plan.pace, plan.seed, self._over)
+        management = await stack.enter_async_context(Client(world.management.api.connection(), connection_limit=32))
+        nodes = []
+        for cluster in world.clusters:
+            bootstrap = await stack.enter_async_context(Client(cluster.bootstrap, connection_limit=64))
+            traffic = Traffic(cluster, self._ledger, management, bootstrap, self._over)
+            nodes += [asyncio.create_task(self._lane(traffic, lane)) for lane in range(plan.nodes_at_once)]
+            nodes.append(asyncio.create_task(self._impostors(traffic)))
+        async with asyncio.timeout(_FIRST_JOIN_SECONDS):
+            await self._ledger.joined.wait()
+        everything = asyncio.gather(chaos.run(), *nodes)
+        await asyncio.wait({everything}, timeout=plan.seconds)  # one that fails ends it at once
+        self._over.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(plan.settle_seconds):
+                await everything
+
+    async def _lane(self, traffic: Traffic, lane: int) -> None:
+        """One machine after the other."""
+        for number in itertools.count(1):
+            if self._over.is_set():
+                return
+            chance = Random(f"{self._plan.seed} {traffic.cluster.name} {lane} {number}")
+            await HonestNode(traffic, f"node-{traffic.cluster.name}-{lane}-{number}", chance).live()
+
+    async def _impostors(self, traffic: Traffic) -> None:
+        chance = Random(f"{self._plan.seed} {traffic.cluster.name} impostors")
+        async with asyncio.TaskGroup() as tasks:
+            for number in itertools.count():
+                await traffic.pause(chance.expovariate(_IMPOSTORS * self._plan.nodes_at_once / 2))
+                if self._over.is_set():
+                    return
+                if len(traffic.present) > 1:
+                    tasks.create_task(impostor(traffic, number, chance))
+
+    async def _tell(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(_PROGRESS_SECONDS)
+            phase = "settling" if self._over.is_set() else f"of {self._plan.seconds:.0f} s"
+            self._report(f"{time.monotonic() - began:5.0f} s {phase}: {self._ledger.progress}")

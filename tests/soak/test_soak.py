@@ -1,0 +1,31 @@
+"""The short form of the soak, and that it finds what it must find."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+import pytest
+
+from tests.soak.soak import Plan, soak
+from tests.support.binaries import MissingPart, skip_or_fail
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SEED_VARIABLE: Final = "NODE_ATTESTATION_SEED"
+"""Repeats a run: the seed is printed when the test fails."""
+
+
+def test_faults_for_a_short_while() -> None:
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+    print(f"{SEED_VARIABLE}={seed}")
+    try:
+        outcome = soak(Plan.short(seed), print)
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    assert outcome.problems == []
+    assert outcome.joins > 0
+    assert outcome.impostors_denied > 0
+    assert len(outcome.disruptions) >= 6, outcome.disruptions
+    assert outcome.faults, "no request met a fault"

@@ -1,0 +1,141 @@
+"""What a soak runs in: API servers, each behind a faulty proxy, and the clusters on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from signer.kube.connection import ClusterConnection
+from signer.testing.api import EmbeddedAPI, User
+from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.world import ManagementCluster, WorldCluster
+from tests.integration.house import MASTERS
+from tests.soak.proxy import FaultyProxy
+from tests.soak.weather import Weather
+from tests.support.control_plane import ControlPlane
+from tests.support.grants import WORKLOAD_USER, as_service_account, restrict_in_workload_cluster
+
+_NAMESPACE: Final = "default"
+_TOKEN_LIFETIME: Final = timedelta(days=1)
+_ATTESTORS: Final = ("keyed-mac", "tpm")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One API server and its proxy."""
+
+    api: ControlPlane | EmbeddedAPI
+    proxy: FaultyProxy
+
+    @property
+    def name(self) -> str:
+        """As the report calls it."""
+        return self.proxy.name
+
+    def restart(self) -> None:
+        """Stop it, and start it again on its port."""
+        self.api.restart()
+
+    def compact(self) -> None:
+        """Forget the history: every watch that goes on from before is told 410.
+
+        kube-apiserver remembers some of it in memory, which is gone with a restart.
+        """
+        self.api.compact()
+        self.api.restart()
+
+
+@dataclass(frozen=True, slots=True)
+class SoakedCluster:
+    """One workload cluster, as its nodes see it: straight, not through the proxy."""
+
+    world: WorldCluster
+    ca_cert_hash: str
+    bootstrap: ClusterConnection = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Of the Cluster."""
+        return self.world.name
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All of it."""
+
+    management: ManagementCluster
+    controller: ClusterConnection = field(repr=False)
+    """To the management cluster's API server, as the controller's ServiceAccount."""
+    management_server: Server
+    servers: tuple[Server, ...]
+    clusters: tuple[SoakedCluster, ...]
+    kubeconfigs: tuple[tuple[SoakedCluster, Server, str], ...] = field(repr=False)
+    """Each cluster, its server, and the controller's token there."""
+
+    def route_through_proxies(self) -> ClusterConnection:
+        """Let the controller reach every API server through its proxy; returns its way to the management cluster."""
+        for cluster, server, token in self.kubeconfigs:
+            connection = server.proxy.connection(server.api.token_connection(token))
+            cluster.world.put_secret("kubeconfig", {"value": kubeconfig_of(connection, cluster.name).encode()})
+        return self.management_server.proxy.connection(self.controller)
+
+
+@contextlib.contextmanager
+def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) -> Iterator[World]:
+    """A management cluster on a real kube-apiserver, and workload clusters on others.
+
+    The first workload cluster shares the management cluster's API server where there are no others that are real; the
+    last one always stands on the embedded API of a newer version. Raises ``MissingPart`` without kube-apiserver.
+    """
+    with contextlib.ExitStack() as stack:
+        token = secrets.token_hex(16)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+        users = folder / "tokens.csv"
+        users.touch(mode=0o600)
+        users.write_text(f"{token},{WORKLOAD_USER},soak\n")
+
+        def control_plane() -> ControlPlane:
+            plane = stack.enter_context(ControlPlane(apiserver_flags=(f"--token-auth-file={users}",)))
+            plane.seed_kubeadm()
+            return plane
+
+        def server(name: str, api: ControlPlane | EmbeddedAPI) -> Server:
+            return Server(api, FaultyProxy(name, api, Weather(Random(f"{seed} {name}")), stall_seconds))
+
+        management_server = server("management", control_plane())
+        crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
+        management = stack.enter_context(
+            ManagementCluster(management_server.api, capi_crds=Path(crds) if crds else None)
+        )
+        real = [server(f"workload-{number}", control_plane()) for number in range(1, real_workload_clusters + 1)]
+        embedded = stack.enter_context(EmbeddedAPI(seed_kubeadm=True, watch_window=500))
+        embedded.add_token(token, User(WORKLOAD_USER, MASTERS))
+        hosts = [*(real or [management_server]), server("embedded", embedded)]
+        clusters = tuple(_cluster(management, host) for host in hosts)
+        if not isinstance(management_server.api, ControlPlane):
+            raise TypeError("the management cluster stands on a real API server")
+        yield World(
+            management,
+            as_service_account(management_server.api, _NAMESPACE),
+            management_server,
+            (management_server, *(host for host in hosts if host is not management_server)),
+            clusters,
+            tuple((cluster, host, token) for cluster, host in zip(clusters, hosts, strict=True)),
+        )
+
+
+def _cluster(management: ManagementCluster, host: Server) -> SoakedCluster:
+    cluster = management.add_cluster(f"on-{host.name}", host.api, namespace=_NAMESPACE)
+    if isinstance(host.api, ControlPlane):
+        restrict_in_workload_cluster(cluster, host.api)
+    cluster.authorize(*_ATTESTORS)
+    token = host.api.bootstrap_token(_TOKEN_LIFETIME)
+    return SoakedCluster(cluster, cluster.ca_cert_hash, host.api.token_connection(token))
