@@ -29,6 +29,8 @@ class Load:
     first: int = 0
     """The number of the first of them."""
     master_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    called: str = "node"
+    """How their names begin; one identity belongs to one Machine, whatever the cluster."""
 
     @property
     def configuration(self) -> Configuration:
@@ -40,7 +42,7 @@ class Load:
 
     def names(self) -> list[str]:
         """The node names, which are the Machines' names too."""
-        return [f"node-{number:05d}" for number in range(self.first, self.first + self.count)]
+        return [f"{self.called}-{number:05d}" for number in range(self.first, self.first + self.count)]
 
     def add_machines(self) -> None:
         """Create all Machines at once."""

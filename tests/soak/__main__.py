@@ -8,6 +8,7 @@ import argparse
 import json
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, metavar="N", help="default: a new one, which is printed")
     parser.add_argument("--short", action="store_true", help="with fewer parts, at the pace of the short form")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep the controllers' logs there")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     console = Console(highlight=False)
@@ -31,7 +33,7 @@ def main() -> int:
     seconds = options.minutes * 60
     plan = Plan.short(seed, seconds) if options.short else Plan(seconds, seed)
     try:
-        outcome = soak(plan, console.print)
+        outcome = soak(plan, partial(console.print, soft_wrap=True), options.logs)
     except MissingPart as missing:
         console.print(f"The soak needs a real control plane: {missing}")
         return 2

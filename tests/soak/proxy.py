@@ -26,7 +26,7 @@ from tests.soak.weather import Fault, Weather
 from tests.support.certificates import CertificateAuthority
 
 _HOST: Final = "127.0.0.1"
-_FORWARDED: Final = ("Authorization", "Content-Type", "Accept", "User-Agent")
+_FORWARDED: Final = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 _DELAY_SECONDS: Final = 1.5
 _WATCH_SECONDS: Final = 15.0
 _MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -56,8 +58,8 @@ class Plan:
         )
 
 
-def soak(plan: Plan, report: Callable[[str], None] = lambda line: None) -> Outcome:
-    """Run it. Raises ``MissingPart`` without kube-apiserver."""
+def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Path | None = None) -> Outcome:
+    """Run it; the controllers' logs are kept in the folder ``logs``. Raises ``MissingPart`` without kube-apiserver."""
     ledger = Ledger()
     began = time.monotonic()
     with (
@@ -69,6 +71,10 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None) -> Outco
         starts = asyncio.run(_Soak(plan, world, programs, ledger, report).run())
         decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
         broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
+        if logs is not None:
+            logs.mkdir(parents=True, exist_ok=True)
+            for log in programs.folder.glob("*.log"):
+                shutil.copy(log, logs)
         faults = {server.name: dict(server.proxy.weather.met) for server in world.servers}
     return Outcome.of(plan.seed, plan.seconds, time.monotonic() - began, ledger, decided, broken, faults, starts)
 
