@@ -106,7 +106,7 @@ class ManagementCluster:
     def install_crds(self) -> None:
         """Install Cluster API's CRDs and ours, and wait until they are served."""
         ours = () if self._without_ours else custom_resource_definitions()
-        definitions = [yaml.safe_load(text) for text in (*ours, *_capi_crds(self._capi_crds))]
+        definitions = [yaml.safe_load(text) for text in (*ours, *capi_crds(self._capi_crds))]
         for definition in definitions:
             try:
                 self._client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
@@ -392,7 +392,8 @@ def _infrastructure(name: str) -> dict[str, str]:
     return {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name}
 
 
-def _capi_crds(folder: Path | None) -> list[str]:
+def capi_crds(folder: Path | None = None) -> list[str]:
+    """Cluster API's CRDs of that folder; reduced ones, which come with us, without it."""
     if folder is None:
         here = files("signer.testing").joinpath("crds")
         return [entry.read_text(encoding="utf-8") for entry in here.iterdir() if entry.name.endswith(".yaml")]

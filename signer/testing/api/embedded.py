@@ -59,6 +59,8 @@ class EmbeddedAPI(ObjectAccess):
         bookmark_seconds: between bookmarks of one watch.
         garbage_collection: remove dependents of deleted owners and contents of deleted namespaces.
         port: 0 for a free one.
+        loop_thread: serve in that event loop, with other APIs; the caller starts and stops it. By default, one of its
+            own.
 
     Everything but ``__enter__`` may be called from any thread but the server's own.
     """
@@ -77,6 +79,7 @@ class EmbeddedAPI(ObjectAccess):
         bookmark_seconds: float = 60.0,
         garbage_collection: bool = True,
         port: int = 0,
+        loop_thread: LoopThread | None = None,
     ) -> None:
         if (ca_certificate is None) != (ca_key is None):
             raise ValueError("a CA needs both its certificate and its key")
@@ -92,7 +95,8 @@ class EmbeddedAPI(ObjectAccess):
         trusted = load_certificates(self._client_authorities)
         self._authenticator = Authenticator(self.store, trusted, tokens or {}, version)
         self._operations = Operations(self.store, self.catalogue, self.authorization, version)
-        super().__init__(self._operations, LoopThread("embedded-api"))
+        self._owns_loop_thread = loop_thread is None
+        super().__init__(self._operations, loop_thread or LoopThread("embedded-api"))
         if garbage_collection:
             self._operations.after_removal = GarbageCollector(self._operations).after_removal
         self.faults = Faults()
@@ -112,7 +116,8 @@ class EmbeddedAPI(ObjectAccess):
     # Life
 
     def __enter__(self) -> Self:
-        self._loop_thread.start()
+        if self._owns_loop_thread:
+            self._loop_thread.start()
         self.start_listening()
         return self
 
@@ -125,7 +130,8 @@ class EmbeddedAPI(ObjectAccess):
         """Stop listening and end the thread. Harmless when repeated."""
         if self._loop_thread.running:
             self.stop_listening()
-            self._loop_thread.stop()
+            if self._owns_loop_thread:
+                self._loop_thread.stop()
 
     def start_listening(self) -> None:
         """Listen, on the port of before if there was one."""

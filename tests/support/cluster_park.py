@@ -1,0 +1,134 @@
+"""A management cluster and any number of workload clusters, all on embedded APIs in one event loop.
+
+Each workload cluster has a port, a serving certificate and objects of its own, so that whoever watches a thousand
+holds a thousand connections to a thousand servers. Objects are written without HTTP: that takes seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+import yaml
+
+from signer.crds import custom_resource_definitions
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTERS_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.testing.api import EmbeddedAPI
+from signer.testing.api.thread import LoopThread
+from signer.testing.certificates import ClusterCertificateAuthority, new_cluster_certificate_authority
+from signer.testing.world import CONTROLLER_NAMESPACE, capi_crds
+
+_NAMESPACE: Final = "default"
+_AUTHORITIES: Final = 4
+"""Different CAs, taken in turn: making an RSA key takes a tenth of a second."""
+_BOOKMARK_SECONDS: Final = 60.0
+
+
+class ClusterPark:
+    """A management cluster and its workload clusters, as a context manager."""
+
+    def __init__(self) -> None:
+        self._thread = LoopThread("cluster park")
+        self.management = EmbeddedAPI(loop_thread=self._thread)
+        self.workloads: dict[str, EmbeddedAPI] = {}
+        """By the name of the Cluster; each has Secrets, Cluster and policy in the namespace ``default``."""
+        self._authorities: list[ClusterCertificateAuthority] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.management.__enter__()
+        for text in (*custom_resource_definitions(), *capi_crds()):
+            self.management.create(yaml.safe_load(text))
+        self.management.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CONTROLLER_NAMESPACE}})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for api in (*self.workloads.values(), self.management):
+            api.close()
+        self._thread.stop()
+
+    def add(self, count: int, attestor: str, mode: str = "Enforce") -> list[str]:
+        """Add so many workload clusters with a policy each; returns their names."""
+        names = [f"cluster-{number:05}" for number in range(len(self.workloads), len(self.workloads) + count)]
+        for number, name in enumerate(names):
+            authority = self._authority(number)
+            api = EmbeddedAPI(
+                ca_certificate=authority.certificate,
+                ca_key=authority.private_key,
+                seed_kubeadm=True,
+                bookmark_seconds=_BOOKMARK_SECONDS,
+                loop_thread=self._thread,
+            )
+            self.workloads[name] = api.__enter__()
+            self._put_secret(name, "ca", authority.secret_data)
+            self._put_secret(name, "kubeconfig", {"value": api.kubeconfig(name).encode()})
+        for name in names:
+            self.management.create(_cluster(name))
+            self.management.create(_policy(name, attestor, mode))
+        return names
+
+    def remove(self, name: str) -> None:
+        """Delete a Cluster with its policy, and end its API server."""
+        for resource in (NODE_ATTESTATION_POLICIES, CLUSTERS_V1BETA2):
+            self.management.delete(f"{resource.plural}.{resource.group}", name, _NAMESPACE)
+        self.workloads.pop(name).close()
+
+    def watched(self) -> int:
+        """How many of the workload clusters have somebody who watches their requests."""
+        return sum(map(_is_watched, self.workloads.values()))
+
+    def ready(self) -> int:
+        """How many policies say that they are Ready."""
+        plural = f"{NODE_ATTESTATION_POLICIES.plural}.{NODE_ATTESTATION_POLICIES.group}"
+        return sum(map(_is_ready, self.management.objects(plural, _NAMESPACE)))
+
+    def _authority(self, number: int) -> ClusterCertificateAuthority:
+        while len(self._authorities) < _AUTHORITIES:
+            self._authorities.append(new_cluster_certificate_authority())
+        return self._authorities[number % _AUTHORITIES]
+
+    def _put_secret(self, cluster: str, purpose: str, data: dict[str, bytes]) -> None:
+        self.management.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": f"{cluster}-{purpose}", "namespace": _NAMESPACE},
+                "type": "cluster.x-k8s.io/secret",
+                "data": {key: base64.b64encode(value).decode("ascii") for key, value in data.items()},
+            }
+        )
+
+
+def _cluster(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": CLUSTERS_V1BETA2.api_version,
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": _NAMESPACE},
+        "spec": {
+            "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
+            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name},
+        },
+    }
+
+
+def _policy(name: str, attestor: str, mode: str) -> dict[str, Any]:
+    return {
+        "apiVersion": NODE_ATTESTATION_POLICIES.api_version,
+        "kind": "NodeAttestationPolicy",
+        "metadata": {"name": name, "namespace": _NAMESPACE},
+        "spec": {"authorizedAttestors": [{"name": attestor}], "mode": mode},
+    }
+
+
+def _is_watched(api: EmbeddedAPI) -> bool:
+    requests = CERTIFICATE_SIGNING_REQUESTS
+    return api.store.collection(requests.group, requests.plural).log.watchers > 0
+
+
+def _is_ready(policy: dict[str, Any]) -> bool:
+    conditions: Iterable[dict[str, str]] = (policy.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
