@@ -48,6 +48,19 @@ class LeaderElection:
 
 
 @dataclass(frozen=True, slots=True)
+class Sharding:
+    """Every replica works, each on the Clusters of its own shards; Leases in the controller's own namespace say whose
+    they are.
+    """
+
+    count: int
+    """Of shards; the same in all replicas."""
+    times: ElectionTimes = field(default_factory=ElectionTimes)
+    lease_name: str = DEFAULT_LEASE_NAME
+    """What the names of the Leases begin with, and the value of their label."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoLeaderElection:
     """Every replica works."""
 
@@ -62,7 +75,8 @@ class Configuration:
     """Only this namespace's Clusters, or all (None)."""
     watch_filter: WatchFilter = EVERY_CLUSTER
     """Only Clusters with this label."""
-    leader_election: LeaderElection | NoLeaderElection = NoLeaderElection()
+    leader_election: LeaderElection | Sharding | NoLeaderElection = NoLeaderElection()
+    """How several replicas share the work."""
     insecure_enabled: bool = False
     insecure_namespaces: frozenset[str] = frozenset()
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Which workload clusters are served: Clusters with a NodeAttestationPolicy of their name that the filter lets in.
+"""Which workload clusters are served: Clusters with a NodeAttestationPolicy of their name that the filter lets in, and
+that are in this replica's shards.
 
 No other is touched.
 """
@@ -63,9 +64,12 @@ class Fleet:
         self._start = start
         self._served: dict[ClusterKey, ServedCluster] = {}
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
+        self._leaving: set[ClusterKey] = set()
+        """Of them, those that finish what they have in hand, for another replica shall serve their clusters."""
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
         inventory.on_change(self.wake)
+        inventory.on_shards(self._changed.set)
 
     @property
     def served(self) -> frozenset[ClusterKey]:
@@ -97,6 +101,23 @@ class Fleet:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
 
+    async def hand_over(self, timeout_seconds: float) -> None:
+        """Return when nothing is done any more for clusters of shards that are being left.
+
+        They finish what they have in hand, within ``timeout_seconds``; what is left then is cancelled.
+        """
+        self._follow()
+        leaving = {key: self._tasks[key] for key in self._leaving}
+        try:
+            if leaving:
+                await asyncio.wait(leaving.values(), timeout=timeout_seconds)
+        finally:
+            for key, task in leaving.items():
+                task.cancel()
+                self._forget(key, task)
+            self._changed.set()  # one may have become ours again
+        await asyncio.gather(*leaving.values(), return_exceptions=True)
+
     def wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         """Something changed that the requests of that cluster may wait for."""
         if provider_ids == ALL_PROVIDER_IDS:  # a Cluster or a policy
@@ -113,21 +134,33 @@ class Fleet:
             cluster.key
             for cluster in self._inventory.clusters.values()
             if not cluster.deleting
-            and self._inventory.watch_filter.lets_in(cluster)
+            and self._inventory.serves(cluster)
             and policies.get(cluster.key.namespace, cluster.key.name) is not None
         }
         for key in wanted - self._tasks.keys():
             _LOG.info("serving cluster", extra={"cluster": str(key)})
             self._tasks[key] = asyncio.create_task(self._supervise(key), name=f"cluster {key}")
-        for key in self._tasks.keys() - wanted:
+        for key in self._tasks.keys() - wanted - self._leaving:
             _LOG.info("no longer serving cluster", extra={"cluster": str(key)})
-            self._tasks.pop(key).cancel()
+            task = self._tasks[key]
+            if self._inventory.shards.leave(key) and key in self._served:
+                self._leaving.add(key)
+                self._served[key].stop()
+            else:
+                task.cancel()
+                self._forget(key, task)
+
+    def _forget(self, key: ClusterKey, task: asyncio.Task[None]) -> None:
+        """That task's end is no longer waited for."""
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
             self._served.pop(key, None)
+        self._leaving.discard(key)
 
     async def _supervise(self, key: ClusterKey) -> None:
         """Run one cluster; a fault of its task is logged and the task started anew, the others unaffected."""
         attempt = 0
-        while not self._draining.is_set():
+        while not self._draining.is_set() and key not in self._leaving:
             try:
                 await self._serve(key)
                 return

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from signer.controller.leadership import Leadership
+from signer.controller.shards import SharedShards
 from signer.model.decision import Deferred
 from signer.rules.leadership import StandingBy
+from signer.rules.sharding import Disagreeing, Joining
 from signer.store.inventory import Inventory
 
 QUIET_SECONDS: Final = 600.0
@@ -29,7 +31,12 @@ class State(enum.Enum):
     STARTING = "starting"
     OUT_OF_TOUCH = "out of touch with the management cluster"
     STANDING_BY = "standing by: another replica leads"
+    WITHOUT_SHARDS = "standing by: other replicas own all shards"
+    OTHER_SHARDS = "standing by: other replicas run with another number of shards"
     READY = "ok"
+
+
+_STANDBY_STATES: Final = frozenset({State.STANDING_BY, State.WITHOUT_SHARDS, State.OTHER_SHARDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +85,16 @@ class Health:
         self._inventory: Inventory | None = None
         self._busy: Callable[[], Iterable[float]] = _nobody_works
         self._leadership: Leadership | None = None
+        self._shared: SharedShards | None = None
         self._started = False
 
     def standing_by(self, leadership: Leadership) -> None:
         """Until the start, this replica waits for the Lease."""
         self._leadership = leadership
+
+    def sharing(self, shared: SharedShards) -> None:
+        """This replica decides requests where it owns shards."""
+        self._shared = shared
 
     def watch(self, inventory: Inventory, busy_seconds: Callable[[], Iterable[float]]) -> None:
         """Look at these from now on; ``busy_seconds`` says how long each cluster's workers have had one request."""
@@ -100,7 +112,7 @@ class Health:
             self._inventory.require_in_touch()
         except Deferred:
             return State.OUT_OF_TOUCH
-        return State.READY
+        return State.READY if self._shared is None else _sharing_state(self._shared)
 
     def alive(self) -> Report:
         """``/healthz``: false is what a restart may mend."""
@@ -108,10 +120,10 @@ class Health:
 
     def ready(self) -> Report:
         """``/readyz``: whether requests are decided. A standby is ready: a rollout must go on while the old leader
-        still leads.
+        still leads, or the old replicas own the shards.
         """
         state = self.state()
-        passing = state.value if state is State.STANDING_BY else "ok"
+        passing = state.value if state in _STANDBY_STATES else "ok"
         starting = state.value if state is State.STARTING else ""
         out_of_touch = state.value if state is State.OUT_OF_TOUCH else ""
         checks = (Check("ping"), Check("started", starting), Check("management-cluster", out_of_touch))
@@ -138,3 +150,13 @@ def _standby_state(leadership: Leadership) -> State:
             return State.OUT_OF_TOUCH
         case _:  # nobody leads yet, or this replica does and fills its mirrors
             return State.STARTING
+
+
+def _sharing_state(shared: SharedShards) -> State:
+    match shared.standing():
+        case Joining():
+            return State.STARTING
+        case Disagreeing():
+            return State.OTHER_SHARDS
+        case _:
+            return State.READY if shared.shards.owned else State.WITHOUT_SHARDS

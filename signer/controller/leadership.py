@@ -11,9 +11,10 @@ import contextlib
 import logging
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from random import SystemRandom
+from types import MappingProxyType
 from typing import Final, NoReturn, Protocol
 
 from signer.controller.configuration import LeaderElection
@@ -32,6 +33,14 @@ RELEASE_SECONDS: Final = 0.4
 
 class LeadershipLost(Exception):
     """This process led and does so no more; the message says why."""
+
+
+def new_identity() -> str:
+    """What Leases call this process and no other.
+
+    Pods have their name for a host name; the rest tells a container from the one that it replaced.
+    """
+    return f"{socket.gethostname()[:100]}_{uuid.uuid4()}"
 
 
 class LeaseCalls(Protocol):
@@ -61,16 +70,23 @@ class Leadership:
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
+        identity: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        annotations: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """``namespace`` is the controller's own. No call of ``calls`` may take longer than half the renew deadline."""
+        """``namespace`` is the controller's own. No call of ``calls`` may take longer than half the renew deadline.
+
+        ``identity`` is by default a new one; ``labels`` and ``annotations`` are of a Lease that this replica makes.
+        """
         self._calls = calls
         self._namespace = namespace
         self._name = election.lease_name
         self._times = election.times
         self._now = now
         self._monotonic = monotonic
-        # Pods have their name for a host name. The rest tells a container from the one that it replaced.
-        self._election = Election(f"{socket.gethostname()[:100]}_{uuid.uuid4()}", election.times)
+        self._labels = labels
+        self._annotations = annotations
+        self._election = Election(identity or new_identity(), election.times)
         self._answered_at: float | None = None
         self._said = ""
 
@@ -93,7 +109,6 @@ class Leadership:
         while True:
             await self._attempt()
             if isinstance(self.standing(), Leading):
-                _LOG.info("leading", extra={"identity": self.identity})
                 return
             await asyncio.sleep(self._pause())
 
@@ -113,16 +128,25 @@ class Leadership:
 
     async def release(self) -> None:
         """Let a standby take over at once. To be called when all work has ended; never raises ApiError."""
-        seen = self._election.seen
-        if not isinstance(self.standing(), Leading) or not isinstance(seen, Seen):
+        if not isinstance(self.standing(), Leading):
             return
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                body = changed_lease(seen.lease, released(seen.lease.holding, self._now()))
-                self._read(await self._calls.replace(self._path, body))
+                try:
+                    await self._give_up()
+                except Conflict:  # perhaps by a renewal of ours that was cut off at the end, and carried out
+                    self._read(await self._calls.get(self._path))
+                    await self._give_up()
             _LOG.info("released the Lease")
         except (ApiError, InvalidLease, TimeoutError) as error:
             _LOG.warning("cannot release the Lease: it runs out", extra={"error": str(error) or type(error).__name__})
+
+    async def _give_up(self) -> None:
+        """Raises ApiError. What another replica holds is left to it."""
+        seen = self._election.seen
+        if isinstance(seen, Seen) and seen.lease.holding.holder == self.identity:
+            body = changed_lease(seen.lease, released(seen.lease.holding, self._now()))
+            self._read(await self._calls.replace(self._path, body))
 
     def _seconds_left(self) -> float:
         """Raises LeadershipLost where there are none."""
@@ -163,7 +187,9 @@ class Leadership:
         if isinstance(turn, Wait):
             return
         if isinstance(turn, Create):
-            body = new_lease(self._name, self._namespace, turn.holding)
+            body = new_lease(
+                self._name, self._namespace, turn.holding, labels=self._labels, annotations=self._annotations
+            )
             answer = await self._calls.create(LEASES.collection(self._namespace), body)
         else:
             answer = await self._calls.replace(self._path, changed_lease(turn.lease, turn.holding))

@@ -45,6 +45,8 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "deleted": "How many records were deleted.",
         "released": "How many reservations were released.",
         "identity": "This replica's name in the Lease.",
+        "shards": "Numbers of the shards that this replica owns.",
+        "replicas": "How many replicas share the shards.",
         "path": "Which page of the diagnostics was asked for.",
         "lease": "Namespace and name of the Lease.",
         "failed": "How many of these are left for the next round.",

@@ -95,6 +95,7 @@ class MachineConditions:
         self._off_until = float("-inf")
         self._said: set[str] = set()
         inventory.on_change(self._changed)
+        inventory.on_shards(self.resync)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
@@ -128,7 +129,7 @@ class MachineConditions:
         """Go through all Machines, and queue those whose condition is not known to be right."""
         waiting: set[ObjectKey] = set()
         for machine in self._inventory.machines.values():
-            if _waits(machine):
+            if _waits(machine) and self._inventory.shards.own(machine.cluster):
                 key = (machine.cluster.namespace, machine.name)
                 waiting.add(key)
                 with contextlib.suppress(Deferred):
@@ -207,7 +208,7 @@ class MachineConditions:
         policy = self._inventory.policies.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is None or policy is None or cluster.paused or cluster.deleting:
             return False
-        if not self._inventory.watch_filter.lets_in(cluster):
+        if not self._inventory.serves(cluster):
             return False
         return not machine.paused and not machine.deleting
 

@@ -81,7 +81,19 @@ class Metrics:
         )
         self.leader = Gauge(
             "leader",
-            "1 while this replica leads or there is no leader election, 0 while it stands by.",
+            "1 while this replica leads, owns a shard, or shares the work with nobody; 0 while it stands by.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.shards = Gauge(
+            "shards",
+            "Shards that the replicas divide between them; 0 without --shards.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.shards_owned = Gauge(
+            "shards_owned",
+            "Of them, those that this replica owns.",
             namespace=NAMESPACE,
             registry=self.registry,
         )

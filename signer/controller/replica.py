@@ -1,17 +1,26 @@
-"""One replica of the controller: with leader election it works while it leads, and stands by before."""
+"""One replica of the controller: how it shares the work with others, if there are any."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
-from signer.controller.configuration import Configuration, LeaderElection
+from signer.controller.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
+from signer.controller.fleet import Fleet
 from signer.controller.leadership import Leadership
 from signer.controller.run import ControllerOptions, run_controller
+from signer.controller.shards import SharedShards
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.model.lease import ElectionTimes
 from signer.store.inventory import Inventory
+
+_LOG = logging.getLogger(__name__)
+
+_Started: TypeAlias = Callable[[Inventory, Fleet], None]
+_Work: TypeAlias = Callable[[_Started], Coroutine[Any, Any, None]]
 
 
 async def run_replica(
@@ -29,45 +38,90 @@ async def run_replica(
     ``standing_by`` is called once, at the start of an election.
 
     A standby holds nothing but one connection to the management cluster: it watches nothing, and lists when it leads.
-    A leader that loses the Lease ends at once, as in a crash: what is under way stands in the journal, and the next
-    leader carries it on. What it holds in memory is gone with the process, so that nothing of it can be stale later.
+    With shards every replica watches the management cluster, and the workload clusters of its shards. A replica that
+    loses its Lease ends at once, as in a crash: what is under way stands in the journal, and whoever comes next
+    carries it on. What it holds in memory is gone with the process, so that nothing of it can be stale later.
 
     Raises:
         ApiError: as with ``run_controller``.
-        LeadershipLost: it led, and does so no more.
+        LeadershipLost: it led, or owned shards, and does so no more.
     """
     options = options if options is not None else ControllerOptions()
 
-    async def work() -> None:
-        options.metrics.leader.set(1)
+    async def work(begun: _Started) -> None:
         await run_controller(
-            connection, configuration, stop=stop, token_source=token_source, options=options, started=started
+            connection, configuration, stop=stop, token_source=token_source, options=options, started=begun
         )
 
-    election = configuration.leader_election
+    def client(times: ElectionTimes) -> Client:
+        """One of its own: renewals wait for no slot behind the controller's calls, and two fit into the deadline."""
+        seconds = times.renew_deadline.total_seconds() / 2
+        return Client(connection, token_source=token_source, timeout_seconds=seconds)
+
+    namespace, now, monotonic = configuration.namespace, options.now, options.monotonic
     try:
-        if not isinstance(election, LeaderElection):
-            await work()
-            return
-        # A client of its own: renewals wait for no slot behind the controller's calls, and two fit into the deadline.
-        seconds = election.times.renew_deadline.total_seconds() / 2
-        async with Client(connection, token_source=token_source, timeout_seconds=seconds) as client:
-            leadership = Leadership(
-                client, configuration.namespace, election, now=options.now, monotonic=options.monotonic
-            )
-            options.health.standing_by(leadership)
-            standing_by(leadership)
-            await _first(leadership.lead(), stop.wait())
-            try:
-                if not stop.is_set():
-                    # The Lease is renewed until all work has ended, and released then.
-                    await _first(work(), leadership.hold())
-            except Exception:
-                await leadership.release()
-                raise
-            await leadership.release()
+        match configuration.leader_election:
+            case NoLeaderElection():
+                options.metrics.leader.set(1)
+                await work(lambda inventory, fleet: started(inventory))
+            case LeaderElection() as election:
+                async with client(election.times) as calls:
+                    leadership = Leadership(calls, namespace, election, now=now, monotonic=monotonic)
+                    options.health.standing_by(leadership)
+                    standing_by(leadership)
+                    await _lead(leadership, work, started, options, stop)
+            case Sharding() as sharding:
+                async with client(sharding.times) as calls:
+                    shared = SharedShards(
+                        calls, namespace, sharding, stop=stop, metrics=options.metrics, now=now, monotonic=monotonic
+                    )
+                    options.health.sharing(shared)
+                    await _share(shared, work, started)
+            case never:
+                assert_never(never)
     finally:
         options.metrics.leader.set(0)
+        options.metrics.shards_owned.set(0)
+
+
+async def _lead(
+    leadership: Leadership,
+    work: _Work,
+    started: Callable[[Inventory], None],
+    options: ControllerOptions,
+    stop: asyncio.Event,
+) -> None:
+    """Stand by, then work for as long as the Lease is held."""
+    await _first(leadership.lead(), stop.wait())
+    try:
+        if not stop.is_set():
+            _LOG.info("leading", extra={"identity": leadership.identity})
+            options.metrics.leader.set(1)
+            # The Lease is renewed until all work has ended, and released then.
+            await _first(work(lambda inventory, fleet: started(inventory)), leadership.hold())
+    except Exception:
+        await leadership.release()
+        raise
+    await leadership.release()
+
+
+async def _share(shared: SharedShards, work: _Work, started: Callable[[Inventory], None]) -> None:
+    """Work on what this replica has of the shards; it takes none before it can serve them."""
+    serving: asyncio.Future[tuple[Inventory, Fleet]] = asyncio.get_running_loop().create_future()
+
+    def begun(inventory: Inventory, fleet: Fleet) -> None:
+        serving.set_result((inventory, fleet))
+        started(inventory)
+
+    async def share() -> None:
+        await shared.share(*await serving)
+
+    try:
+        await _first(work(begun), share())
+    except Exception:
+        await shared.leave()
+        raise
+    await shared.leave()
 
 
 async def _first(*coroutines: Coroutine[Any, Any, object]) -> None:

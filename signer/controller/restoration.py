@@ -93,6 +93,7 @@ class Restoration:
         self._extending: set[ClusterKey] = set()
         """Clusters whose policy once asked for long-lived bootstrap tokens; they may have them, and nothing kept."""
         inventory.on_change(self._on_change)
+        inventory.on_shards(self._on_shards)
 
     async def run(self) -> None:
         """Restore until cancelled. Begin when the inventory has been filled."""
@@ -107,6 +108,16 @@ class Restoration:
         if provider_ids != ALL_PROVIDER_IDS:
             return
         if not self._note_policy(cluster) and cluster in self._concerned:
+            self._queue_if_due(cluster)
+
+    def _on_shards(self) -> None:
+        """A policy may have gone while its Cluster was another replica's, which may have ended since."""
+        for cluster in self._concerned:
+            self._queue_if_due(cluster)
+
+    def _queue_if_due(self, cluster: ClusterKey) -> None:
+        without_policy = self._inventory.policies.get(cluster.namespace, cluster.name) is None
+        if without_policy and self._inventory.shards.own(cluster):
             self._queue.add(cluster)
 
     def _note_policy(self, cluster: ClusterKey) -> bool:
@@ -128,8 +139,7 @@ class Restoration:
             try:
                 for cluster in await self._removed.owners():
                     self._concerned.add(cluster)
-                    if self._inventory.policies.get(cluster.namespace, cluster.name) is None:
-                        self._queue.add(cluster)
+                    self._queue_if_due(cluster)
             except GrantsNotKept as error:
                 _LOG.warning("cannot look for kept grants", extra={"error": str(error)})
             await asyncio.sleep(LOOK_SECONDS)
@@ -241,5 +251,7 @@ class Restoration:
         cluster = cluster_view(manifest)
         if cluster.paused or cluster.deleting or cluster.deleting_for_move:
             raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")
+        if not self._inventory.shards.own(key):
+            raise _NotNow("the Cluster is in another replica's shard")
         if not self._inventory.watch_filter.lets_in(cluster):
             raise _NotNow("the Cluster has another watch filter: it is another controller's, or nobody's")

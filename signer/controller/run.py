@@ -16,7 +16,7 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.controller.configuration import Configuration
+from signer.controller.configuration import Configuration, Sharding
 from signer.controller.door_keeping import LOOKS_AT_ONCE
 from signer.controller.figures import ProcessFigures
 from signer.controller.fleet import Fleet
@@ -33,6 +33,7 @@ from signer.controller.unserved_policies import UnservedPolicies
 from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory, discover_cluster_api
 from signer.store.mirror import InTouch
@@ -68,12 +69,13 @@ async def run_controller(
     stop: asyncio.Event,
     token_source: TokenSource | None = None,
     options: ControllerOptions | None = None,
-    started: Callable[[Inventory], None] = lambda inventory: None,
+    started: Callable[[Inventory, Fleet], None] = lambda inventory, fleet: None,
 ) -> None:
     """Run until ``stop`` is set, then finish what is under way.
 
     ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
-    what they will rest upon.
+    what they will rest upon and who serves the clusters. With shards this replica has none before somebody says so
+    (:meth:`~signer.store.inventory.Inventory.own_shards`).
 
     Raises:
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
@@ -90,15 +92,17 @@ async def _run(
     stop: asyncio.Event,
     token_source: TokenSource | None,
     options: ControllerOptions,
-    started: Callable[[Inventory], None],
+    started: Callable[[Inventory, Fleet], None],
 ) -> None:
     failed = options.metrics.task_failed
+    sharing = configuration.leader_election
     async with Client(connection, token_source=token_source, connection_limit=_MANAGEMENT_CONNECTIONS) as client:
         inventory = Inventory(
             await discover_cluster_api(client),
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
             watch_filter=configuration.watch_filter,
+            shards=SomeShards(sharing.count) if isinstance(sharing, Sharding) else EVERY_SHARD,
             monotonic=options.monotonic,
         )
         reservations = Reservations(client, inventory)
@@ -157,7 +161,7 @@ async def _run(
                         )
                     ]
                     options.health.started()
-                    started(inventory)
+                    started(inventory, fleet)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
                     await stop.wait()
                     _LOG.info("draining")

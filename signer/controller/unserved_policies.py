@@ -61,7 +61,12 @@ class UnservedPolicies:
         if self._inventory.watch_filter != EVERY_CLUSTER:
             return
         policies = {policy.cluster: policy for policy in self._inventory.policies.values()}
-        unserved = {key for key in policies if self._inventory.clusters.get(key.namespace, key.name) is None}
+        unserved = {
+            key
+            for key in policies
+            # A name without a Cluster has a shard all the same.
+            if self._inventory.shards.own(key) and self._inventory.clusters.get(key.namespace, key.name) is None
+        }
         for key in self._statuses.keys() - unserved:
             del self._statuses[key]
         for key in sorted(unserved & self._seen, key=str):

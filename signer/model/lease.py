@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 from signer.model.cluster import mapping_of, text_of
@@ -98,9 +99,17 @@ def parse_lease(manifest: Mapping[str, Any]) -> Lease:
     return Lease(holding, manifest)
 
 
-def new_lease(name: str, namespace: str, holding: Holding) -> dict[str, Any]:
+def new_lease(
+    name: str,
+    namespace: str,
+    holding: Holding,
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """The manifest of a Lease that does not exist yet."""
-    metadata = {"name": name, "namespace": namespace}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    metadata |= {key: dict(texts) for key, texts in (("labels", labels), ("annotations", annotations)) if texts}
     return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": _spec(holding)}
 
 

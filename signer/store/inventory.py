@@ -47,6 +47,7 @@ from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.reasons import Reason
 from signer.model.record import MachineKey
 from signer.model.reservation import Reservation, parse_reservation
+from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
@@ -142,17 +143,21 @@ class Inventory:
         own_namespace: str,
         watch_namespace: str | None = None,
         watch_filter: WatchFilter = EVERY_CLUSTER,
+        shards: Shards = EVERY_SHARD,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
-        ``watch_filter`` limits nothing here: reservations are one to one over all Clusters, so all of them must be
-        seen. ``monotonic`` is a clock, in seconds.
+        ``watch_filter`` and ``shards`` limit nothing here: reservations are one to one over all Clusters, so all of
+        them must be seen. ``monotonic`` is a clock, in seconds.
         """
         self.version = version
         self.own_namespace = own_namespace
         self.watch_filter = watch_filter
         """Which of the Clusters are served; the others are left alone."""
+        self.shards = shards
+        """Which of them are this replica's to serve."""
+        self._shard_wakes: list[Callable[[], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._index = MachineIndex()
@@ -183,6 +188,20 @@ class Inventory:
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
         self._wakes.append(wake)
+
+    def serves(self, cluster: ClusterView) -> bool:
+        """Whether the Cluster is this controller's, and this replica's: nothing is written for any other."""
+        return self.watch_filter.lets_in(cluster) and self.shards.own(cluster.key)
+
+    def own_shards(self, shards: Shards) -> None:
+        """These Clusters are this replica's from now on."""
+        self.shards = shards
+        for wake in self._shard_wakes:
+            wake()
+
+    def on_shards(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when other Clusters than before are this replica's."""
+        self._shard_wakes.append(wake)
 
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
         """The cluster's Machines with that provider ID, and instances of MachinePools that no Machine stands for."""

@@ -134,7 +134,8 @@ class Upkeep:
 
     def _lacks_its_reservations(self, record: AttestedNode) -> bool:
         return (
-            self._is_its_machine(record)
+            self._inventory.shards.own(record.machine.cluster)
+            and self._is_its_machine(record)
             and not _is_left_alone(self._mirrored_cluster(record.machine.cluster))
             and not self._reservations.mirrored(pair_of(record))
         )
@@ -160,7 +161,7 @@ class Upkeep:
             and isinstance(cluster, ClusterView)
             and not _is_left_alone(cluster)
             # Reservations are the controller's own and one space for all Clusters, but records are the Cluster's.
-            and self._inventory.watch_filter.lets_in(cluster)
+            and self._inventory.serves(cluster)
         )
 
     async def _delete(self, record: AttestedNode) -> None:
@@ -184,6 +185,7 @@ class Upkeep:
     def _is_abandoned(self, pair: Pair) -> bool:
         return (
             self._inventory.watches(pair.machine.cluster.namespace)
+            and self._inventory.shards.own(pair.machine.cluster)
             and not isinstance(self._inventory.machine(pair.machine), MachineView)
             and not _is_left_alone(self._mirrored_cluster(pair.machine.cluster))
             and not any(pair_of(record) == pair for record in self._inventory.authentic.naming(pair))

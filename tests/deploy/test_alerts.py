@@ -112,6 +112,11 @@ def stop_deciding(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, ready=False)
 
 
+def lose_shards(scrape: Scrape) -> None:
+    scrape.metrics.shards.set(8)
+    scrape.metrics.shards_owned.set(6)
+
+
 def find_foreign_records(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, ignored_records=1)
 
@@ -131,6 +136,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
+    (lose_shards, {"ShardsNotOwned"}),
     (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_AVAILABLE), {"CertificateAuthorityUnavailable"}),
     (lambda scrape: scrape.change(authority_expiry=(20 * DAY,)), {"CertificateAuthorityExpires"}),
     (

@@ -15,11 +15,14 @@ import pytest
 import yaml
 
 from signer.cli import run as run_command
-from signer.controller.configuration import read_attestors
+from signer.cli.leader_election import leader_election
+from signer.controller.configuration import Sharding, read_attestors
 from signer.crds.expressions import FIRST_VERSION
+from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
 from tests.deploy.packages import DEPLOY, ROOT
 from tests.documents.generated import parser_of
+from tests.integration.replicas import USED_BY_SHARDS
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.helm import CHART, HelmFailed, find_helm, render_chart, run_helm
 
@@ -187,6 +190,27 @@ class TestChart:
         ):
             assert written in text, written
         assert "runAsUser" not in text
+
+
+class TestShards:
+    """Instead of leader election: all replicas work."""
+
+    VALUES: Final[dict[str, Any]] = {"replicas": 3, "shards": 16, "leaderElection": {"leaseName": "blue"}}
+
+    def test_the_flags(self) -> None:
+        arguments = arguments_of(self.VALUES)
+        assert [one for one in arguments if "shards" in one or "leader" in one] == [
+            "--shards=16",
+            "--leader-elect-resource-name=blue",
+        ]
+        options = parser_of("run").parse_args(arguments[1:])
+        assert leader_election(options) == Sharding(16, lease_name="blue")
+
+    def test_the_grants_are_what_replicas_use(self) -> None:
+        [role] = [one for one in of_kind("Role", self.VALUES) if one["metadata"]["namespace"] == CONTROLLER_NAMESPACE]
+        [rule] = [one for one in role["rules"] if one["resources"] == ["leases"]]
+        assert {("coordination.k8s.io", verb, "leases") for verb in rule["verbs"]} == USED_BY_SHARDS
+        assert "resourceNames" not in rule
 
 
 class TestDeployment:

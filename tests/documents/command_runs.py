@@ -186,9 +186,15 @@ TABLE: Final = (
     ),
     Entry(
         "docs/high-availability.md",
+        "node-attestation-controller run --config attestors.yaml --shards",
+        RunBy("tests/e2e/test_shards.py::test_replicas_that_share_shards_are_killed_and_told_to_stop"),
+    ),
+    Entry(
+        "docs/high-availability.md",
         "node-attestation-controller run",
         RunBy("tests/e2e/test_leader_election.py::test_replicas_that_are_killed_and_told_to_stop"),
     ),
+    Entry("docs/high-availability.md", "kubectl get", _READ),
     Entry(
         "docs/high-availability.md",
         "kubectl label",

@@ -32,6 +32,7 @@ from signer.controller import (
     pending,
     recorder,
     run,
+    shards,
     stock_serving,
 )
 from signer.kube import client, fair_order, watch, workqueue
@@ -44,6 +45,7 @@ from signer.model import (
     record,
     reservation,
     seal,
+    shard,
     side_door,
 )
 from signer.model.lease import JITTER_FACTOR, ElectionTimes
@@ -193,6 +195,12 @@ HIGH_AVAILABILITY = (
     f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {cli.EXIT_LEADERSHIP_LOST}",
     f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
     f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
+    f"at most {shard.MAXIMUM_SHARDS}: they are what is moved",
+    f"`{shard.SHARDS_OF_LABEL}: {configuration.DEFAULT_LEASE_NAME}`",
+    f"| `{shard.shard_lease(configuration.DEFAULT_LEASE_NAME, 0)}` and so on |",
+    f"| `{shard.replica_lease(configuration.DEFAULT_LEASE_NAME, '').rpartition('-')[0]}-…`, one of each replica |",
+    f"finish what is under way ({WORDS[int(shards.HAND_OVER_SECONDS)]} seconds)",
+    f"says `{health.State.OTHER_SHARDS.value}`",
 )
 WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 1024 characters, no secret")
 

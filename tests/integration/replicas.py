@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from signer.controller.configuration import DEFAULT_LEASE_NAME, LeaderElection
+from signer.controller.configuration import DEFAULT_LEASE_NAME, LeaderElection, Sharding
 from signer.controller.run import ControllerOptions
 from signer.kube.errors import NotFound
 from signer.kube.resources import LEASES
@@ -17,6 +17,10 @@ from tests.integration.house import MASTERS, House, keyed_mac
 from tests.support.processes import wait_until
 
 TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
+USED_BY_SHARDS: Final = {
+    ("coordination.k8s.io", verb, "leases") for verb in ("create", "get", "list", "update", "delete")
+}
+"""The grants on Leases that replicas need to share shards; ``tests/integration/test_shards.py`` sees them used."""
 NOBODYS: Final = Holding("", 0, "", "", 0)
 
 
@@ -34,15 +38,15 @@ class StallingClock:
         self._stopped_at = time.monotonic()
 
 
-def start_replica(house: House, user: str, *, clock: StallingClock | None = None) -> RunningController:
-    """One replica, known to the API server by a name of its own."""
+def start_replica(house: House, user: str, *, clock: StallingClock | None = None, shards: int = 0) -> RunningController:
+    """One replica, known to the API server by a name of its own; without ``shards`` under leader election."""
     return house.start(
         options=ControllerOptions(monotonic=clock) if clock is not None else None,
         connection=house.api.connection(user, MASTERS),
         attestors=keyed_mac(),
         insecure_enabled=True,
         insecure_namespaces=frozenset({"default"}),
-        leader_election=LeaderElection(TIMES),
+        leader_election=Sharding(shards, TIMES) if shards else LeaderElection(TIMES),
     )
 
 
@@ -58,3 +62,14 @@ def holding(management: ManagementCluster, name: str = DEFAULT_LEASE_NAME) -> Ho
         return parse_lease(management.client.get(path)).holding
     except NotFound:
         return NOBODYS
+
+
+def shards_owned(replica: RunningController) -> int:
+    """How many shards it believes to own."""
+    value = replica.options.metrics.registry.get_sample_value("node_attestation_shards_owned")
+    return int(value or 0)
+
+
+def watched(replica: RunningController) -> set[str]:
+    """The clusters that it serves, by namespace and name."""
+    return set(replica.options.metrics.figures.clusters)

@@ -246,6 +246,24 @@ async def test_released_it_is_taken_at_once(world: World) -> None:
     assert isinstance(second.standing(), Leading)
 
 
+async def test_a_renewal_that_was_cut_off_and_carried_out_hinders_no_release(world: World) -> None:
+    leader = world.replica()
+    await leader.lead()
+    assert world.leases.stored is not None
+    world.leases._store({**world.leases.stored, "spec": {**world.leases.stored["spec"], "renewTime": "later"}})
+    await leader.release()
+    assert world.leases.holder == ""
+
+
+async def test_what_another_took_meanwhile_is_not_released(world: World) -> None:
+    leader = world.replica()
+    await leader.lead()
+    assert world.leases.stored is not None
+    world.leases._store({**world.leases.stored, "spec": {**HELD, "holderIdentity": "another"}})
+    await leader.release()
+    assert world.leases.holder == "another"
+
+
 async def test_who_does_not_lead_releases_nothing(world: World) -> None:
     first, second = world.replica(), world.replica()
     await first.lead()

@@ -1,0 +1,101 @@
+"""Replicas that share the Clusters by shards: they join, leave and die, and each request gets one certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from signer.controller.health import State
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
+from tests.documents.grants import requests_of, used
+from tests.integration.house import House, assert_one_certificate, node_of, provider_id
+from tests.integration.replicas import USED_BY_SHARDS, shards_owned, start_replica, watched
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
+SHARDS = 8
+CLUSTERS = 30
+
+
+def ask(cluster: WorldCluster, when: str) -> None:
+    """The node on a new Machine asks to join."""
+    machine = f"{cluster.name}-{when}"
+    cluster.add_machine(machine, provider_id=provider_id(machine))
+    cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+
+
+def wait_until_shared(clusters: Iterable[WorldCluster], *replicas: RunningController) -> None:
+    """Wait until these replicas have the same number of shards but for one, and each cluster is served by one."""
+    names = sorted(f"{cluster.namespace}/{cluster.name}" for cluster in clusters)
+
+    def shared() -> bool:
+        owned = [shards_owned(replica) for replica in replicas]
+        served = sorted(name for replica in replicas for name in watched(replica))
+        return (sum(owned), max(owned) - min(owned) <= 1, served) == (SHARDS, True, names)
+
+    wait_until(shared, f"{len(replicas)} replicas share all clusters")
+
+
+def test_replicas_join_and_leave_while_nodes_ask(house: House) -> None:
+    clusters = [house.cluster(f"c{number}") for number in range(CLUSTERS)]
+
+    def all_ask(when: str) -> None:
+        for cluster in clusters:
+            ask(cluster, when)
+
+    first = start_replica(house, "first", shards=SHARDS)
+    wait_until_shared(clusters, first)
+    all_ask("alone")
+    second = start_replica(house, "second", shards=SHARDS)
+    all_ask("second-joins")
+    wait_until_shared(clusters, first, second)
+    third = start_replica(house, "third", shards=SHARDS)
+    all_ask("third-joins")
+    wait_until_shared(clusters, first, second, third)
+    second.stop()
+    all_ask("second-leaves")
+    wait_until_shared(clusters, first, third)
+    first.kill()
+    all_ask("first-dies")
+    wait_until_shared(clusters, third)
+    for cluster in clusters:
+        for when in ("alone", "second-joins", "third-joins", "second-leaves", "first-dies"):
+            machine = f"{cluster.name}-{when}"
+            assert cluster.wait_until_decided(machine).certificate
+            assert_one_certificate(house, cluster, machine, machine)
+    asked = [entry for user in ("first", "second", "third") for entry in requests_of(house.api, user)]
+    assert used(entry for entry in asked if "/leases" in entry.path) == USED_BY_SHARDS
+
+
+def test_the_number_of_shards_is_that_of_who_came_first(house: House) -> None:
+    """A rollout of another number: the new one is ready and takes nothing, and takes all when the last old one ends."""
+    clusters = [house.cluster(f"c{number}") for number in range(3)]
+    old = start_replica(house, "old", shards=4)
+    wait_until(lambda: shards_owned(old) == 4, "the old one owns its shards")
+    new = start_replica(house, "new", shards=SHARDS)
+    health = new.options.health
+    wait_until(lambda: health.state() is State.OTHER_SHARDS, "the new one stands by")
+    assert health.ready().passed
+    assert health.ready().brief() == "standing by: other replicas run with another number of shards"
+    ask(clusters[0], "meanwhile")
+    assert clusters[0].wait_until_decided("c0-meanwhile").certificate
+    assert (shards_owned(old), watched(new)) == (4, set())
+    old.stop()
+    old.wait_ended()
+    wait_until_shared(clusters, new)
+    assert health.ready().brief() == "ok"
+
+
+def test_a_replica_without_shards_is_ready_and_watches_no_cluster(house: House) -> None:
+    cluster = house.cluster()
+    first = start_replica(house, "first", shards=1)
+    wait_until(lambda: shards_owned(first) == 1, "the first owns the one shard")
+    second = start_replica(house, "second", shards=1)
+    health = second.options.health
+    wait_until(lambda: health.state() is State.WITHOUT_SHARDS, "the second has none")
+    assert (health.ready().passed, watched(second)) == (True, set())
+    house.join(cluster)
+    ours = [entry for entry in house.api.requests.writes() if entry.user == "second"]
+    assert {entry.path.rpartition("/")[0].rpartition("/")[2] for entry in ours} <= {"leases", CONTROLLER_NAMESPACE}
