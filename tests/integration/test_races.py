@@ -12,15 +12,25 @@ import pytest
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX
+from signer.controller.configuration import DEFAULT_LEASE_NAME
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.reasons import Reason
+from signer.model.shard import shard_lease
 from signer.rules.leadership import Leading
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import House, node_of, provider_id
 from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
-from tests.integration.replicas import StallingClock, holding, start_replica, wait_until_it_leads
+from tests.integration.replicas import (
+    StallingClock,
+    holding,
+    shards_owned,
+    start_replica,
+    wait_until_it_leads,
+    watched,
+)
 from tests.support.certificates import with_client_certificate
+from tests.support.processes import wait_until
 from tests.support.signing_requests import request_pem, signing_request
 
 pytestmark = pytest.mark.slow
@@ -61,7 +71,31 @@ def both_believe_to_lead(house: House) -> Callable[[], bool]:
     return still_do
 
 
-@pytest.mark.parametrize("start_two", [without_leader_election, both_believe_to_lead])
+def both_believe_to_own_every_shard(house: House) -> Callable[[], bool]:
+    """As above; the second has taken the shards in the API server, and the first does not see it."""
+    shards = 2
+    clock = StallingClock()
+    stalled = start_replica(house, "stalled", clock=clock, shards=shards)
+    wait_until(lambda: shards_owned(stalled) == shards, "the first owns every shard")
+    clock.stop()
+    house.api.faults.inject(
+        lambda request: request.user.name == "stalled" and "/leases" in request.path, status=503, times=None
+    )
+    successor = start_replica(house, "successor", shards=shards)
+    wait_until(lambda: shards_owned(successor) == shards, "the second owns every shard")
+
+    def still_do() -> bool:
+        names = [shard_lease(DEFAULT_LEASE_NAME, number) for number in range(shards)]
+        holders = {holding(house.management, name).holder for name in names}
+        own = {shards_owned(replica) for replica in (stalled, successor)}
+        both_serve = watched(stalled) == watched(successor) == {"default/first", "other/second"}
+        return len(holders) == 1 and own == {shards} and both_serve
+
+    wait_until(still_do, "both serve both clusters")
+    return still_do
+
+
+@pytest.mark.parametrize("start_two", [without_leader_election, both_believe_to_lead, both_believe_to_own_every_shard])
 def test_conflicting_requests_under_two_controllers(
     house: House, start_two: Callable[[House], Callable[[], bool]]
 ) -> None:
