@@ -140,6 +140,7 @@ class TestChart:
             ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
             ({"watch": {"namespace": "node-attestation-system"}}, "out of tenants' reach"),
             ({"health": {"port": 8443}}, "must differ"),
+            ({"replicas": 2, "leaderElection": {"enabled": False}}, "leaderElection.enabled or shards"),
             ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
             ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
             ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "persistentVolumeClaim"),
@@ -156,6 +157,13 @@ class TestChart:
     def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
         with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
             render_chart(values)
+
+    def test_namespaces_that_look_like_numbers(self) -> None:
+        numbers = {"watch": {"namespace": "456"}, "createNamespace": True}
+        objects = [*yaml.safe_load_all(render_chart(numbers, namespace="123"))]
+        found = {one["metadata"].get("namespace", "123") for one in objects if one is not None}
+        found |= {of["namespace"] for one in objects if one is not None for of in one.get("subjects", ())}
+        assert found == {"123", "456"}
 
     def test_every_switch_is_rendered(self) -> None:
         """None of these values is read by nobody."""

@@ -49,6 +49,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.diagnostics.enabled (eq (int .Values.health.port) (int .Values.diagnostics.port)) -}}
 {{- fail "health.port and diagnostics.port must differ" -}}
 {{- end -}}
+{{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) (eq (int .Values.shards) 0) -}}
+{{- fail "replicas: several need leaderElection.enabled or shards; without, each would do all the work" -}}
+{{- end -}}
 {{- if and .Values.config.existingSecret .Values.config.attestors -}}
 {{- fail "config: attestors or existingSecret, not both" -}}
 {{- end -}}

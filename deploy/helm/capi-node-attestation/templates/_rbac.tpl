@@ -8,7 +8,7 @@
 {{- $root := index . 0 -}}
 name: {{ include "capi-node-attestation.prefix" $root }}-{{ index . 1 }}
 {{- with $root.Values.watch.namespace }}
-namespace: {{ . }}
+namespace: {{ . | quote }}
 {{- end }}
 labels:
   {{- include "capi-node-attestation.labels" $root | nindent 2 }}
@@ -34,7 +34,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ include "capi-node-attestation.serviceAccount" $root }}
-    namespace: {{ $root.Release.Namespace }}
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}
 
 {{/*
@@ -52,7 +52,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ include "capi-node-attestation.prefix" $root }}-{{ $name }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   labels:
     {{- include "capi-node-attestation.labels" $root | nindent 4 }}
 {{ include "capi-node-attestation.bound" (list $root "ClusterRole" $name) }}
