@@ -50,6 +50,7 @@ _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
 _APPROVED: Final = "Approved"
+_STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
 _PASSING: Final = frozenset({"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete"})
 """Reasons of a False that may be over at the next look; the others wait for a person or for an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
@@ -257,7 +258,7 @@ class DoorKeeping:
 
 def _is_stock_approval(manifest: JsonObject) -> bool:
     """Whether it is a kubelet's request for a client certificate that somebody approved."""
-    if text_of(mapping_of(manifest, "spec"), "signerName") != StockSigner.KUBELET_CLIENT.value:
+    if text_of(mapping_of(manifest, "spec"), "signerName") != _STOCK_SIGNER:
         return False
     return any(
         isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED

@@ -55,7 +55,11 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info is not None and record.exc_info[1] is not None:
             document["exception"] = describe_exception(record.exc_info[1])
-        return json.dumps(document, default=str)
+        return _encode(document)
+
+
+_encode: Final = json.JSONEncoder(default=str).encode
+"""As ``json.dumps`` does, which makes an encoder anew for each line."""
 
 
 class PlainFormatter(logging.Formatter):

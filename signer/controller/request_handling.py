@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
+from signer.controller.bounded_request import UnusableRequest, bounded
 from signer.controller.figures import QueueFigures
 from signer.controller.logs import log_context
 from signer.controller.pending import PendingRequests, Put, request_name
@@ -79,6 +80,8 @@ class RequestHandling:
         self._judging_unknown = asyncio.Lock()
         self._seen: dict[str, float] = {}
         """Since when each is kept, by the monotonic clock; the oldest first."""
+        self._meanwhile: dict[str, JsonObject] = {}
+        """How those are by now that a worker has: at most one for each worker, and bounded."""
 
     # What the watch says
 
@@ -91,11 +94,36 @@ class RequestHandling:
                 self._drop(name)
         for manifest in objects:
             if manifest:  # those that had to make way for others are empty
-                self.applied(manifest)
+                self._keep(manifest)
         self.pending.left_out |= left_out
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
+        if not self._is_held_back(item):
+            self._keep(item)
+
+    def _is_held_back(self, item: JsonObject) -> bool:
+        """Whether a change can wait for the worker that has its CSR: it is our own approval mostly, come back through
+        the watch, and the CSR is settled when the worker is done. Looking at it took 5 % of a renewal's CPU time.
+        """
+        name = request_name(item)
+        if not (self._queue.is_with_worker(name) and self.pending.is_still(name, item)):
+            return False
+        if not self.pending.concerns_us(item):
+            return False
+        try:
+            self._meanwhile[name], _ = bounded(item)
+        except UnusableRequest:
+            return False
+        return True
+
+    def _look_at_meanwhile(self, name: str) -> None:
+        """The worker is done with it: if it is still kept, it is looked at as it is by now."""
+        changed = self._meanwhile.pop(name, None)
+        if changed is not None and self.pending.is_still(name, changed):
+            self._keep(changed)
+
+    def _keep(self, item: JsonObject) -> None:
         name = request_name(item)
         put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
         if put is not Put.KEPT:
@@ -128,6 +156,7 @@ class RequestHandling:
     def _make_way(self, name: str) -> None:
         """A request was left out so that another fits in."""
         self._seen.pop(name, None)
+        self._meanwhile.pop(name, None)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
@@ -136,6 +165,7 @@ class RequestHandling:
     def _drop(self, name: str) -> None:
         self.pending.drop(name)
         self._seen.pop(name, None)
+        self._meanwhile.pop(name, None)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
@@ -174,6 +204,7 @@ class RequestHandling:
                         self._queue.retry(name)
                 finally:
                     self._queue.done(name)
+                    self._look_at_meanwhile(name)
 
     async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
         if self._is_to_be_looked_at(name):
@@ -242,7 +273,8 @@ class RequestHandling:
         else:
             # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
             if self.pending.is_still(name, manifest):
-                self.applied(current)
+                self._meanwhile.pop(name, None)
+                self._keep(current)
 
     def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
         if isinstance(decision, Defer | LeftAlone):

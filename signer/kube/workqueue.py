@@ -176,6 +176,10 @@ class WorkQueue(Generic[Key]):
         """Whether so many ready keys are that requester's that it is worth screening them before they are worked on."""
         return self._order.is_crowded(requester)
 
+    def is_with_worker(self, key: Key) -> bool:
+        """Whether a worker has ``key`` now."""
+        return key in self._processing
+
     # Figures for metrics
 
     def __len__(self) -> int:

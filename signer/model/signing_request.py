@@ -58,6 +58,9 @@ class Condition(enum.Enum):
     FAILED = "Failed"
 
 
+_CONDITIONS: Final[Mapping[str, Condition]] = {condition.value: condition for condition in Condition}
+
+
 @dataclass(frozen=True, slots=True)
 class NoCredentialNamed:
     """The API server does not say which credential the requester used: it is older than 1.32."""
@@ -297,7 +300,7 @@ def _envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> 
         usages=_strings(spec.get("usages")),
         expiration_seconds=_integer(spec.get("expirationSeconds")),
         created=_string(metadata.get("creationTimestamp")),
-        conditions=frozenset(condition for condition in Condition if condition.value in types),
+        conditions=frozenset(_CONDITIONS[kind] for kind in types & _CONDITIONS.keys()),
         spec_digest=digest,
         credential=_credential(spec),
     )

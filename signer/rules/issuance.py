@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from datetime import datetime, timedelta
 
@@ -36,7 +37,12 @@ def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord)
 
 def public_key_digest(request: SigningRequest) -> str:
     """By which copies of a request are known."""
-    return hashlib.sha256(request.certificate_request.subject_public_key_info).hexdigest()
+    return _sha256(request.certificate_request.subject_public_key_info)
+
+
+@functools.lru_cache(maxsize=256)  # asked for five times while a request is judged
+def _sha256(subject_public_key_info: bytes) -> str:
+    return hashlib.sha256(subject_public_key_info).hexdigest()
 
 
 def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:

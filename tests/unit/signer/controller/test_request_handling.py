@@ -8,6 +8,7 @@ import pytest
 
 from signer.controller import request_handling
 from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.controller.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.metrics import Metrics
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import Heeds, RequestHandling
@@ -84,6 +85,68 @@ async def test_a_crowd_that_no_machine_has_is_held_back() -> None:
 
 async def test_a_few_are_judged_at_once() -> None:
     assert await judged_at_once(CROWD) == CROWD
+
+
+class SlowJudge(Judge):
+    """Knows the Machines, and takes its time; ``fault`` is what it ends with the first time."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+        self.fault = fault
+
+    def glance(self, manifest: JsonObject) -> Lane:
+        super().glance(manifest)
+        return Lane(Screening.UNSCREENED, THIEF, "test:///machine")
+
+    async def adjudicate(self, manifest: JsonObject) -> Adjudication:
+        fault, self.fault = self.fault, None
+        adjudication = await super().adjudicate(manifest)
+        self.begun.set()
+        await self.may_go_on.wait()
+        if fault is not None:
+            raise fault
+        return adjudication
+
+
+@pytest.mark.parametrize(
+    ("fault", "meanwhile", "judged", "glances"),
+    [
+        (None, "uid-0", 1, 1),  # settled: what came back through the watch is not looked at
+        (OSError(), "uid-0", 2, 2),  # not settled: judged as it is by now
+        (None, "uid-1", 2, 2),  # another one under its name
+    ],
+    ids=["settled", "not settled", "re-created"],
+)
+async def test_what_changes_while_it_is_judged(
+    fault: Exception | None, meanwhile: str, judged: int, glances: int
+) -> None:
+    judge = SlowJudge(fault)
+    handling = holding(judge, 1)
+    worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
+    await judge.begun.wait()
+    handling.applied(csr("node-0", meanwhile))
+    judge.may_go_on.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    assert (len(judge.judged), judge.glances, len(handling.pending)) == (judged, glances, 0)
+
+
+async def test_what_is_too_large_is_dropped_also_while_it_is_judged() -> None:
+    """A hostile API server may send anything under the name of what a worker has: it is measured all the same."""
+    judge = SlowJudge()
+    handling = holding(judge, 1)
+    worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
+    await judge.begun.wait()
+    changed = csr("node-0", "uid-0")
+    changed["spec"]["extra"] = {"x": ["y" * MAXIMUM_OBJECT_BYTES]}
+    handling.applied(changed)
+    assert len(handling.pending) == 0
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
 
 
 async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_cluster_is_none() -> None:
