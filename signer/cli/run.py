@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
+from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
 from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
@@ -90,6 +91,7 @@ def _run(options: argparse.Namespace) -> int:
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
     shrink_tls_buffers()
+    collect_seldom()
     asyncio.run(_run_until_signal(options, configuration))
     return 0
 
@@ -134,6 +136,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             stop=stop,
             token_source=access.token_source,
             options=controller,
+            started=lambda inventory: keep_what_there_is(),
         )
 
 
