@@ -24,7 +24,8 @@ class Ledger:
     renewals: int = 0
     serving: int = 0
     challenged: int = 0
-    """Requests that were answered with a challenge, and challenges that ran out."""
+    started_again: int = 0
+    """Challenges that ran out, because a clock was moved, before they were answered."""
     not_yet_valid: int = 0
     """Certificates that a controller whose clock was ahead has issued, and that the node asked for again."""
     copies: int = 0

@@ -41,6 +41,8 @@ MOST_CERTIFICATES: Final = 12
 """Of one node. A journal keeps its last sixteen entries, and the invariant is read from there."""
 _ASK_AGAIN_SECONDS: Final = 5.0
 """After a certificate that is not valid yet."""
+_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeExpired"})
+"""Denials after which a node starts again: a clock was moved between a challenge and its answer."""
 _TOLERATED: Final = timedelta(seconds=2)
 _CHANCE_OF_TPM: Final = 0.25
 _CHANCE_OF_LATE_MACHINE: Final = 0.15
@@ -195,7 +197,9 @@ class HonestNode:
                     return _Credential(node, verdict.certificate)
                 self.traffic.ledger.not_yet_valid += 1
                 began = time.monotonic()  # the clock is wrong, and nobody is slow
-            elif verdict.reason != EVIDENCE_EXPIRED:
+            elif verdict.reason in _START_AGAIN:
+                self.traffic.ledger.started_again += 1
+            else:
                 self._refused(verdict)
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
 

@@ -26,6 +26,7 @@ class Outcome:
     renewals: int
     serving: int
     challenged: int
+    started_again: int
     not_yet_valid: int
     copies: int
     impostors_denied: int
@@ -83,6 +84,7 @@ class Outcome:
             renewals=ledger.renewals,
             serving=ledger.serving,
             challenged=ledger.challenged,
+            started_again=ledger.started_again,
             not_yet_valid=ledger.not_yet_valid,
             copies=ledger.copies,
             impostors_denied=ledger.impostors_denied,
@@ -126,6 +128,7 @@ class Outcome:
             ("copies of requests", self.copies),
             ("impostors denied", self.impostors_denied),
             ("certificates / requests", f"{self.certificates} / {self.requests}"),
+            ("challenges run out, asked again", self.started_again),
             ("asked again: not valid yet (clock ahead)", self.not_yet_valid),
             ("controllers started", self.controller_starts),
             ("slowest certificate", f"{self.slowest_seconds:.1f} s ({self.slowest})"),
