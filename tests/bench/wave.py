@@ -74,12 +74,8 @@ def measure_wave(control_plane: ControlPlane, requests: int = REQUESTS) -> Wave:
     ):
         other_plane.seed_kubeadm()
         flooded = Load(management.add_cluster("wave", control_plane, namespace="wave"), requests)
-        single = Load(
-            management.add_cluster("single", other_plane, namespace="single"),
-            _SINGLE_AT_MOST,
-            master_key=flooded.master_key,
-            called="single",
-        )
+        elsewhere = management.add_cluster("single", other_plane, namespace="single")
+        single = Load(elsewhere, _SINGLE_AT_MOST, master_key=flooded.master_key, called="single")
         for load, plane in ((flooded, control_plane), (single, other_plane)):
             load.add_machines()
             restrict_in_workload_cluster(load.cluster, plane)

@@ -29,8 +29,10 @@ _FLAGS: Final = (
 )
 _COMPLAINTS: Final = ("Traceback", '"level": "error"')
 _RESTART_SECONDS: Final = 1.0
-_ENDS: Final = {0, EXIT_FAILED, EXIT_LEADERSHIP_LOST, -signal.SIGKILL}
-"""Told to stop; the management cluster cannot be reached at the start; the Lease is lost; killed."""
+_ENDS: Final = {0, EXIT_FAILED, EXIT_LEADERSHIP_LOST, -signal.SIGKILL, -signal.SIGTERM}
+"""Told to stop; the management cluster cannot be reached at the start; the Lease is lost; killed; told to stop before
+it had begun to listen to that.
+"""
 
 
 @dataclass

@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from rich.markup import escape
+
 from signer.kube.client import Client
 from tests.integration.ownership import look, verdicts, violations
 from tests.soak.chaos import Chaos, Pace
@@ -151,8 +153,11 @@ class _Soak:
                     tasks.create_task(impostor(traffic, number, chance))
 
     async def _tell(self) -> None:
-        began = time.monotonic()
+        began, told = time.monotonic(), 0
         while True:
             await asyncio.sleep(_PROGRESS_SECONDS)
+            for finding in self._ledger.findings[told:]:
+                self._report(f"found: {escape(finding)}")
+            told = len(self._ledger.findings)
             phase = "settling" if self._over.is_set() else f"of {self._plan.seconds:.0f} s"
             self._report(f"{time.monotonic() - began:5.0f} s {phase}: {self._ledger.progress}")
