@@ -45,7 +45,9 @@ REST_SECONDS: Final = 2.0
 AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=LOOK_SECONDS, jitter=0.5)
 """After a look that failed: a fault of a moment must not leave the door open for minutes."""
 LOOKS_AT_ONCE: Final = 8
-"""Of all clusters together."""
+"""Of all clusters together, of those whose API servers answer quickly."""
+LOOK_TURN_SECONDS: Final = 3.0
+"""A look that takes longer goes on, and another begins: dripping servers must not keep others' doors open."""
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
@@ -173,7 +175,7 @@ class DoorKeeping:
         try:
             while True:
                 self._wanted.clear()
-                async with self._around.door_looks:
+                async with self._around.door_looks.turn():
                     try:
                         self._conditions = await self._look(client)
                     except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut

@@ -17,7 +17,7 @@ from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
 from signer.controller.configuration import Configuration, Sharding
-from signer.controller.door_keeping import LOOKS_AT_ONCE
+from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
 from signer.controller.figures import ProcessFigures
 from signer.controller.fleet import Fleet
 from signer.controller.health import Health, State
@@ -29,8 +29,9 @@ from signer.controller.recorder import Recorder
 from signer.controller.restoration import Restoration
 from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
+from signer.controller.turns import Turns
 from signer.controller.unserved_policies import UnservedPolicies
-from signer.controller.workload_cluster import WorkloadCluster
+from signer.controller.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.shard import EVERY_SHARD, SomeShards
@@ -126,7 +127,8 @@ async def _run(
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
-            door_looks=asyncio.Semaphore(LOOKS_AT_ONCE),
+            connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
+            door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
             recorder=recorder,
             metrics=options.metrics,
             audit_log=options.audit_log,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ from signer.controller.lookups import Lookups
 from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
+from signer.controller.turns import Turns
 from signer.kube.client import Client
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
@@ -38,8 +38,10 @@ class Surroundings:
     removed_grants: RemovedGrants
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus
-    door_looks: asyncio.Semaphore
-    """How many clusters' side doors are looked at once."""
+    connects: Turns
+    """For connections that begin."""
+    door_looks: Turns
+    """For looks at side doors."""
     recorder: Recorder
     metrics: Metrics
     audit_log: AuditLog

@@ -41,12 +41,30 @@ from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 _LOG = logging.getLogger(__name__)
 SURVEY_SECONDS: Final = 60.0
 """How often CA, attestors and connection are looked at when nothing asks for them."""
+SURVEY_SPREAD: Final = 0.2
+"""By how much of that, so that a thousand clusters do not keep in step."""
+FIRST_SURVEY_SECONDS: Final = 5.0
+"""How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
 RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
 """Pauses between connections. A server that answers 401 to everything costs one connection each half minute."""
 PROVEN_SECONDS: Final = 30.0
 """A connection whose watch was well for this long proves that the next one need not wait."""
 FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
+FAILING_SECONDS: Final = 30.0
+"""The same after failures for so long: a server that hangs takes its time for each."""
+WATCH_SECONDS: Final = 40.0
+"""How long each watch is asked to last; the next is the health probe of the connection.
+
+Cluster API's ClusterCache asks for ``/`` every ten seconds, and gives up after five failures. That needs a second
+connection for each cluster, kept open (a quarter more memory) or made each time (a hundred handshakes a second for a
+thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
+more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
+"""
+CONNECTS_AT_ONCE: Final = 32
+"""Of all clusters together, of those whose API servers answer quickly."""
+CONNECT_SECONDS: Final = 2.0
+"""A connection whose first list takes longer goes on, and another begins."""
 _REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
@@ -91,6 +109,11 @@ class WorkloadCluster:
         self._attempts = 0
         self._random = SystemRandom()
         self._well_since: float | None = None
+        self._failing_since: float | None = None
+        self._leave_turn: Callable[[], None] = lambda: None
+        """That a connection's beginning is over, well or not."""
+        self._proven = asyncio.Event()
+        """That the API server has answered over this connection."""
         self._looked_for_left_out_at = float("-inf")
         self._left_out_may_be_known = False
         self._loop_time: Callable[[], float] = time.monotonic
@@ -164,13 +187,24 @@ class WorkloadCluster:
             self._left_out_may_be_known = True
 
     async def _serve_one_connection(self) -> None:
+        async with self._around.connects.turn() as leave:
+            self._leave_turn = leave
+            client = await self._client()
+            self._proven.clear()
+            self._failing_since = None
+            self._requests.pending.list_begins()
+            await self._serve_over(client)
+
+    async def _client(self) -> Client:
+        """Raises _Reconnect where the Secret gives no connection."""
         try:
-            client = Client(await workload_connection(self._around.management, self.key))
+            return Client(await workload_connection(self._around.management, self.key))
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
         except TlsMaterialRefused as error:
             raise self._unreachable("KubeconfigRefused", str(error)) from error
-        self._requests.pending.list_begins()
+
+    async def _serve_over(self, client: Client) -> None:
         async with client:
             publisher = Publisher(client, self._around.now)
             workers = [
@@ -183,10 +217,11 @@ class WorkloadCluster:
                     CERTIFICATE_SIGNING_REQUESTS.collection(),
                     sink=self,
                     keep=self._holds_of_list,
+                    timeout_seconds=WATCH_SECONDS,
                 ),
                 name=f"{self.key} watch",
             )
-            door = asyncio.create_task(self._door.run(client, self._survey_wanted.set), name=f"{self.key} side door")
+            door = asyncio.create_task(self._look_after_door(client), name=f"{self.key} side door")
             reconnect = asyncio.create_task(self._reconnect.wait())
             try:
                 await asyncio.wait({watch, reconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -202,6 +237,10 @@ class WorkloadCluster:
                 for worker in workers:
                     worker.cancel()
                 await asyncio.gather(watch, door, reconnect, *workers, return_exceptions=True)
+
+    async def _look_after_door(self, client: Client) -> None:
+        await self._proven.wait()  # who does not even list has no door that could be looked at
+        await self._door.run(client, self._survey_wanted.set)
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
         self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
@@ -262,7 +301,9 @@ class WorkloadCluster:
 
     def synced(self) -> None:
         """List or watch is well."""
-        self._failures = 0
+        self._leave_turn()
+        self._proven.set()
+        self._failures, self._failing_since = 0, None
         now = self._around.monotonic()
         if self._well_since is None:
             self._well_since = now
@@ -280,24 +321,32 @@ class WorkloadCluster:
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """List or watch failed; the loop tries again by itself, but new credentials need a new connection."""
+        self._leave_turn()
         self._failures += 1
         self._well_since = None
+        now = self._around.monotonic()
+        failing_since = self._failing_since = now if self._failing_since is None else self._failing_since
         self._requests.pending.list_begins()
         self._set_reachable(
             PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}")
         )
-        if isinstance(error, Unauthorized) or self._failures >= FAILURES_BEFORE_RECONNECT:
-            self._failures = 0
+        too_long = self._failures >= FAILURES_BEFORE_RECONNECT or now - failing_since >= FAILING_SECONDS
+        if isinstance(error, Unauthorized) or too_long:
+            self._failures, self._failing_since = 0, None
             self._reconnect.set()
 
     async def _survey_for_ever(self) -> None:
+        await self._until_survey(FIRST_SURVEY_SECONDS)
         while True:
             await self._survey()
             self._look_for_left_out()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SURVEY_SECONDS):
-                    await self._survey_wanted.wait()
-            self._survey_wanted.clear()
+            await self._until_survey(SURVEY_SECONDS * self._random.uniform(1 - SURVEY_SPREAD, 1 + SURVEY_SPREAD))
+
+    async def _until_survey(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._survey_wanted.wait()
+        self._survey_wanted.clear()
 
     def _look_for_left_out(self) -> None:
         """List again, seldom: that costs a list of a whole flood."""

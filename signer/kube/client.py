@@ -42,7 +42,7 @@ LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
-WATCH_GRACE_SECONDS = 30.0
+WATCH_GRACE_SECONDS = 10.0
 """How much longer than asked for a watch may last before it is ended from here."""
 
 JsonObject = dict[str, Any]
@@ -96,7 +96,7 @@ class Client:
         if not self._server.startswith("https://"):
             raise ValueError("an API server is reached by https only")
         self._server_hostname = connection.tls_server_name
-        self._tls = client_context(connection)
+        self._tls = connection.tls if connection.tls is not None else client_context(connection)
         self._timeout_seconds = timeout_seconds
         self._maximum_body_bytes = maximum_body_bytes
         self._maximum_event_bytes = maximum_event_bytes
@@ -217,9 +217,9 @@ class Client:
     ) -> AsyncGenerator[JsonObject, None]:
         """The raw events (``{"type": …, "object": …}``) of one watch, until the server ends it cleanly.
 
-        ``timeout_seconds`` is what the server is asked to end the watch after. ``idle_seconds`` of silence, and
-        30 seconds more than asked for, raise Unreachable (timeout); so does a broken stream. An event that is too large
-        or no JSON object raises UnexpectedAnswer. In-stream ERROR events are handed on. Use ``contextlib.aclosing``:
+        ``timeout_seconds`` is what the server is asked to end the watch after. ``idle_seconds`` of silence, and ten
+        seconds more than asked for, raise Unreachable (timeout); so does a broken stream. An event that is too large or
+        no JSON object raises UnexpectedAnswer. In-stream ERROR events are handed on. Use ``contextlib.aclosing``:
         closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
         a quiet collection follows up with silence.
         """

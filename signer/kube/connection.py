@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
 
 
@@ -22,3 +23,6 @@ class ClusterConnection:
     client_certificate: bytes | None = None
     client_key: bytes | None = field(default=None, repr=False)
     bearer_token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    """What these certificates and the key were found usable with, where somebody has tried: making it again costs as
+    much as all else in a connection's beginning."""

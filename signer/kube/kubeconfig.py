@@ -12,6 +12,7 @@ import binascii
 import ipaddress
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -111,10 +112,9 @@ def _connection(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ClusterC
     )
     try:
         # Parse, don't validate later: a connection that parsed can be opened.
-        client_context(connection)
+        return replace(connection, tls=client_context(connection))
     except TlsMaterialRefused as refused:
         raise KubeconfigRefused(f"cluster or user: {refused}") from None
-    return connection
 
 
 def _mapping(value: Any, field: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from attestors.wire.names import Purpose, SignerName
 from signer.controller import pending as pending_module
 from signer.controller.adjudicator import Adjudication
 from signer.controller.workload_cluster import WorkloadCluster
-from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
+from signer.kube.errors import ApiError, Cause, Conflict, NotFound, ServerError, Unauthorized, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Decision, Defer, Deny
 from signer.model.reasons import Reason
@@ -192,3 +192,36 @@ async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: 
     assert served.left_behind() == NOTHING
     assert len(served.requests._queue) == 0
     assert len(caplog.records) == 1
+
+
+HANGS = Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
+REFUSES = Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds_between", "failures"),
+    [(Unauthorized("401"), 0.0, 1), (HANGS, 30.0, 2), (REFUSES, 1.0, 5)],
+    ids=["its credentials are refused", "it hangs", "it refuses connections"],
+)
+async def test_the_secret_is_read_again_when_a_server_stays_away(
+    served: Served, error: ApiError, seconds_between: float, failures: int
+) -> None:
+    cluster, now = served.cluster, 0.0
+    cluster._around.monotonic = lambda: now
+    cluster.synced()
+    for _ in range(failures - 1):
+        cluster.failed(error, 0.5)
+        assert not cluster._reconnect.is_set()
+        now += seconds_between
+    cluster.failed(error, 0.5)
+    assert cluster._reconnect.is_set()
+
+
+async def test_failures_with_success_in_between_cost_no_connection(served: Served) -> None:
+    cluster, now = served.cluster, 0.0
+    cluster._around.monotonic = lambda: now
+    for _ in range(10):
+        cluster.failed(HANGS, 0.5)
+        now += 29.0
+        cluster.synced()
+    assert not cluster._reconnect.is_set()
