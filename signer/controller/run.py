@@ -32,6 +32,7 @@ from signer.controller.surroundings import Surroundings
 from signer.controller.turns import Turns
 from signer.controller.unserved_policies import UnservedPolicies
 from signer.controller.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
+from signer.kube.allowances import Allowances
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.shard import EVERY_SHARD, SomeShards
@@ -127,6 +128,7 @@ async def _run(
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
+            allowances=Allowances(),
             connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
             door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
             recorder=recorder,

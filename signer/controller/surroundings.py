@@ -15,6 +15,7 @@ from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
 from signer.controller.turns import Turns
+from signer.kube.allowances import Allowances
 from signer.kube.client import Client
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory
@@ -38,6 +39,8 @@ class Surroundings:
     removed_grants: RemovedGrants
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus
+    allowances: Allowances
+    """What workload clusters may take of memory and of the event loop together."""
     connects: Turns
     """For connections that begin."""
     door_looks: Turns

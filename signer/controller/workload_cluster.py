@@ -61,6 +61,8 @@ connection for each cluster, kept open (a quarter more memory) or made each time
 thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
 more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
 """
+MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024
+"""Of one answer. Lists that are larger are asked for in smaller pages."""
 CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0
@@ -198,7 +200,8 @@ class WorkloadCluster:
     async def _client(self) -> Client:
         """Raises _Reconnect where the Secret gives no connection."""
         try:
-            return Client(await workload_connection(self._around.management, self.key))
+            connection = await workload_connection(self._around.management, self.key)
+            return Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, allowances=self._around.allowances)
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
         except TlsMaterialRefused as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -20,8 +21,9 @@ import msgspec
 import yarl
 from aiohttp import hdrs
 
+from signer.kube.allowances import Allowances, NoRoom, Pace, Room
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
+from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.shallow import shallow
 from signer.kube.tls import client_context
 from signer.kube.transport import (
@@ -37,6 +39,10 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_CONNECTION_LIMIT = 8
 MAXIMUM_BODY_BYTES = 32 * 1024 * 1024
 MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
+MAXIMUM_VALUES = 500_000
+"""In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
+WATCH_READ_BYTES = 16 * 1024
+"""At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
 LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
@@ -87,10 +93,12 @@ class Client:
         maximum_event_bytes: int = MAXIMUM_EVENT_BYTES,
         connection_limit: int = DEFAULT_CONNECTION_LIMIT,
         token_source: TokenSource | None = None,
+        allowances: Allowances | None = None,
     ) -> None:
         """``timeout_seconds`` bounds each call as a whole, waiting for one of ``connection_limit`` slots included.
 
-        Watches take no slot: with one for each resource they would leave none for calls.
+        Watches take no slot: with one for each resource they would leave none for calls. ``allowances`` are those that
+        clients of several servers share; by default they are this client's own.
         """
         self._server = connection.server.rstrip("/")
         if not self._server.startswith("https://"):
@@ -102,6 +110,7 @@ class Client:
         self._maximum_event_bytes = maximum_event_bytes
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
+        self._allowances = allowances if allowances is not None else Allowances()
         self._headers = {
             hdrs.ACCEPT: _CONTENT_TYPE_JSON,
             hdrs.ACCEPT_ENCODING: "identity",
@@ -234,9 +243,11 @@ class Client:
                     raise await self._error(response)
                 check_is_json(response)
             accepted()
-            async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at)) as lines:
-                async for line in lines:
-                    yield self._decoded(line, "the watch holds an event that is no JSON object")
+            with self._allowances.room() as room:
+                pace = self._allowances.pace()
+                async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at, pace, room)) as lines:
+                    async for line in lines:
+                        yield self._decoded(line, "the watch holds an event that is no JSON object")
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error) from None
         finally:
@@ -246,17 +257,19 @@ class Client:
     # Machinery
 
     async def _lines(
-        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float
+        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float, pace: Pace, room: Room
     ) -> AsyncGenerator[bytes, None]:
+        """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too."""
         loop = asyncio.get_running_loop()
         pending = bytearray()
         while True:
             async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
-                chunk = await response.content.readany()
+                chunk = await response.content.read(WATCH_READ_BYTES)
             if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
                 raise TimeoutError
             if not chunk:
                 break
+            began = time.thread_time()
             *complete, rest = chunk.split(b"\n")
             for line in complete:
                 if len(pending) + len(line) > self._maximum_event_bytes:
@@ -266,6 +279,12 @@ class Client:
             pending += rest
             if len(pending) > self._maximum_event_bytes:
                 raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
+            try:
+                room.hold(len(pending))
+            except NoRoom:
+                raise UnexpectedAnswer("too many large events are being read", status=200) from None
+            if pause := pace.pause_after(time.thread_time() - began):
+                await asyncio.sleep(min(pause, idle_seconds))
         if pending:
             raise UnexpectedAnswer("the watch ended within an event", status=200)
 
@@ -286,7 +305,7 @@ class Client:
                 if not 200 <= response.status < 300:
                     raise await self._error(response)
                 check_is_json(response)
-                raw = await read_bounded(response, self._maximum_body_bytes)
+                raw = await read_bounded(response, self._maximum_body_bytes, self._allowances)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error) from None
         finally:
@@ -323,12 +342,15 @@ class Client:
         return yarl.URL(f"{self._server}{path}?{query}", encoded=True)
 
     async def _error(self, response: aiohttp.ClientResponse) -> ApiError:
-        error = await error_from_answer(response)
+        error = await error_from_answer(response, self._allowances)
         if isinstance(error, Unauthorized) and self._token_source is not None:
             self._token_source.rejected()
         return error
 
     def _decoded(self, raw: bytes, message: str) -> JsonObject:
+        # Each value but the first of its array or object follows a comma, and each array and object begins once.
+        if len(raw) > MAXIMUM_VALUES and sum(map(raw.count, (b",", b"[", b"{"))) > MAXIMUM_VALUES:
+            raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
         try:
             try:
                 return self._decode(raw)

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from signer.kube.allowances import Allowances, NoRoom
 from signer.kube.errors import (
     AnswerTooLarge,
     ApiError,
@@ -78,22 +79,29 @@ def check_is_json(response: aiohttp.ClientResponse) -> None:
         raise UnexpectedAnswer("the answer is compressed, which was not asked for", status=response.status)
 
 
-async def read_bounded(response: aiohttp.ClientResponse, maximum_bytes: int) -> bytes:
-    """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``."""
+async def read_bounded(response: aiohttp.ClientResponse, maximum_bytes: int, allowances: Allowances) -> bytes:
+    """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``; or than there is
+    room for beside what others read.
+    """
     too_large = AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
     if (response.content_length or 0) > maximum_bytes:
         raise too_large
     chunks: list[bytes] = []
     size = 0
-    while chunk := await response.content.readany():
-        size += len(chunk)
-        if size > maximum_bytes:
-            raise too_large
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    with allowances.room() as room:
+        while chunk := await response.content.readany():
+            size += len(chunk)
+            if size > maximum_bytes:
+                raise too_large
+            try:
+                room.hold(size)
+            except NoRoom:
+                raise AnswerTooLarge("too many large answers are being read", status=response.status) from None
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def error_from_answer(response: aiohttp.ClientResponse) -> ApiError:
+async def error_from_answer(response: aiohttp.ClientResponse, allowances: Allowances) -> ApiError:
     """The error that an answer outside 2xx means, with the Kubernetes Status of its body where there is one."""
     status = response.status
     if 300 <= status < 400:
@@ -101,7 +109,7 @@ async def error_from_answer(response: aiohttp.ClientResponse) -> ApiError:
     details = _Status()
     try:
         check_is_json(response)
-        parsed = _decode_status(await read_bounded(response, MAXIMUM_ERROR_BODY_BYTES))
+        parsed = _decode_status(await read_bounded(response, MAXIMUM_ERROR_BODY_BYTES, allowances))
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):

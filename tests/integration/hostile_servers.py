@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
+import itertools
 import json
 import ssl
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import yaml
 
+from attestors.wire.names import Purpose, SignerName
 from signer.testing.api.authorities import Issuer, server_context
 from signer.testing.clients import LoopThread
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 _EMPTY_LIST: Final = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
+_SIGNER: Final = str(SignerName(Purpose.CLIENT, "keyed-mac"))
+_DRIP_SECONDS: Final = 0.2
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
@@ -62,6 +68,64 @@ async def endless_bookmarks(reader: asyncio.StreamReader, writer: asyncio.Stream
     await _list_then(reader, writer, (json.dumps(bookmark) + "\n").encode() * 100)
 
 
+async def endless_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An empty list, then small events without a pause, each of another request to one of our signers."""
+    await _list_then(reader, writer, b"".join(_event_of_request(number) for number in range(2000)))
+
+
+async def endless_pages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A list that goes on for ever, one small page after the other."""
+    for number in itertools.count():
+        await _request(reader)
+        metadata = {"resourceVersion": "1", "continue": f"page-{number}"}
+        await _answer(writer, json.dumps({"metadata": metadata, "items": []}).encode())
+
+
+async def dripping_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Slow loris: a header line now and then, and no end of them."""
+    await _request(reader)
+    writer.write(_HEAD)
+    await _drip(writer, b"X-Drip: 1\r\n")
+
+
+async def dripping_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Slow loris: a byte of the answer now and then."""
+    await _request(reader)
+    writer.write(_HEAD + b"Content-Length: 1000000\r\n\r\n")
+    await _drip(writer, b" ")
+
+
+async def dripping_handshake(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Slow loris: a byte of a TLS handshake record now and then. To be served without TLS."""
+    writer.write(b"\x16\x03\x03\x40\x00")
+    await _drip(writer, b"\x02")
+
+
+async def huge_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A list of 100 MiB, of unknown length."""
+    await _request(reader)
+    writer.write(_HEAD + b"Connection: close\r\n\r\n")
+    text = b" " * (1 << 20)
+    for _ in range(100):
+        writer.write(text)
+        await writer.drain()
+
+
+async def values_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A list of a million items, of three bytes each."""
+    while True:
+        await _request(reader)
+        await _answer(writer, b'{"metadata":{"resourceVersion":"1"},"items":[%b{}]}' % (b"{}," * 1_000_000))
+
+
+async def compressed_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """256 MiB of nothing, compressed to a quarter of one, which nobody asked for."""
+    await _request(reader)
+    body = await asyncio.to_thread(_compressed_nothing)
+    writer.write(_HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    await writer.drain()
+
+
 async def redirects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Sends its client elsewhere."""
     await _request(reader)
@@ -75,8 +139,32 @@ async def _list_then(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
             writer.write(_HEAD + b"Connection: close\r\n\r\n")
             await _pour(writer, stream)
             return
-        writer.write(_HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(_EMPTY_LIST), _EMPTY_LIST))
+        await _answer(writer, _EMPTY_LIST)
+
+
+async def _answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+    writer.write(_HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    await writer.drain()
+
+
+async def _drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    while True:
+        writer.write(data)
         await writer.drain()
+        await asyncio.sleep(_DRIP_SECONDS)
+
+
+def _event_of_request(number: int) -> bytes:
+    metadata = {"name": f"flood-{number}", "uid": f"{number}", "resourceVersion": f"{number + 2}"}
+    spec = {"signerName": _SIGNER, "request": "cmVx", "username": "system:bootstrap:abcdef"}
+    return json.dumps({"type": "ADDED", "object": {"metadata": metadata, "spec": spec, "status": {}}}).encode() + b"\n"
+
+
+@functools.cache
+def _compressed_nothing() -> bytes:
+    compressor = zlib.compressobj(wbits=31)
+    megabyte = bytes(1 << 20)
+    return b"".join([*(compressor.compress(megabyte) for _ in range(256)), compressor.flush()])
 
 
 async def _pour(writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -36,8 +36,10 @@ HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
 def house(shared_house: House, short_waits: None) -> Iterator[House]:
     """One house; its controller gives up after a second rather than half a minute."""
     with pytest.MonkeyPatch.context() as patch:
-        small = partial(Client, timeout_seconds=1.0, maximum_body_bytes=1 << 20, maximum_event_bytes=1 << 20)
-        patch.setattr(workload_cluster_module, "Client", small)
+        patch.setattr(
+            workload_cluster_module, "Client", partial(Client, timeout_seconds=1.0, maximum_event_bytes=1 << 20)
+        )
+        patch.setattr(workload_cluster_module, "MAXIMUM_BODY_BYTES", 1 << 20)
         shared_house.run()
         yield shared_house
 

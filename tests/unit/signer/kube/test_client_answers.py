@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from signer.kube.client import Client
+from signer.kube.allowances import SMALL_BYTES, Allowances
+from signer.kube.client import MAXIMUM_VALUES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import (
     AlreadyExists,
+    AnswerTooLarge,
     ApiError,
     Cause,
     Conflict,
@@ -180,6 +183,26 @@ async def test_an_endless_body_is_cut_off(authority: Authority, tls: ssl.SSLCont
     ):
         with pytest.raises(UnexpectedAnswer, match="larger than 1048576"):
             await client.get(PATH)
+
+
+async def test_large_answers_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
+    allowances = Allowances(large_bytes=1000)
+    body = json.dumps({"a": "x" * (SMALL_BYTES + 2000)}).encode()
+    with pytest.raises(AnswerTooLarge, match="too many"):
+        await _answers(authority, tls, http_answer(body), allowances=allowances)
+    assert allowances.bytes_left == 1000
+    body = json.dumps({"a": "x" * (SMALL_BYTES - 100)}).encode()
+    answer = await _answers(authority, tls, http_answer(body), allowances=allowances)
+    assert len(answer["a"]) == SMALL_BYTES - 100
+
+
+async def test_an_answer_of_too_many_values_is_not_decoded(authority: Authority, tls: ssl.SSLContext) -> None:
+    for value in (b"{}", b"[]", b"1"):
+        body = b'{"a":[%b]}' % b",".join([value] * (MAXIMUM_VALUES + 1))
+        with pytest.raises(AnswerTooLarge, match="values"):
+            await _answers(authority, tls, http_answer(body))
+    fits = b'{"a":[%b]}' % b",".join([b"1"] * (MAXIMUM_VALUES - 10))
+    assert len((await _answers(authority, tls, http_answer(fits)))["a"]) == MAXIMUM_VALUES - 10
 
 
 async def test_a_dripping_body_meets_the_total_timeout(authority: Authority, tls: ssl.SSLContext) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from signer.kube.allowances import Allowances, Pace
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Cause, Forbidden, Gone, UnexpectedAnswer, Unreachable
 from tests.unit.signer.kube.support import (
@@ -142,6 +143,43 @@ async def test_the_bound_holds_for_an_event_in_one_piece(authority: Authority, t
         assert (await anext(events))["object"]["metadata"]["resourceVersion"] == "1"
         with pytest.raises(UnexpectedAnswer, match="too large"):
             await anext(events)
+
+
+async def test_a_stream_without_pause_leaves_the_event_loop_to_others(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signer.kube.client.WATCH_READ_BYTES", len(_event(1)))
+    asked: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append(cpu_seconds)
+        return 0.001
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    events = _chunk(b"".join(_event(number) for number in range(20)))
+    async with _watched(authority, tls, HEAD, events, b"0\r\n\r\n") as (client, _):
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        running = asyncio.create_task(other())
+        assert len(await _events(client)) == 20
+        running.cancel()
+    assert len(asked) >= 20
+    assert all(seconds >= 0 for seconds in asked)
+    assert others >= 20
+
+
+async def test_large_events_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
+    allowances = Allowances(large_bytes=100_000)
+    async with _watched(authority, tls, HEAD, _endless_line, allowances=allowances) as (client, _):
+        with pytest.raises(UnexpectedAnswer, match="too many large events"):
+            await _events(client)
+    assert allowances.bytes_left == 100_000
 
 
 async def test_a_broken_stream_is_unreachable(authority: Authority, tls: ssl.SSLContext) -> None:
