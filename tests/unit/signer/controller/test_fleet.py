@@ -14,6 +14,7 @@ from signer.controller.fleet import Fleet
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
+from signer.model.shard import SomeShards, shard_of
 from signer.store.inventory import ALL_PROVIDER_IDS, ClusterAPIVersion, Inventory, ProviderIDs
 
 
@@ -28,6 +29,7 @@ class Served:
         self.wakes: list[ProviderIDs] = []
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.finishes_when_stopped = True
+        self.stopped = False
         self.busy = 0.0
 
     async def run(self) -> None:
@@ -41,8 +43,12 @@ class Served:
             self.running = False
 
     def stop(self) -> None:
+        self.stopped = True
         if self.finishes_when_stopped and not self._end.done():
-            self._end.set_result(None)
+            self.finish()
+
+    def finish(self) -> None:
+        self._end.set_result(None)
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         self.wakes.append(provider_ids)
@@ -278,3 +284,118 @@ async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
         await world.fleet.drain(0.01)
         assert world.names() == ["hangs"]
     assert world.started[0].cancelled
+
+
+class TestShards:
+    """Clusters that another replica shall serve, and those that have become this one's."""
+
+    @staticmethod
+    def everything(leaving: bool = False) -> SomeShards:
+        """All shards, owned or being left."""
+        every = frozenset(range(4))
+        return SomeShards(4, frozenset() if leaving else every, every if leaving else frozenset())
+
+    async def test_clusters_of_its_own_shards_are_served_and_no_others(self) -> None:
+        world = World()
+        for number in range(8):
+            world.put(f"c{number}")
+        world.inventory.own_shards(SomeShards(2))
+        async with world.running():
+            for number in (0, 1):
+                world.inventory.own_shards(SomeShards(2, frozenset({number})))
+                ours = [name for name in map("c{}".format, range(8)) if shard_of(ClusterKey("ns", name), 2) == number]
+                assert 0 < len(ours) < 8
+                await until(lambda ours=ours: world.names() == ours)
+
+    async def test_what_is_under_way_is_finished_before_it_is_handed_over(self) -> None:
+        world = World()
+        world.put("one")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["one"])
+            world.started[0].finishes_when_stopped = False
+            world.inventory.own_shards(self.everything(leaving=True))
+            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            await until(lambda: world.started[0].stopped)
+            assert (world.names(), handing_over.done()) == (["one"], False)
+            world.put("new")
+            world.started[0].finish()
+            await handing_over
+            assert (world.names(), world.started[0].cancelled, world.fleet.served) == ([], False, frozenset())
+        assert len(world.started) == 1, "nothing new begins in a shard that is left"
+
+    async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
+        world = World()
+        world.put("hangs")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["hangs"])
+            world.started[0].finishes_when_stopped = False
+            world.inventory.own_shards(self.everything(leaving=True))
+            await world.fleet.hand_over(0.01)
+            assert (world.started[0].cancelled, world.names()) == (True, [])
+
+    async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
+        world = World()
+        world.put("one")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["one"])
+            world.inventory.own_shards(SomeShards(4))
+            await until(lambda: world.names() == [])
+            assert (world.started[0].stopped, world.started[0].cancelled) == (False, True)
+
+    async def test_one_that_waits_to_start_anew_holds_up_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=3600, maximum_seconds=3600, jitter=0))
+        world = World()
+        world.put("fails")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["fails"])
+            world.started[0].fail()
+            await until(lambda: world.names() == [])
+            world.inventory.own_shards(self.everything(leaving=True))
+            async with asyncio.timeout(5):
+                await world.fleet.hand_over(3600)
+            assert world.fleet.served == frozenset()
+
+    async def test_one_that_fails_while_it_finishes_does_not_start_anew(self) -> None:
+        world = World()
+        world.put("one")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["one"])
+            world.started[0].finishes_when_stopped = False
+            world.inventory.own_shards(self.everything(leaving=True))
+            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            await until(lambda: world.started[0].stopped)
+            world.started[0].fail()
+            async with asyncio.timeout(5):
+                await handing_over
+        assert len(world.started) == 1
+
+    async def test_a_shard_that_comes_back_is_served_when_the_former_task_has_ended(self) -> None:
+        world = World()
+        world.put("one")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["one"])
+            world.started[0].finishes_when_stopped = False
+            world.inventory.own_shards(self.everything(leaving=True))
+            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            await until(lambda: world.started[0].stopped)
+            world.inventory.own_shards(self.everything())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(world.started) == 1
+            world.started[0].finish()
+            await handing_over
+            await until(lambda: len(world.started) == 2 and world.names() == ["one"])
+
+    async def test_with_nothing_to_hand_over_it_is_done(self) -> None:
+        world = World()
+        world.put("one")
+        async with world.running():
+            await until(lambda: world.names() == ["one"])
+            await world.fleet.hand_over(3600)
+            assert world.names() == ["one"]
