@@ -100,7 +100,7 @@ class SharedShards:
             labels=self._labels,
             annotations={SHARD_COUNT_ANNOTATION: str(sharding.count)},
         )
-        self._plan = Plan(Joining())
+        self._plan = Plan(Joining(), living=0)
         self._shards = SomeShards(sharding.count)
         self._drained: set[int] = set()
         """Of those that are left, the ones in which nothing is done any more."""
@@ -206,7 +206,7 @@ class SharedShards:
             "owning shards",
             extra={
                 "shards": " ".join(str(number) for number in sorted(shards.owned)),
-                "replicas": sum(not one.has_left for one in self._division.leases.replicas.values()),
+                "replicas": self._plan.living,
             },
         )
 

@@ -62,7 +62,7 @@ class Plan:
     """What to do now."""
 
     standing: Standing
-    living: int = 0
+    living: int
     """How many replicas live."""
     take: tuple[int, ...] = ()
     release: frozenset[int] = frozenset()
@@ -185,7 +185,7 @@ class Division:
 def _parts(held: Mapping[str, list[int]], count: int) -> dict[str, int]:
     """How many shards each is to have: as many as the others, or one more; that one goes to who has most already."""
     least, more = divmod(count, len(held))
-    ranked = sorted(held, key=lambda name: (-len(held[name]), name))
+    ranked = sorted(held, key=lambda name: -len(held[name]))
     return {name: least + (rank < more) for rank, name in enumerate(ranked)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -305,7 +306,7 @@ class TestShards:
                 world.inventory.own_shards(SomeShards(2, frozenset({number})))
                 ours = [name for name in map("c{}".format, range(8)) if shard_of(ClusterKey("ns", name), 2) == number]
                 assert 0 < len(ours) < 8
-                await until(lambda ours=ours: world.names() == ours)
+                await until(partial(lambda names: world.names() == names, ours))
 
     async def test_what_is_under_way_is_finished_before_it_is_handed_over(self) -> None:
         world = World()

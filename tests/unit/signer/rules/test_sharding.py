@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from signer.model.shard import Replica, replica_lease
-from signer.rules.sharding import LINGER_DURATIONS, Disagreeing, Division, Joining, Plan, Sharing
+from signer.rules.sharding import Disagreeing, Division, Joining, Plan, Sharing
 from tests.unit.signer.rules.shard_leases import DURATION, NAME, division, leases, replica, shard
 
 COUNT = 4
@@ -139,8 +139,8 @@ class TestAnotherNumberOfShards:
 class TestWhatMeansNothingAnyMore:
     def test_the_lease_of_one_that_is_dead_for_long_is_removed_by_the_first(self) -> None:
         owners = dict.fromkeys(range(4), "a")
-        end = DURATION * LINGER_DURATIONS
-        for now, removed in ((end - 0.1, ()), (float(end), (B,))):
+        assert DURATION == 15
+        for now, removed in ((149.9, ()), (150.0, (B,))):
             renewed = [replica("a", count=COUNT, created=A.created, renewals=int(now * 10))]
             known = seen("a", (0.0, owners)).read(leases([*renewed, B], owners), now)
             assert known.plan(now).remove == removed
