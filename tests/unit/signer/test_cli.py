@@ -15,7 +15,7 @@ import yaml
 
 from signer.cli import EXIT_FAILED, EXIT_USAGE, _parser, main
 from signer.cli.leader_election import leader_election
-from signer.controller.configuration import LeaderElection, NoLeaderElection
+from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
@@ -74,6 +74,15 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
         (("run", "--leader-elect", "--leader-elect-lease-duration", "10s"), "must be more than --leader-elect-renew"),
         (("run", "--leader-elect", "--leader-elect-retry-period", "0s"), "must be more than zero"),
+        (("run", "--leader-elect", "--shards", "4"), "give one of the two"),
+        (("run", "--shards", "0"), "between 1 and 256"),
+        (("run", "--shards", "257"), "between 1 and 256"),
+        (("run", "--shards", "four"), "between 1 and 256"),
+        (("run", "--shards", "²"), "between 1 and 256"),
+        (("run", "--shards", "9" * 5000), "between 1 and 256"),
+        (("run", "--shards", "4", "--leader-elect-retry-period", "0s"), "must be more than zero"),
+        (("run", "--shards", "4", "--leader-elect-resource-name", "a" * 64), "Leases have it for a label"),
+        (("run", "--shards", "4", "--leader-elect-resource-name", "a-"), "Leases have it for a label"),
         (("run", "--leader-elect", "--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name: "),
         (("run", "--leader-elect-renew-deadline", "10"), "a duration is a number and a unit"),
         (("run", "--leader-elect-renew-deadline", "-10s"), "expected one argument"),
@@ -98,6 +107,14 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 def test_without_its_flag_there_is_no_leader_election() -> None:
     assert leader_election(parsed("--leader-elect-lease-duration", "1s")) == NoLeaderElection()
+
+
+@pytest.mark.parametrize("count", [1, 256])
+def test_shards_are_instead_of_leader_election(count: int) -> None:
+    flags = ("--shards", str(count), "--leader-elect-lease-duration", "20s", "--leader-elect-resource-name", "a.b")
+    times = ElectionTimes(lease_duration=timedelta(seconds=20))
+    assert leader_election(parsed(*flags)) == Sharding(count, times, "a.b")
+    assert leader_election(parsed("--shards", str(count))) == Sharding(count)
 
 
 def test_leader_election_has_the_defaults_of_cluster_api() -> None:

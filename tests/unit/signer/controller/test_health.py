@@ -9,10 +9,14 @@ import pytest
 
 from signer.controller.health import QUIET_SECONDS, STUCK_SECONDS, Health, State
 from signer.controller.leadership import Leadership
+from signer.controller.shards import SharedShards
 from signer.kube.errors import Forbidden
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.seal import KEY_BYTES, ControllerKeys
+from signer.model.shard import SomeShards
 from signer.rules.leadership import Leading, StandingBy
+from signer.rules.sharding import Disagreeing, Joining, Standing
+from signer.rules.sharding import Sharing as HasItsPart
 from signer.store.inventory import OUT_OF_TOUCH_SECONDS, ClusterAPIVersion, Inventory
 
 
@@ -90,6 +94,43 @@ def test_a_standby_is_ready_while_it_hears_of_the_leader(leadership: Elected, ex
     health.standing_by(cast("Leadership", leadership))
     assert (health.state(), health.ready().passed) == (expected, expected is State.STANDING_BY)
     assert health.ready().brief() == said
+
+
+@dataclass
+class Sharing:
+    """What Health asks of SharedShards."""
+
+    now: Standing
+    owned: tuple[int, ...] = ()
+
+    def standing(self) -> Standing:
+        return self.now
+
+    @property
+    def shards(self) -> SomeShards:
+        return SomeShards(4, frozenset(self.owned))
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected", "ready"),
+    [
+        (Sharing(Joining()), State.STARTING, False),
+        (Sharing(HasItsPart()), State.WITHOUT_SHARDS, True),
+        (Sharing(HasItsPart(), (1,)), State.READY, True),
+        (Sharing(Disagreeing(8)), State.OTHER_SHARDS, True),
+    ],
+)
+def test_a_replica_without_a_shard_is_ready(shared: Sharing, expected: State, ready: bool) -> None:
+    """So that a rollout goes on, also one to another number of shards."""
+    world = World()
+    health = Health()
+    health.sharing(cast("SharedShards", shared))
+    assert health.state() is State.STARTING
+    health.watch(world.inventory, tuple)
+    health.started()
+    assert (health.state(), health.ready().passed) == (expected, ready)
+    if ready:
+        assert health.ready().brief() == expected.value
 
 
 def test_not_ready_without_the_controller_key() -> None:

@@ -16,6 +16,7 @@ from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
+from signer.model.shard import SomeShards
 from tests.unit.signer import builders
 from tests.unit.signer.controller.machine_condition_world import (
     APPROVED,
@@ -82,6 +83,18 @@ async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
     world.inventory.watch_filter = WatchFilter("ours")
     world.cluster(labels={WATCH_FILTER_LABEL: "ours"})
     assert (await settled(world)).calls == ["get", "patch"]
+
+
+async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_when_it_becomes_ours() -> None:
+    world = World()
+    world.inventory.own_shards(SomeShards(1))
+    async with working(world):
+        world.conditions.decided(world.mirror(), DENIED)
+        await world.settle()
+        assert world.calls == []
+        world.inventory.own_shards(SomeShards(1, frozenset({0})))
+        await world.worked()
+    assert world.condition()["status"] == "True"
 
 
 async def test_a_cluster_without_a_policy_is_never_touched() -> None:

@@ -15,6 +15,7 @@ from signer.kube.resources import (
     CONFIG_MAPS,
 )
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
+from signer.model.shard import SomeShards
 from signer.store.inventory import ALL_PROVIDER_IDS
 from signer.store.removed_grants import RemovedGrants
 from signer.testing.fixtures import embedded_api
@@ -169,6 +170,26 @@ async def test_a_cluster_of_another_watch_filter(house: House) -> None:
     with pytest.raises(_NotNow, match="watch filter"):
         await house.restoration._restore(KEY)
     house.is_not_restored()
+
+
+async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
+    await house.remove()
+    house.inventory.own_shards(SomeShards(1))
+    with pytest.raises(_NotNow, match="another replica's shard"):
+        await house.restoration._restore(KEY)
+    house.is_not_restored()
+
+
+async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(house: House) -> None:
+    """Which has ended since, without giving anything back."""
+    house.authorize()
+    house.inventory.own_shards(SomeShards(1))
+    async with house.running():
+        await house.remove()
+        house.delete_policy()
+        assert len(house.restoration._queue) == 0
+        house.inventory.own_shards(SomeShards(1, frozenset({0})))
+        await house.is_restored()
 
 
 async def test_a_cluster_that_is_being_deleted(house: House) -> None:

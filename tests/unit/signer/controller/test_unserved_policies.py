@@ -14,6 +14,7 @@ from signer.controller.unserved_policies import UnservedPolicies
 from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WatchFilter
+from signer.model.shard import SomeShards
 from signer.store.inventory import ClusterAPIVersion, Inventory
 from tests.unit.signer.controller.support import Clock, registry
 
@@ -124,6 +125,19 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+    assert world.reasons("typo") == SAID
+
+
+async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
+    world = World()
+    world.inventory.own_shards(SomeShards(1))
+    world.policy("typo")
+    for _ in range(3):
+        await world.policies.look()
+    assert world.calls == []
+    world.inventory.own_shards(SomeShards(1, frozenset({0})))
+    for _ in range(2):
+        await world.policies.look()
     assert world.reasons("typo") == SAID
 
 

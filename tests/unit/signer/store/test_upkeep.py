@@ -12,6 +12,7 @@ import pytest
 from signer.kube.errors import ApiError, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS
 from signer.model.reservation import CONTESTED_ANNOTATION, ReservationSide
+from signer.model.shard import SomeShards
 from signer.store import upkeep as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.inventory import Inventory
@@ -209,6 +210,20 @@ async def test_reservations_of_a_namespace_that_is_not_watched_stay(world: World
     world.inventory._watch_namespace = "team-b"
     world.reserve(pair_for())
     assert await world.upkeep.round() == Done()
+
+
+async def test_what_is_in_another_replicas_shard_is_left_to_it(world: World) -> None:
+    lacking = ("m1", "a")
+    world.machine(lacking[0])
+    world.record(*lacking)
+    gone = world.record("m2", "b")
+    world.reserve(pair_for("m3", "c"))
+    world.now = gone.last_not_after
+    world.inventory.own_shards(SomeShards(1))
+    assert await world.upkeep.round() == Done()
+    assert (world.api.reads, world.api.writes) == (0, [])
+    world.inventory.own_shards(SomeShards(1, frozenset({0})))
+    assert await world.upkeep.round() == Done(reserved=1, deleted=1, released=1)
 
 
 async def test_a_record_that_appears_while_the_api_server_is_asked(world: World) -> None:
