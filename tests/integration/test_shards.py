@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from signer.controller.health import State
+from signer.controller.leadership import LeadershipLost
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.grants import requests_of, used
 from tests.integration.house import House, assert_one_certificate, node_of, provider_id
@@ -86,6 +87,28 @@ def test_the_number_of_shards_is_that_of_who_came_first(house: House) -> None:
     old.wait_ended()
     wait_until_shared(clusters, new)
     assert health.ready().brief() == "ok"
+
+
+def test_a_replica_that_cannot_renew_ends_and_the_other_takes_its_shards(house: House) -> None:
+    """A partition between it and the management cluster's Leases; its Clusters' nodes wait no longer than that."""
+    clusters = [house.cluster(f"c{number}") for number in range(4)]
+    first = start_replica(house, "first", shards=SHARDS)
+    second = start_replica(house, "second", shards=SHARDS)
+    wait_until_shared(clusters, first, second)
+    house.api.faults.inject(
+        lambda request: request.user.name == "first" and "/leases" in request.path, status=503, times=None
+    )
+    for cluster in clusters:
+        ask(cluster, "amid")
+    with pytest.raises(LeadershipLost, match=r"could not be renewed within 2\.5 seconds"):
+        first.wait_ended()
+    assert (shards_owned(first), watched(first)) == (0, set())
+    wait_until_shared(clusters, second)
+    for cluster in clusters:
+        ask(cluster, "later")
+        for when in ("amid", "later"):
+            assert cluster.wait_until_decided(f"{cluster.name}-{when}").certificate
+            assert_one_certificate(house, cluster, f"{cluster.name}-{when}", f"{cluster.name}-{when}")
 
 
 def test_a_replica_without_shards_is_ready_and_watches_no_cluster(house: House) -> None:
