@@ -101,13 +101,13 @@ class Fleet:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
 
-    async def hand_over(self, timeout_seconds: float) -> None:
-        """Return when nothing is done any more for clusters of shards that are being left.
+    async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
+        """Return when nothing is done any more for those clusters; their shards are being left.
 
         They finish what they have in hand, within ``timeout_seconds``; what is left then is cancelled.
         """
         self._follow()
-        leaving = {key: self._tasks[key] for key in self._leaving}
+        leaving = {key: self._tasks[key] for key in self._leaving if concerned(key)}
         try:
             if leaving:
                 await asyncio.wait(leaving.values(), timeout=timeout_seconds)
@@ -141,14 +141,14 @@ class Fleet:
             _LOG.info("serving cluster", extra={"cluster": str(key)})
             self._tasks[key] = asyncio.create_task(self._supervise(key), name=f"cluster {key}")
         for key in self._tasks.keys() - wanted - self._leaving:
-            _LOG.info("no longer serving cluster", extra={"cluster": str(key)})
-            task = self._tasks[key]
             if self._inventory.shards.leave(key) and key in self._served:
+                _LOG.info("handing over cluster", extra={"cluster": str(key)})
                 self._leaving.add(key)
                 self._served[key].stop()
             else:
-                task.cancel()
-                self._forget(key, task)
+                _LOG.info("no longer serving cluster", extra={"cluster": str(key)})
+                self._tasks[key].cancel()
+                self._forget(key, self._tasks[key])
 
     def _forget(self, key: ClusterKey, task: asyncio.Task[None]) -> None:
         """That task's end is no longer waited for."""

@@ -21,6 +21,7 @@ from signer.controller.supervision import supervised
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.lease import JITTER_FACTOR, Holding, InvalidLease, changed_lease, new_lease, released, taken
 from signer.model.shard import (
@@ -32,6 +33,7 @@ from signer.model.shard import (
     SomeShards,
     parse_shard_leases,
     shard_lease,
+    shard_of,
 )
 from signer.rules.leadership import Leading
 from signer.rules.sharding import Disagreeing, Division, Joining, Plan, Standing
@@ -58,7 +60,7 @@ class ShardCalls(LeaseCalls, Protocol):
 class HandsOver(Protocol):
     """What is needed of the :class:`~signer.controller.fleet.Fleet`."""
 
-    async def hand_over(self, timeout_seconds: float) -> None:
+    async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
         """See Fleet."""
         ...
 
@@ -102,9 +104,8 @@ class SharedShards:
         )
         self._plan = Plan(Joining(), living=0)
         self._shards = SomeShards(sharding.count)
-        self._drained: set[int] = set()
-        """Of those that are left, the ones in which nothing is done any more."""
-        self._handing_over: asyncio.Task[None] | None = None
+        self._handing_over: dict[int, asyncio.Task[None]] = {}
+        """The shards in which something is still being finished."""
         self._soon = asyncio.Event()
         self._said: dict[str, str] = {}
 
@@ -133,7 +134,7 @@ class SharedShards:
         try:
             await self._membership.hold()
         finally:
-            tasks = [following, *([self._handing_over] if self._handing_over is not None else [])]
+            tasks = [following, *self._handing_over.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -171,7 +172,7 @@ class SharedShards:
         finally:
             self._settle(inventory)
         self._begin_handing_over(plan.release, inventory, fleet)
-        for number in sorted(self._drained):
+        for number in sorted(self._shards.leaving - self._handing_over.keys()):
             await self._release(number)
         self._settle(inventory)
         for lease in plan.remove:
@@ -192,23 +193,18 @@ class SharedShards:
         """What the Leases say is what this replica has."""
         ours = self._division.owned()
         leaving = self._shards.leaving & ours
-        self._drained &= leaving
         self._have(SomeShards(self._shards.count, ours - leaving, leaving), inventory)
 
     def _have(self, shards: SomeShards, inventory: Inventory) -> None:
         if shards == self._shards:
             return
-        self._shards = shards
+        before, self._shards = self._shards, shards
         self._metrics.shards_owned.set(len(shards.owned))
         self._metrics.leader.set(bool(shards.owned))
         inventory.own_shards(shards)
-        _LOG.info(
-            "owning shards",
-            extra={
-                "shards": " ".join(str(number) for number in sorted(shards.owned)),
-                "replicas": self._plan.living,
-            },
-        )
+        if shards.owned != before.owned:
+            numbers = " ".join(str(number) for number in sorted(shards.owned))
+            _LOG.info("owning shards", extra={"shards": numbers, "replicas": self._plan.living})
 
     # Taking
 
@@ -236,20 +232,20 @@ class SharedShards:
     # Handing over
 
     def _begin_handing_over(self, numbers: frozenset[int], inventory: Inventory, fleet: HandsOver) -> None:
-        """One after the other: what has become too much meanwhile is left later."""
+        """Each by itself: a cluster that hangs holds up its own shard, and no other."""
         shards = self._shards
-        if self._handing_over is not None or not numbers & shards.owned:
-            return
-        leaving = numbers & shards.owned
+        leaving = (numbers & shards.owned) - self._handing_over.keys()
         self._have(SomeShards(shards.count, shards.owned - leaving, shards.leaving | leaving), inventory)
-        self._handing_over = asyncio.create_task(self._hand_over(leaving, fleet), name="handing over shards")
+        for number in leaving:
+            task = asyncio.create_task(self._hand_over(number, fleet), name=f"handing over shard {number}")
+            self._handing_over[number] = task
 
-    async def _hand_over(self, leaving: frozenset[int], fleet: HandsOver) -> None:
+    async def _hand_over(self, number: int, fleet: HandsOver) -> None:
+        count = self._shards.count
         try:
-            await fleet.hand_over(HAND_OVER_SECONDS)
+            await fleet.hand_over(lambda cluster: shard_of(cluster, count) == number, HAND_OVER_SECONDS)
         finally:
-            self._drained |= leaving
-            self._handing_over = None
+            del self._handing_over[number]
             self._soon.set()
 
     async def _release(self, number: int) -> None:

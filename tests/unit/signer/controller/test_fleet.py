@@ -287,6 +287,11 @@ async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
     assert world.started[0].cancelled
 
 
+def everywhere(cluster: ClusterKey) -> bool:
+    """Every shard is left."""
+    return True
+
+
 class TestShards:
     """Clusters that another replica shall serve, and those that have become this one's."""
 
@@ -316,7 +321,7 @@ class TestShards:
             await until(lambda: world.names() == ["one"])
             world.started[0].finishes_when_stopped = False
             world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
             await until(lambda: world.started[0].stopped)
             assert (world.names(), handing_over.done()) == (["one"], False)
             world.put("new")
@@ -333,7 +338,7 @@ class TestShards:
             await until(lambda: world.names() == ["hangs"])
             world.started[0].finishes_when_stopped = False
             world.inventory.own_shards(self.everything(leaving=True))
-            await world.fleet.hand_over(0.01)
+            await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
     async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
@@ -357,7 +362,7 @@ class TestShards:
             await until(lambda: world.names() == [])
             world.inventory.own_shards(self.everything(leaving=True))
             async with asyncio.timeout(5):
-                await world.fleet.hand_over(3600)
+                await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
 
     async def test_one_that_fails_while_it_finishes_does_not_start_anew(self) -> None:
@@ -368,7 +373,7 @@ class TestShards:
             await until(lambda: world.names() == ["one"])
             world.started[0].finishes_when_stopped = False
             world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
             await until(lambda: world.started[0].stopped)
             world.started[0].fail()
             async with asyncio.timeout(5):
@@ -383,7 +388,7 @@ class TestShards:
             await until(lambda: world.names() == ["one"])
             world.started[0].finishes_when_stopped = False
             world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(3600))
+            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
             await until(lambda: world.started[0].stopped)
             world.inventory.own_shards(self.everything())
             for _ in range(10):
@@ -393,10 +398,28 @@ class TestShards:
             await handing_over
             await until(lambda: len(world.started) == 2 and world.names() == ["one"])
 
+    async def test_one_shard_does_not_wait_for_another(self) -> None:
+        world = World()
+        world.put("hangs")
+        world.put("well")
+        world.inventory.own_shards(self.everything())
+        async with world.running():
+            await until(lambda: world.names() == ["hangs", "well"])
+            for served in world.started:
+                served.finishes_when_stopped = served.key.name == "well"
+            world.inventory.own_shards(self.everything(leaving=True))
+            hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
+            async with asyncio.timeout(5):
+                await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)
+            assert (world.names(), hanging.done()) == (["hangs"], False)
+            hanging.cancel()
+            await asyncio.gather(hanging, return_exceptions=True)
+            assert world.fleet.served == frozenset()
+
     async def test_with_nothing_to_hand_over_it_is_done(self) -> None:
         world = World()
         world.put("one")
         async with world.running():
             await until(lambda: world.names() == ["one"])
-            await world.fleet.hand_over(3600)
+            await world.fleet.hand_over(everywhere, 3600)
             assert world.names() == ["one"]

@@ -16,8 +16,9 @@ from signer.controller.shards import HAND_OVER_SECONDS, SharedShards
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from signer.kube.errors import Cause as UnreachableCause
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey
 from signer.model.lease import ElectionTimes
-from signer.model.shard import SHARD_COUNT_ANNOTATION, SHARDS_OF_LABEL, SomeShards
+from signer.model.shard import SHARD_COUNT_ANNOTATION, SHARDS_OF_LABEL, SomeShards, shard_of
 from signer.rules.sharding import Disagreeing, Joining
 from signer.rules.sharding import Sharing as HasItsPart
 from signer.store.inventory import ClusterAPIVersion, Inventory
@@ -25,7 +26,8 @@ from tests.unit.signer.controller.support import Clock
 
 COUNT = 4
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/own/leases"
-ALL = frozenset(range(COUNT))
+CLUSTERS = [ClusterKey("default", f"c{number}") for number in range(20)]
+"""In all shards."""
 Fault = Callable[[str, str], ApiError | None]
 
 
@@ -107,16 +109,26 @@ class Leases:
 
 
 class HandsOver:
-    """A fleet that finishes what is under way when a test says so."""
+    """A fleet that finishes what is under way in a shard when a test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[float] = []
-        self.finished = asyncio.Event()
-        self.finished.set()
+        self.asked: list[int] = []
+        self.finished = {number: asyncio.Event() for number in range(COUNT)}
+        self.finish(*range(COUNT))
 
-    async def hand_over(self, timeout_seconds: float) -> None:
-        self.asked.append(timeout_seconds)
-        await self.finished.wait()
+    async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
+        assert timeout_seconds == HAND_OVER_SECONDS
+        [number] = {shard_of(cluster, COUNT) for cluster in CLUSTERS if concerned(cluster)}
+        self.asked.append(number)
+        await self.finished[number].wait()
+
+    def hang(self, *numbers: int) -> None:
+        for number in numbers:
+            self.finished[number].clear()
+
+    def finish(self, *numbers: int) -> None:
+        for number in numbers:
+            self.finished[number].set()
 
 
 class One:
@@ -206,17 +218,21 @@ async def test_who_joins_gets_its_part_when_it_was_let_go_of(world: World) -> No
     await first.turn()
     second = await world.replica()
     assert await second.turn() == owning()
-    first.fleet.finished.clear()
+    first.fleet.hang(2, 3)
     assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
-    assert first.fleet.asked == [HAND_OVER_SECONDS]
     for _ in range(3):  # while it is finishing, it says that it owns them, and nobody takes them
         await first.turn()
         assert await second.turn() == owning()
-    assert (world.leases.owners(), len(first.fleet.asked)) == ([first.identity] * COUNT, 1)
-    first.fleet.finished.set()
+    assert (world.leases.owners(), sorted(first.fleet.asked)) == ([first.identity] * COUNT, [2, 3])
+    first.fleet.finish(3)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert first.shared._soon.is_set(), "it does not wait for the next retry period"
+    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
+    assert await second.turn() == owning(3)
+    first.fleet.finish(2)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     assert await first.turn() == owning(0, 1)
     assert await second.turn() == owning(2, 3)
     assert world.leases.owners() == [first.identity] * 2 + [second.identity] * 2
@@ -273,6 +289,24 @@ async def test_what_somebody_else_has_taken_is_no_longer_its_own(world: World) -
     world.leases.give(2, "a person")
     assert await one.turn() == owning(0, 1, 3)
     assert one.fleet.asked == [], "there is nothing to hand over"
+
+
+async def test_a_shard_that_was_lost_while_it_was_handed_over_is_left_again_later(world: World) -> None:
+    """And not before what is under way there has ended."""
+    first = await world.replica()
+    await first.turn()
+    await world.replica()
+    first.fleet.hang(2, 3)
+    await first.turn()
+    world.leases.give(3, "a person")
+    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
+    world.leases.give(3, first.identity)
+    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1, 3}), frozenset({2}))
+    first.fleet.finish(3)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
+    assert sorted(first.fleet.asked) == [2, 3, 3]
 
 
 async def test_the_shards_of_who_left_are_taken_at_once_and_its_lease_goes(world: World) -> None:
@@ -380,13 +414,13 @@ async def test_it_ends_when_its_own_lease_is_lost(world: World, monkeypatch: pyt
 
 async def test_what_it_was_handing_over_ends_with_it(world: World) -> None:
     one = One(world.leases, world.clock)
-    one.fleet.finished.clear()
+    one.fleet.hang(2, 3)
     sharing = asyncio.create_task(one.shared.share(one.inventory, one.fleet))
     await one.until(owning(0, 1, 2, 3))
     await world.replica()
     await one.until(SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3})))
     await asyncio.sleep(0)
-    assert one.fleet.asked == [HAND_OVER_SECONDS]
+    assert sorted(one.fleet.asked) == [2, 3]
     sharing.cancel()
     await asyncio.gather(sharing, return_exceptions=True)
-    assert not [task for task in asyncio.all_tasks() if "shards" in task.get_name()]
+    assert not [task for task in asyncio.all_tasks() if "shard" in task.get_name()]
