@@ -7,6 +7,7 @@ renewing, says that it lives. So that to own many shards costs no more writes th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -21,6 +22,7 @@ SHARDS_OF_LABEL: Final = f"{ANNOTATION_PREFIX}/shards-of"
 SHARD_COUNT_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/shards"
 """On the Lease of a replica: its ``--shards``."""
 _DIGEST_CHARACTERS: Final = 16
+_DIGITS: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 
 def shard_of(cluster: ClusterKey, count: int) -> int:
@@ -141,14 +143,20 @@ def parse_shard_leases(name: str, manifests: Iterable[Mapping[str, Any]]) -> Sha
 
 
 def _shard_number(name: str, lease_name: str, text: str) -> int:
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAXIMUM_SHARDS)) else -1
-    if not 0 <= number < MAXIMUM_SHARDS or lease_name != shard_lease(name, number):
+    number = _number(text)
+    if number >= MAXIMUM_SHARDS or lease_name != shard_lease(name, number):
         raise InvalidLease("no number of a shard")
     return number
 
 
 def _shard_count(text: str) -> int:
-    count = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAXIMUM_SHARDS)) else 0
+    count = _number(text)
     if not 1 <= count <= MAXIMUM_SHARDS:
         raise InvalidLease("no number of shards")
     return count
+
+
+def _number(text: str) -> int:
+    if _DIGITS.fullmatch(text) is None:
+        raise InvalidLease("no number")
+    return int(text)

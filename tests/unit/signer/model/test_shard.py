@@ -102,6 +102,8 @@ def test_a_replica_that_has_left() -> None:
         manifest(REPLICA, count=str(MAXIMUM_SHARDS + 1)),
         manifest(REPLICA, count="eight"),
         manifest(REPLICA, count="²"),
+        manifest(REPLICA, count="٣"),
+        manifest(REPLICA, count=""),
         manifest(REPLICA, count="9" * 5000),
         manifest(REPLICA, annotations=None),
         {**manifest(REPLICA), "spec": {"leaseDurationSeconds": "long"}},
