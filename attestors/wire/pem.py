@@ -17,6 +17,7 @@ _LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9]+(?: [A-Z0-9]+)*)-----")
 _LINE_CHARACTERS: Final = 64
 _MAXIMUM_LABEL_CHARACTERS: Final = 64
 _BASE64_LINE: Final = re.compile(rb"[A-Za-z0-9+/]{1,64}={0,2}")
+_BASE64_TEXT: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 
 
 class MalformedPEM(ValueError):
@@ -80,14 +81,9 @@ def _read_block(lines: list[bytes], start: int) -> tuple[Block, int]:
 def _decode_lines(lines: list[bytes], start: int, stop: int) -> bytes:
     if start == stop:
         raise MalformedPEM(f"line {start}: the block is empty")
-    for number in range(start, stop):
-        line = lines[number]
-        last = number == stop - 1
-        if not _BASE64_LINE.fullmatch(line) or len(line) > _LINE_CHARACTERS:
-            raise MalformedPEM(f"line {number + 1}: not a line of base64")
-        if not last and (len(line) != _LINE_CHARACTERS or line.endswith(b"=")):
-            raise MalformedPEM(f"line {number + 1}: every line but the last holds {_LINE_CHARACTERS} characters")
     text = b"".join(lines[start:stop])
+    if not (_are_full(lines, start, stop) and _BASE64_TEXT.fullmatch(text)):
+        _require_base64(lines, start, stop)
     try:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -96,3 +92,26 @@ def _decode_lines(lines: list[bytes], start: int, stop: int) -> bytes:
     if base64.b64encode(content) != text:
         raise MalformedPEM(f"line {stop}: base64 is not canonical")
     return content
+
+
+def _are_full(lines: list[bytes], start: int, stop: int) -> bool:
+    """Whether all lines but the last are full, and padding can only be in the last: no need to look at each then."""
+    last = lines[stop - 1]
+    if len(last) > _LINE_CHARACTERS or not _BASE64_LINE.fullmatch(last):
+        return False
+    return all(len(line) == _LINE_CHARACTERS for line in lines[start : stop - 1])
+
+
+def _require_base64(lines: list[bytes], start: int, stop: int) -> None:
+    """Line by line.
+
+    Raises:
+        MalformedPEM: names the first line that is wrong.
+    """
+    for number in range(start, stop):
+        line = lines[number]
+        last = number == stop - 1
+        if not _BASE64_LINE.fullmatch(line) or len(line) > _LINE_CHARACTERS:
+            raise MalformedPEM(f"line {number + 1}: not a line of base64")
+        if not last and (len(line) != _LINE_CHARACTERS or line.endswith(b"=")):
+            raise MalformedPEM(f"line {number + 1}: every line but the last holds {_LINE_CHARACTERS} characters")
