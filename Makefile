@@ -18,7 +18,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without its byte code, every program that a test starts compiles this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fast slow mutation bench soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo test lint fast slow mutation bench profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: $(STAMP) provision ## Measure against a real kube-apiserver
 
 soak: $(STAMP) provision ## Break everything around the controllers for MINUTES (default 20); nobody may be wronged
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+
+profile: $(STAMP) provision ## Where the controller's CPU time goes, for each request
+	$(BIN)/python -m tests.bench.profile
 
 site: $(STAMP) $(SITE_STAMP) ## Make a site of the documents, in build/site; a link that leads nowhere is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
