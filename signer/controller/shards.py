@@ -66,7 +66,11 @@ class HandsOver(Protocol):
 
 
 class SharedShards:
-    """This replica among those that share the shards."""
+    """This replica among those that share the shards.
+
+    It lists the Leases each retry period, as it renews its own, and watches nothing: they are few, and most of what
+    it waits for is that one does not change.
+    """
 
     def __init__(
         self,

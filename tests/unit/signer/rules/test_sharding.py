@@ -153,8 +153,9 @@ class TestWhatMeansNothingAnyMore:
     @pytest.mark.parametrize(("holder", "removed"), [("", True), ("z", False), ("nobody", False)])
     def test_shards_that_there_are_no_more_are_removed_when_nobody_owns_them(self, holder: str, removed: bool) -> None:
         younger = replica("z", count=8, created="2026-02-01")
-        plan = seen("a", (0.0, {7: holder}), replicas=[A, younger]).plan(0.0)
-        assert plan.remove == ((shard(7, holder),) if removed else ())
+        for number in (COUNT, 7):
+            plan = seen("a", (0.0, {COUNT - 1: holder, number: holder}), replicas=[A, younger]).plan(0.0)
+            assert plan.remove == ((shard(number, holder),) if removed else ())
 
 
 def test_two_identities_have_two_leases() -> None:
