@@ -7,6 +7,7 @@ holds a thousand connections to a thousand servers. Objects are written without 
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,6 +35,8 @@ class ClusterPark:
         self.management = EmbeddedAPI(loop_thread=self._thread)
         self.workloads: dict[str, EmbeddedAPI] = {}
         """By the name of the Cluster; each has Secrets, Cluster and policy in the namespace ``default``."""
+        self._numbers = itertools.count()
+        self._withdrawn: list[EmbeddedAPI] = []
         self._authorities: list[ClusterCertificateAuthority] = []
 
     def __enter__(self) -> Self:
@@ -47,13 +50,13 @@ class ClusterPark:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for api in (*self.workloads.values(), self.management):
+        for api in (*self.workloads.values(), *self._withdrawn, self.management):
             api.close()
         self._thread.stop()
 
     def add(self, count: int, attestor: str, mode: str = "Enforce") -> list[str]:
         """Add so many workload clusters with a policy each; returns their names."""
-        names = [f"cluster-{number:05}" for number in range(len(self.workloads), len(self.workloads) + count)]
+        names = [f"cluster-{next(self._numbers):05}" for _ in range(count)]
         for number, name in enumerate(names):
             authority = self._authority(number)
             api = EmbeddedAPI(
@@ -71,11 +74,13 @@ class ClusterPark:
             self.management.create(_policy(name, attestor, mode))
         return names
 
-    def remove(self, name: str) -> None:
-        """Delete a Cluster with its policy, and end its API server."""
+    def withdraw(self, name: str) -> EmbeddedAPI:
+        """Delete a Cluster with its policy; its API server runs on."""
         for resource in (NODE_ATTESTATION_POLICIES, CLUSTERS_V1BETA2):
             self.management.delete(f"{resource.plural}.{resource.group}", name, _NAMESPACE)
-        self.workloads.pop(name).close()
+        api = self.workloads.pop(name)
+        self._withdrawn.append(api)
+        return api
 
     def watched(self) -> int:
         """How many of the workload clusters have somebody who watches their requests."""

@@ -166,6 +166,11 @@ class EmbeddedAPI(ObjectAccess):
     # Connections
 
     @property
+    def open_connections(self) -> int:
+        """How many clients are connected now."""
+        return 0 if self._runner is None or self._runner.server is None else len(self._runner.server.connections)
+
+    @property
     def server(self) -> str:
         """``https://127.0.0.1:port``."""
         return f"https://{_HOST}:{self._port}"

@@ -1,0 +1,90 @@
+"""Workload clusters come, change and go while the controller runs; what went leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from signer.controller import run
+from signer.controller.configuration import Configuration
+from signer.controller.run import ControllerOptions
+from signer.controller.surroundings import Surroundings
+from signer.controller.workload_cluster import WorkloadCluster
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.cluster import ClusterKey
+from signer.testing.fixtures import embedded_api
+from signer.testing.running_controller import CONTROLLER_NAMESPACE, RunningController
+from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac
+from tests.support.cluster_park import ClusterPark
+from tests.support.processes import wait_until
+
+STAY, GO, COME = 6, 20, 14
+
+
+@pytest.fixture
+def park() -> Iterator[ClusterPark]:
+    with ClusterPark() as park:
+        yield park
+
+
+async def _tasks() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks()]
+
+
+@pytest.fixture
+def alive(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[WorkloadCluster]:
+    """The clusters' halves in the controller that are in memory."""
+    found: weakref.WeakSet[WorkloadCluster] = weakref.WeakSet()
+
+    def make(key: ClusterKey, surroundings: Surroundings) -> WorkloadCluster:
+        cluster = WorkloadCluster(key, surroundings)
+        found.add(cluster)
+        return cluster
+
+    monkeypatch.setattr(run, "WorkloadCluster", make)
+    return found
+
+
+def _left(controller: RunningController, alive: weakref.WeakSet[WorkloadCluster]) -> set[str]:
+    """The clusters that have tasks, metrics or anything in memory."""
+    gc.collect()
+    tasks = controller._thread.run(_tasks())
+    metrics = controller.options.metrics
+    labels = {sample.labels["cluster"] for family in metrics.stock_approvals.collect() for sample in family.samples}
+    named = {match[0] for task in tasks if (match := re.search(r"default/cluster-\d+", task))}
+    return named | labels | set(metrics.figures.clusters) | {str(one.key) for one in alive}
+
+
+def test_nothing_is_left_of_clusters_that_go(park: ClusterPark, alive: weakref.WeakSet[WorkloadCluster]) -> None:
+    stay, go = park.add(STAY, "keyed-mac", "Observe"), park.add(GO, "keyed-mac", "Observe")
+    configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
+    options = ControllerOptions()
+    with RunningController(park.management.connection(), configuration, options) as controller:
+        wait_until(lambda: park.watched() == STAY + GO, "all are watched")
+        assert _left(controller, alive) == {f"default/{name}" for name in stay + go}
+        gone = [park.withdraw(name) for name in go]
+        come = park.add(COME, "keyed-mac", "Observe")
+        wait_until(lambda: park.watched() == STAY + COME, "those that came are watched")
+        there = {f"default/{name}" for name in stay + come}
+        wait_until(lambda: _left(controller, alive) == there, "nothing is left of those that went")
+        wait_until(lambda: not any(api.open_connections for api in gone), "their connections are closed")
+
+
+def test_a_rotated_kubeconfig_is_read_when_the_old_one_is_refused(house: House) -> None:
+    cluster = house.cluster()
+    api = embedded_api(cluster)
+    house.run()
+    house.join(cluster)
+    connects = len(api.requests.matching(f"GET {CERTIFICATE_SIGNING_REQUESTS.collection()}"))
+    rotated = api.kubeconfig("workload", "after-rotation", MASTERS)
+    cluster.put_secret("kubeconfig", {"value": rotated.encode()})
+    api.faults.inject(lambda request: request.user.name == CONTROLLER_USER, status=401, times=None)
+    api.close_watches()  # as each watch ends after some forty seconds
+    house.join(cluster)
+    later = api.requests.matching(f"GET {CERTIFICATE_SIGNING_REQUESTS.collection()}")[connects:]
+    assert [request.status for request in later if request.user == CONTROLLER_USER] == [401]
