@@ -163,6 +163,11 @@ TABLE: Final = (
         RunBy("tests/documents/test_audit.py::test_the_recorded_log_verifies_for_ever"),
     ),
     Entry("docs/development/fuzzing.md", "python -m tests.fuzz", RunBy("tests/fuzz/test_fuzz.py::test_changed_inputs")),
+    Entry(
+        "docs/development/soak.md",
+        "python -m tests.soak",
+        RunBy("tests/soak/test_soak.py::test_faults_for_a_short_while"),
+    ),
     Entry("docs/explain.md", "kubectl", _READ),
     Entry(
         "docs/explain.md",

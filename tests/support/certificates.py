@@ -54,8 +54,11 @@ class CertificateAuthority:
         return cls(certificate_pem, key_pem, key, certificate.subject, identifier.digest)
 
     @classmethod
-    def like_cluster_api(cls) -> CertificateAuthority:
-        """A CA as Cluster API makes it (``newSelfSignedCACert`` in its util/secret): RSA-2048, PKCS#1 PEM, serial 0."""
+    def like_cluster_api(cls, age: datetime.timedelta = _BACKDATE) -> CertificateAuthority:
+        """A CA as Cluster API makes it (``newSelfSignedCACert`` in its util/secret): RSA-2048, PKCS#1 PEM, serial 0.
+
+        It began ``age`` ago.
+        """
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -66,7 +69,7 @@ class CertificateAuthority:
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(1)
-            .not_valid_before(now - _BACKDATE)
+            .not_valid_before(now - age)
             .not_valid_after(now + 3650 * _DAY)
             .add_extension(_key_usage(key_encipherment=True, key_cert_sign=True), critical=True)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
