@@ -16,6 +16,7 @@ from typing import Final
 from rich.markup import escape
 
 from signer.kube.client import Client
+from signer.testing.clients import LoopThread
 from tests.integration.ownership import look, verdicts, violations
 from tests.soak.chaos import Chaos, Pace
 from tests.soak.ledger import Ledger
@@ -70,7 +71,8 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Pa
         ) as world,
         Programs("soak-") as programs,
     ):
-        starts = asyncio.run(_Soak(plan, world, programs, ledger, report).run())
+        with LoopThread("soak") as thread:  # which leaves no connection open, whatever was cut
+            starts = thread.run(_Soak(plan, world, programs, ledger, report).run())
         decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
         broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
         if logs is not None:

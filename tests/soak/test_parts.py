@@ -22,6 +22,7 @@ from signer.kube.errors import (
 )
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.api import EmbeddedAPI, User
+from signer.testing.clients import LoopThread
 from signer.testing.world import Verdict
 from tests.integration.house import MASTERS
 from tests.soak.launcher import ClockFile, moved_clock
@@ -100,11 +101,17 @@ async def _called(client: Client, call: str) -> None:
         ("watch", Fault.WATCH_SILENT, Unreachable),
     ],
 )
-async def test_a_client_meets_the_fault(call: str, fault: Fault, seen: type[ApiError] | None) -> None:
-    assert await outcome_of(call, fault) is seen
+def test_a_client_meets_the_fault(call: str, fault: Fault, seen: type[ApiError] | None) -> None:
+    with LoopThread() as thread:
+        assert thread.run(outcome_of(call, fault)) is seen
 
 
-async def test_nothing_passes_until_it_may() -> None:
+def test_nothing_passes_until_it_may() -> None:
+    with LoopThread() as thread:
+        thread.run(nothing_passes())
+
+
+async def nothing_passes() -> None:
     api = EmbeddedAPI()
     api.add_token(TOKEN, User("soak", MASTERS))
     with api:
@@ -142,7 +149,7 @@ def verdict(condition: str, certificate: bytes = b"") -> Verdict:
     return Verdict(condition, "", "", certificate, {})
 
 
-async def test_what_must_not_be_is_told() -> None:
+def test_what_must_not_be_is_told() -> None:
     def outcome(decided: dict[str, Verdict], ledger: Ledger | None = None, broken: tuple[str, ...] = ()) -> Outcome:
         return Outcome.of(1, 1.0, 1.0, ledger or Ledger(), {"one": decided}, list(broken), {}, 2)
 
