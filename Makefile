@@ -48,8 +48,8 @@ provision: ## Install etcd and a software TPM, build kube-apiserver, as root on 
 mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
 	$(BIN)/python -m tests.mutation
 
-bench: $(STAMP) provision ## Measure against a real kube-apiserver
-	$(BIN)/python -m tests.bench
+bench: $(STAMP) provision ## Measure against a real kube-apiserver, into build/bench; ONLY=drain,steady for some of it
+	$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY))
 
 soak: $(STAMP) provision ## Break everything around the controllers for MINUTES (default 20); nobody may be wronged
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))

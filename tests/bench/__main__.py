@@ -1,138 +1,143 @@
-"""``python -m tests.bench [--requests N] [--json FILE]``: prints a table; figures hold for one run on one machine."""
+"""``python -m tests.bench``: measures, prints tables, and writes a report; ``--help`` says what else."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
-from signer.testing.world import ManagementCluster
-from tests.bench.challenge_flood import (
-    MAXIMUM_GROWTH,
-    MAXIMUM_SECONDS_SLOWER,
-    Flood,
-    Flooded,
-    measure_challenge_flood,
-)
-from tests.bench.cloud_verification import measure_cloud_verification
-from tests.bench.drain import Drained, drain_with_controller, drain_with_controller_manager
-from tests.bench.load import Load, for_stock_signer, submit, submit_as_nodes
-from tests.bench.tpm_verification import measure_tpm_verification
-from tests.bench.verification import Verification
-from tests.bench.warm_start import WarmStart, measure_warm_start
+from tests.bench.comparison import compare, differences
+from tests.bench.drawings import draw
+from tests.bench.figures import Table
+from tests.bench.machine import this_machine
+from tests.bench.publishing import publish
+from tests.bench.report import Report, UnreadableReport, read_report, write_report
+from tests.bench.sections import SECTIONS, Section
+from tests.bench.settings import QUICK, Settings
+from tests.bench.show import as_markdown, measured_on, print_comparison, print_table
+from tests.bench.summary import summary
+from tests.documents.markdown import ROOT
 from tests.support.binaries import MissingPart
-from tests.support.control_plane import ControlPlane
 
-console = Console(highlight=False)
+FOLDER: Final = ROOT / "build/bench"
+EXIT_MISSING_PART: Final = 2
+EXIT_UNREADABLE: Final = 3
+_GIVEN: Final = ("requests", "rounds", "steady_seconds", "sizes", "flood_requests")
+_NAMES: Final = tuple(section.name for section in SECTIONS)
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
 
 
-def main() -> int:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("--requests", type=int, default=2000, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    warm_start = measure_warm_start()
-    _print_warm_start(warm_start)
-    verifications, of_clouds = measure_tpm_verification(), measure_cloud_verification()
-    _print_verifications("A TPM's answer", verifications)
-    _print_verifications("Evidence of clouds, without network", of_clouds)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark, or show an older report."""
+    options = _parser().parse_args(arguments)
     try:
-        control_plane = ControlPlane()
+        return _run(options)
+    except UnreadableReport as error:
+        console.print(str(error), markup=False)
+        return EXIT_UNREADABLE
     except MissingPart as error:
-        console.print(f"The benchmark needs a real control plane: {error}")
-        return 2
-    with control_plane:
-        control_plane.seed_kubeadm()
-        drained = _drains(control_plane, options.requests)
-        _print(drained, control_plane.versions())
-    flooded = [_flood(flood) for flood in Flood]
-    _print_floods(flooded)
-    if options.json is not None:
-        report: dict[str, Any] = {"drains": [one.as_json() for one in drained], "warmStart": warm_start.as_json()}
-        report["challengeFloods"] = [asdict(one) for one in flooded]
-        report["tpmVerification"] = [asdict(one) for one in verifications]
-        report["cloudVerification"] = [asdict(one) for one in of_clouds]
-        options.json.write_text(json.dumps(report, indent=2))
+        console.print(f"The benchmark needs a real control plane: {error}", markup=False)
+        return EXIT_MISSING_PART
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure against a real kube-apiserver.")
+    parser.add_argument("--only", type=_sections, default=SECTIONS, metavar="NAME,…", help=", ".join(_NAMES))
+    parser.add_argument("--quick", action="store_true", help="everything small: shows that it works")
+    parser.add_argument("--requests", type=int, metavar="N", help="of each drain")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of drains")
+    parser.add_argument("--steady-seconds", type=float, metavar="S", help="at each rate")
+    parser.add_argument("--sizes", type=_numbers, metavar="N,…", help="of the heaps that are drawn")
+    parser.add_argument("--flood-requests", type=int, metavar="N", help="of each flood")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for report.json, table.md and drawings")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="show an older report's figures beside")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: show this report")
+    parser.add_argument(
+        "--document", type=Path, metavar="FILE", help="measure nothing: write README's and docs' figures"
+    )
+    return parser
+
+
+def _sections(text: str) -> tuple[Section, ...]:
+    wanted = set(text.split(","))
+    if unknown := wanted.difference(_NAMES):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there is {', '.join(_NAMES)}")
+    return tuple(section for section in SECTIONS if section.name in wanted)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    base = QUICK if options.quick else Settings()
+    given = {name: getattr(options, name) for name in _GIVEN}
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.document is not None:
+        for written in publish(read_report(options.document)):
+            console.print(str(written))
+        return 0
+    old = None if options.compare is None else read_report(options.compare)
+    if options.report is not None:
+        report = read_report(options.report)
+        for table in report.tables:
+            print_table(console, table)
+    else:
+        report = _measure(options.only, _settings(options))
+        for file in (options.folder / "report.json", *([options.json] if options.json else ())):
+            write_report(report, file)
+            console.print(str(file))
+        for file in _write_tables_and_drawings(report, options.folder):
+            console.print(str(file))
+    console.print(measured_on(report), markup=False)
+    if old is not None:
+        print_comparison(console, compare(old, report))
+        for difference in differences(old, report):
+            console.print(difference, markup=False)
     return 0
 
 
-def _flood(flood: Flood) -> Flooded:
-    """Each on a control plane of its own."""
-    console.print(f"A flood of challenges: {flood.value} …")
-    with ControlPlane() as control_plane:
-        control_plane.seed_kubeadm()
-        return measure_challenge_flood(control_plane, flood)
+def _measure(sections: Sequence[Section], settings: Settings) -> Report:
+    machine, began, tables = this_machine(), datetime.now(UTC), list[Table]()
+    left = sum(section.seconds(settings) for section in sections)
+    console.print(f"About {_minutes(left)} on two cores: {', '.join(section.name for section in sections)}")
+    started = time.monotonic()
+    for section in sections:
+        about = _minutes(left)
+
+        def say(what: str, section: Section = section, about: str = about) -> None:
+            passed = _minutes(time.monotonic() - started)
+            console.print(f"[{passed}, of about {about} more] {section.name}: {what}", style="dim", markup=False)
+
+        table = section.measure(settings, say)
+        left -= section.seconds(settings)
+        print_table(console, table)
+        tables.append(table)
+    seconds = time.monotonic() - started
+    return Report(machine, settings, began.isoformat(timespec="seconds"), round(seconds, 1), tuple(tables))
 
 
-def _drains(control_plane: ControlPlane, count: int) -> list[Drained]:
-    drained = []
-    with ManagementCluster(control_plane) as management:
-        cluster = management.add_cluster("bench", control_plane)
-        load = Load(cluster, count)
-        console.print(f"Creating {count} Machines …")
-        load.add_machines()
-        cluster.authorize("keyed-mac")
-        for what, post in (
-            ("first join", submit),
-            ("renewal", submit_as_nodes),
-            ("renewal, audit log", submit_as_nodes),
-        ):
-            names = post(load, load.requests(what.replace(" ", "-").replace(",", "")))
-            console.print(f"Draining {count} requests: {what} …")
-            drained.append(drain_with_controller(what, load, names, audited="audit" in what))
-        names = submit(load, for_stock_signer(load.requests("stock"), "kcm"))
-        console.print(f"Draining {count} requests: kube-controller-manager …")
-        drained.append(drain_with_controller_manager(control_plane, names))
-    return drained
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
 
 
-def _print_verifications(what: str, measured: list[Verification]) -> None:
-    table = Table(title=f"{what}, CPU time of the controller")
-    for heading in ("", "ms", "at most"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for one in measured:
-        table.add_row(one.title, f"{one.median_milliseconds:.2f}", f"{one.maximum_milliseconds:.2f}")
-    console.print(table)
-
-
-def _print_floods(flooded: list[Flooded]) -> None:
-    limit = f"{MAXIMUM_GROWTH // 2**20} MiB, {MAXIMUM_SECONDS_SLOWER:.0f} s"
-    table = Table(title=f"{flooded[0].requests} first requests by one stolen token; to keep: {limit}")
-    for heading in ("", "MiB more", "join p99, s", "meanwhile", "slower by"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for one in flooded:
-        seconds = (one.p99_seconds_before, one.p99_seconds_meanwhile, one.slower_seconds)
-        table.add_row(one.flood, f"{one.grown / 2**20:.0f}", *(f"{value:.2f}" for value in seconds))
-    console.print(table)
-
-
-def _print_warm_start(measured: WarmStart) -> None:
-    table = Table(title=f"kubelet-authenticator with a valid stored certificate, median of {measured.runs}")
-    for heading in ("", "ms", "of the bare interpreter"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row("python -c pass", f"{measured.interpreter_milliseconds:.1f}", "1.00 x")
-    table.add_row("kubelet-authenticator", f"{measured.plugin_milliseconds:.1f}", f"{measured.ratio:.2f} x")
-    console.print(table)
-
-
-def _print(drained: list[Drained], versions: dict[str, str]) -> None:
-    peer = next(one for one in drained if one.what == "kube-controller-manager")
-    table = Table(title=f"Draining {peer.requests} pending kubelet client CSRs, RSA-2048 CA")
-    for heading in ("", "certificates/s", "of the peer", "CPU ms/CSR"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for one in drained:
-        ratio = f"{one.per_second / peer.per_second:.2f} x"
-        table.add_row(one.what, f"{one.per_second:.0f}", ratio, f"{one.cpu_milliseconds:.2f}")
-    console.print(table)
-    console.print(f"{platform.machine()}, Python {platform.python_version()}, {versions}")
+def _write_tables_and_drawings(report: Report, folder: Path) -> list[Path]:
+    file = folder / "table.md"
+    parts = [summary(report), *(f"## {table.title}\n\n{as_markdown(table)}" for table in report.tables)]
+    file.write_text("\n".join([*parts, measured_on(report), ""]), encoding="utf-8")
+    return [file, *draw(report, folder)]
 
 
 if __name__ == "__main__":

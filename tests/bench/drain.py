@@ -9,20 +9,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from signer.controller.configuration import OperatorAttestor
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.world import Verdict
 from tests.bench.load import Load
-from tests.support.control_plane import ControlPlane
+
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,34 +63,88 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class NotIssued(Exception):
+    """An honest request got no certificate: what was measured is worth nothing."""
+
+
 class Watcher(threading.Thread):
     """Watches CSRs from before the deciding process starts until the last one has its certificate."""
 
-    def __init__(self, connection: ClusterConnection, names: set[str]) -> None:
+    def __init__(self, connection: ClusterConnection, names: Iterable[str]) -> None:
         super().__init__(name="watcher", daemon=True)
         self._connection = connection
         self._left = set(names)
-        self._watching = threading.Event()
+        self._opened: Future[None] = Future()
+        self._done: Future[None] = Future()
+        self._certificates: list[bytes] = []
+        self.seen: dict[str, float] = {}
+        """When each certificate was seen, by ``time.monotonic``."""
         self.pid: int | None = None
-        self.first = self.last = 0.0
         self.cpu_at_first = 0.0
+
+    @property
+    def first(self) -> float:
+        """When the first certificate was seen; 0 before."""
+        return min(self.seen.values(), default=0.0)
+
+    @property
+    def last(self) -> float:
+        """When the last certificate was seen; 0 before."""
+        return max(self.seen.values(), default=0.0)
 
     def watch(self) -> Watcher:
         """Start, and return once the watch is open."""
         self.start()
-        self._watching.wait()
+        self._opened.result()
         return self
+
+    def wait(self, decider: subprocess.Popen[bytes]) -> None:
+        """Until each has its certificate.
+
+        Raises:
+            NotIssued: one was denied, or the deciding process has ended.
+            TimeoutError: one has none after a quarter of an hour.
+        """
+        while self.is_alive():
+            self.join(_LOOK_SECONDS)
+            if self.is_alive() and decider.poll() is not None:
+                raise NotIssued(f"the deciding process ended with {decider.returncode}")
+        self._done.result()
+
+    def check_issued_by(self, key_pem: bytes) -> None:
+        """Each certificate was signed with that RSA key of a CA.
+
+        Raises:
+            cryptography.exceptions.InvalidSignature: one was not.
+        """
+        key = load_pem_private_key(key_pem, None)
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise TypeError("the benchmark's CA has an RSA key")
+        for pem in self._certificates:
+            certificate = x509.load_pem_x509_certificate(pem)
+            algorithm = certificate.signature_hash_algorithm
+            if algorithm is None:
+                raise TypeError("an RSA signature has a hash algorithm")
+            signed = certificate.tbs_certificate_bytes
+            key.public_key().verify(certificate.signature, signed, padding.PKCS1v15(), algorithm)
 
     def run(self) -> None:
         """See :class:`threading.Thread`."""
-        asyncio.run(self._run())
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            for future in (self._opened, self._done):
+                if not future.done():
+                    future.set_exception(error)
+        else:
+            self._done.set_result(None)
 
     async def _run(self) -> None:
         path = CERTIFICATE_SIGNING_REQUESTS.collection()
         async with Client(self._connection, timeout_seconds=120) as client, asyncio.timeout(900):
             listed = await client.get(path, {"limit": 1})
             version = listed["metadata"]["resourceVersion"]
-            self._watching.set()
+            self._opened.set_result(None)
             while self._left:
                 async for event in client.watch(path, {"resourceVersion": version}, timeout_seconds=600):
                     version = event["object"]["metadata"]["resourceVersion"]
@@ -92,19 +153,24 @@ class Watcher(threading.Thread):
                         return
 
     def _take(self, manifest: JsonObject) -> None:
-        name = manifest["metadata"]["name"]
-        if name not in self._left or not (manifest.get("status") or {}).get("certificate"):
+        name = manifest["metadata"].get("name")  # a bookmark has none
+        if name not in self._left:
+            return
+        verdict = Verdict.of(manifest)
+        if verdict.condition in ("Denied", "Failed"):
+            raise NotIssued(f"{name}: {verdict.condition}, {verdict.reason}: {verdict.message}")
+        if not verdict.certificate:
             return
         self._left.discard(name)
-        self.last = time.monotonic()
-        if not self.first:
-            self.first = self.last
-            self.cpu_at_first = cpu_seconds(self.pid) if self.pid is not None else 0.0
+        self._certificates.append(verdict.certificate)
+        if not self.seen and self.pid is not None:
+            self.cpu_at_first = cpu_seconds(self.pid)
+        self.seen[name] = time.monotonic()
 
-    def drained(self, what: str, requests: int, pid: int) -> Drained:
+    def drained(self, what: str, requests: int, decider: subprocess.Popen[bytes]) -> Drained:
         """Wait for the last certificate; what came before the first (start-up) does not count."""
-        self.join()
-        return Drained(what, requests - 1, self.last - self.first, cpu_seconds(pid) - self.cpu_at_first)
+        self.wait(decider)
+        return Drained(what, requests - 1, self.last - self.first, cpu_seconds(decider.pid) - self.cpu_at_first)
 
 
 CONTROLLER: Sequence[str] = ("signer.cli",)
@@ -145,14 +211,4 @@ def drain_with_controller(
     management = load.cluster.management.api.connection()
     with controller_process(management, load.configuration.attestors, audited=audited, program=program) as process:
         watcher.pid = process.pid
-        return watcher.drained(what, len(names), process.pid)
-
-
-def drain_with_controller_manager(control_plane: ControlPlane, names: set[str]) -> Drained:
-    """The same with kube-controller-manager, its client limits lifted."""
-    watcher = Watcher(control_plane.connection(), names).watch()
-    program = control_plane.start_controllers(qps=10000, burst=10000)
-    watcher.pid = program.process.pid
-    drained = watcher.drained("kube-controller-manager", len(names), program.process.pid)
-    control_plane.stop_controllers()
-    return drained
+        return watcher.drained(what, len(names), process)

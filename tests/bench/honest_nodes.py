@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.clients import LoopThread
 from signer.testing.world import Verdict, WorldCluster
+from tests.bench.figures import percentile
 from tests.integration.house import provider_id
 from tests.integration.tpm.paper_node import PaperNode
 
@@ -28,9 +28,8 @@ class Joins:
     seconds: tuple[float, ...]
 
     def percentile(self, percent: float) -> float:
-        """By nearest rank: one of the values."""
-        ranked = sorted(self.seconds)
-        return ranked[math.ceil(percent / 100 * len(ranked)) - 1]
+        """See :func:`tests.bench.figures.percentile`."""
+        return percentile(self.seconds, percent)
 
 
 def add_machines(cluster: WorldCluster, nodes: Sequence[PaperNode]) -> None:

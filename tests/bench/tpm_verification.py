@@ -25,11 +25,11 @@ def measure_tpm_verification(runs: int = RUNS) -> list[Verification]:
         evidence, extra_data = Evidence(*parts), bytes.fromhex(recorded["extraData"])
         selection = PCRSelection.parse(recorded["pcrSelection"])
         verify = functools.partial(evidence.verify, selection, extra_data)
-        measured.append(measure(f"quote, {recorded['title']}", verify, runs))
+        measured.append(measure(f"TPM quote, {recorded['title']}", verify, runs))
     for recorded in recording()["credentials"]:
         ek_public, ak_public = (bytes.fromhex(recorded[key]) for key in ("endorsementKey", "attestationKey"))
         make = functools.partial(_make_credential, ek_public, ak_public)
-        measured.append(measure(f"credential, {recorded['template']}", make, runs))
+        measured.append(measure(f"TPM credential, {recorded['template']}", make, runs))
     return measured
 
 

@@ -1,0 +1,57 @@
+"""The machine-readable report of a run: ``build/bench/report.json``; ``docs/performance.json`` for the documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.bench.figures import Table
+from tests.bench.machine import Machine
+from tests.bench.settings import Settings
+
+VERSION: Final = 1
+
+
+class UnreadableReport(ValueError):
+    """A file is no report of a version that is known; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run measured, on what, and how it was asked to."""
+
+    machine: Machine
+    settings: Settings
+    began: str
+    """Date and time, RFC 3339."""
+    seconds: float
+    tables: tuple[Table, ...]
+    version: int = VERSION
+
+    def table(self, section: str) -> Table | None:
+        """What a section found; None when it was not run."""
+        return next((table for table in self.tables if table.section == section), None)
+
+
+def write_report(report: Report, file: Path) -> None:
+    """Write it; the folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+
+
+def read_report(file: Path) -> Report:
+    """Read one.
+
+    Raises:
+        UnreadableReport: it cannot be read, or is of another version.
+    """
+    try:
+        report = msgspec.json.decode(file.read_bytes(), type=Report)
+    except (OSError, msgspec.DecodeError) as error:  # ValidationError is a DecodeError
+        raise UnreadableReport(f"{file}: {error}") from None
+    if report.version != VERSION:
+        raise UnreadableReport(f"{file} is a report of version {report.version}, and {VERSION} is known: measure again")
+    return report

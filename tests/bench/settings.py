@@ -1,0 +1,28 @@
+"""How much is measured: more takes longer and swings less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The counts of a run. Those here are for a machine with two cores."""
+
+    requests: int = 1000
+    """Of each drain."""
+    rounds: int = 3
+    """So often, ours and the peer in turn."""
+    steady_seconds: float = 20.0
+    """At each rate."""
+    sizes: tuple[int, ...] = (250, 500, 1000, 2000)
+    """The heaps whose cost is drawn."""
+    flood_requests: int = 10_000
+    verification_runs: int = 200
+    start_runs: int = 20
+
+
+QUICK = Settings(
+    requests=100, rounds=1, steady_seconds=3, sizes=(50, 100), flood_requests=500, verification_runs=20, start_runs=5
+)
+"""Shows that everything works, in two or three minutes. The figures say little."""

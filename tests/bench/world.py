@@ -1,0 +1,73 @@
+"""A control plane with Machines for a measurement: management and workload cluster at once, and who decides there."""
+
+from __future__ import annotations
+
+import enum
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from signer.testing.world import ManagementCluster
+from tests.bench.drain import controller_process
+from tests.bench.figures import PEER
+from tests.bench.load import Load
+from tests.bench.spent import Decider, wait_until_idle
+from tests.bench.submission import Submission, first_joins, for_peer, renewals
+from tests.support.control_plane import ControlPlane
+
+
+class Work(enum.Enum):
+    """What is asked for, and of whom."""
+
+    FIRST_JOIN = "first join"
+    RENEWAL = "renewal"
+    RENEWAL_AUDITED = "renewal, audit log"
+    PEER = PEER
+
+
+@dataclass(frozen=True, slots=True)
+class BenchWorld:
+    """One control plane with kubeadm's grants, one Cluster, and its Machines."""
+
+    control_plane: ControlPlane
+    load: Load
+
+    def submissions(self, work: Work) -> list[Submission]:
+        """A request of each node. For a second time, names would be taken."""
+        prefix = work.value.replace(" ", "-").replace(",", "")
+        match work:
+            case Work.FIRST_JOIN:
+                return first_joins(self.load, prefix, self.control_plane.bootstrap_token())
+            case Work.PEER:
+                return for_peer(self.load, prefix, self.control_plane.bootstrap_token())
+            case Work.RENEWAL | Work.RENEWAL_AUDITED:
+                return renewals(self.load, prefix)
+
+    def decider(self, work: Work) -> Decider:
+        """The process that does this work."""
+        if work is Work.PEER:
+            return self._controller_manager
+        connection, attestors = self.control_plane.connection(), self.load.configuration.attestors
+        return lambda: controller_process(connection, attestors, audited=work is Work.RENEWAL_AUDITED)
+
+    @contextmanager
+    def _controller_manager(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Its client limits are lifted; it signs with the CA key of this control plane, as ours does."""
+        try:
+            yield self.control_plane.start_controllers(qps=10_000, burst=10_000).process
+        finally:
+            self.control_plane.stop_controllers()
+
+
+@contextmanager
+def bench_world(nodes: int) -> Iterator[BenchWorld]:
+    """A new one, with that many Machines. Raises :class:`tests.support.binaries.MissingPart`."""
+    with ControlPlane() as control_plane, ManagementCluster(control_plane) as management:
+        control_plane.binaries.kube_controller_manager()
+        control_plane.seed_kubeadm()
+        load = Load(management.add_cluster("bench", control_plane), nodes)
+        load.add_machines()
+        load.cluster.authorize("keyed-mac")
+        wait_until_idle(control_plane)
+        yield BenchWorld(control_plane, load)
