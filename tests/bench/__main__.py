@@ -15,7 +15,6 @@ from rich.console import Console
 
 from tests.bench.comparison import compare, differences
 from tests.bench.drawings import draw
-from tests.bench.figures import Table
 from tests.bench.machine import this_machine
 from tests.bench.publishing import publish
 from tests.bench.report import Report, UnreadableReport, read_report, write_report
@@ -29,7 +28,7 @@ from tests.support.binaries import MissingPart
 FOLDER: Final = ROOT / "build/bench"
 EXIT_MISSING_PART: Final = 2
 EXIT_UNREADABLE: Final = 3
-_GIVEN: Final = ("requests", "rounds", "steady_seconds", "sizes", "flood_requests")
+_GIVEN: Final = ("requests", "rounds", "steady_seconds", "sizes", "clusters", "wave_requests", "flood_requests")
 _NAMES: Final = tuple(section.name for section in SECTIONS)
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
@@ -52,11 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure against a real kube-apiserver.")
     parser.add_argument("--only", type=_sections, default=SECTIONS, metavar="NAME,…", help=", ".join(_NAMES))
     parser.add_argument("--quick", action="store_true", help="everything small: shows that it works")
-    parser.add_argument("--requests", type=int, metavar="N", help="of each drain")
-    parser.add_argument("--rounds", type=int, metavar="N", help="of drains")
+    parser.add_argument("--requests", type=_count, metavar="N", help="of each drain")
+    parser.add_argument("--rounds", type=_count, metavar="N", help="of drains")
     parser.add_argument("--steady-seconds", type=float, metavar="S", help="at each rate")
-    parser.add_argument("--sizes", type=_numbers, metavar="N,…", help="of the heaps that are drawn")
-    parser.add_argument("--flood-requests", type=int, metavar="N", help="of each flood")
+    parser.add_argument("--sizes", type=_counts, metavar="N,…", help="of the heaps that are drawn")
+    parser.add_argument("--clusters", type=_counts, metavar="N,…", help="how many idle ones one controller watches")
+    parser.add_argument("--wave-requests", type=_count, metavar="N", help="of the wave")
+    parser.add_argument("--flood-requests", type=_count, metavar="N", help="of each flood")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for report.json, table.md and drawings")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="show an older report's figures beside")
@@ -74,8 +75,17 @@ def _sections(text: str) -> tuple[Section, ...]:
     return tuple(section for section in SECTIONS if section.name in wanted)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("a number from 1")
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(_count(number) for number in text.split(","))
+    if len(counts) < 2 or list(counts) != sorted(set(counts)):
+        raise argparse.ArgumentTypeError("two numbers at least, the smallest first")
+    return counts
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -95,12 +105,7 @@ def _run(options: argparse.Namespace) -> int:
         for table in report.tables:
             print_table(console, table)
     else:
-        report = _measure(options.only, _settings(options))
-        for file in (options.folder / "report.json", *([options.json] if options.json else ())):
-            write_report(report, file)
-            console.print(str(file))
-        for file in _write_tables_and_drawings(report, options.folder):
-            console.print(str(file))
+        report = _measure(options.only, _settings(options), options)
     console.print(measured_on(report), markup=False)
     if old is not None:
         print_comparison(console, compare(old, report))
@@ -109,11 +114,12 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(sections: Sequence[Section], settings: Settings) -> Report:
-    machine, began, tables = this_machine(), datetime.now(UTC), list[Table]()
+def _measure(sections: Sequence[Section], settings: Settings, options: argparse.Namespace) -> Report:
+    """What was measured is written after each section, so that one that fails takes nothing with it."""
+    report = Report(this_machine(), settings, datetime.now(UTC).isoformat(timespec="seconds"), 0, ())
     left = sum(section.seconds(settings) for section in sections)
     console.print(f"About {_minutes(left)} on two cores: {', '.join(section.name for section in sections)}")
-    started = time.monotonic()
+    started, written = time.monotonic(), list[Path]()
     for section in sections:
         about = _minutes(left)
 
@@ -124,20 +130,25 @@ def _measure(sections: Sequence[Section], settings: Settings) -> Report:
         table = section.measure(settings, say)
         left -= section.seconds(settings)
         print_table(console, table)
-        tables.append(table)
-    seconds = time.monotonic() - started
-    return Report(machine, settings, began.isoformat(timespec="seconds"), round(seconds, 1), tuple(tables))
+        report = replace(report, tables=(*report.tables, table), seconds=round(time.monotonic() - started, 1))
+        written = _write(report, options)
+    for file in written:
+        console.print(str(file))
+    return report
 
 
 def _minutes(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
 
 
-def _write_tables_and_drawings(report: Report, folder: Path) -> list[Path]:
-    file = folder / "table.md"
+def _write(report: Report, options: argparse.Namespace) -> list[Path]:
+    reports = [options.folder / "report.json", *([options.json] if options.json else ())]
+    for file in reports:
+        write_report(report, file)
+    tables = options.folder / "table.md"
     parts = [summary(report), *(f"## {table.title}\n\n{as_markdown(table)}" for table in report.tables)]
-    file.write_text("\n".join([*parts, measured_on(report), ""]), encoding="utf-8")
-    return [file, *draw(report, folder)]
+    tables.write_text("\n".join([*parts, measured_on(report), ""]), encoding="utf-8")
+    return [*reports, tables, *draw(report, options.folder)]
 
 
 if __name__ == "__main__":

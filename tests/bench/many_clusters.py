@@ -94,10 +94,15 @@ def measure_idle_clusters(count: int = CLUSTERS, *, few: int = FEW, idle_seconds
     Raises:
         TimeoutError: not all clusters were watched, or Ready, within ten minutes.
     """
-    return IdleClusters(_start(few, idle_seconds), _start(count, idle_seconds))
+    return IdleClusters(start_over(few, idle_seconds), start_over(count, idle_seconds))
 
 
-def _start(count: int, idle_seconds: float) -> Started:
+def start_over(count: int, idle_seconds: float = IDLE_SECONDS) -> Started:
+    """Start a controller over so many clusters, and leave it alone for a while.
+
+    Raises:
+        TimeoutError: not all clusters were watched, or Ready, within ten minutes.
+    """
     attestors = {_ATTESTOR: OperatorAttestor(settings={"masterKey": base64.b64encode(bytes(32)).decode("ascii")})}
     with ClusterPark() as park:
         park.add(count, _ATTESTOR)

@@ -17,12 +17,25 @@ class Settings:
     """At each rate."""
     sizes: tuple[int, ...] = (250, 500, 1000, 2000)
     """The heaps whose cost is drawn."""
+    clusters: tuple[int, ...] = (100, 300, 1000)
+    """Idle ones, of a controller each; the first and the last say what one takes."""
+    idle_seconds: float = 60.0
+    wave_requests: int = 5000
     flood_requests: int = 10_000
     verification_runs: int = 200
     start_runs: int = 20
 
 
 QUICK = Settings(
-    requests=100, rounds=1, steady_seconds=3, sizes=(50, 100), flood_requests=500, verification_runs=20, start_runs=5
+    requests=100,
+    rounds=1,
+    steady_seconds=3,
+    sizes=(50, 100),
+    clusters=(10, 30),
+    idle_seconds=5,
+    wave_requests=200,
+    flood_requests=500,
+    verification_runs=20,
+    start_runs=5,
 )
-"""Shows that everything works, in two or three minutes. The figures say little."""
+"""Shows that everything works, in some minutes. The figures say little."""

@@ -106,6 +106,7 @@ def _measure(control_plane: ControlPlane, flooded: Load, single: Load, loot: Pat
                 poster.terminate()
         assert poster.returncode == 0
         assert controller.poll() is None
+        wave.wait(controller)
     return Wave(
         flooded.count,
         len(before.seconds),
