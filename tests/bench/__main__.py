@@ -14,6 +14,7 @@ from typing import Final
 from rich.console import Console
 
 from tests.bench.comparison import compare, differences
+from tests.bench.drain import NotIssued
 from tests.bench.drawings import draw
 from tests.bench.machine import this_machine
 from tests.bench.publishing import publish
@@ -26,6 +27,7 @@ from tests.documents.markdown import ROOT
 from tests.support.binaries import MissingPart
 
 FOLDER: Final = ROOT / "build/bench"
+EXIT_FAILED: Final = 1
 EXIT_MISSING_PART: Final = 2
 EXIT_UNREADABLE: Final = 3
 _GIVEN: Final = ("requests", "rounds", "steady_seconds", "sizes", "clusters", "wave_requests", "flood_requests")
@@ -42,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnreadableReport as error:
         console.print(str(error), markup=False)
         return EXIT_UNREADABLE
+    except NotIssued as error:
+        console.print(f"An honest request got no certificate: {error}", markup=False)
+        return EXIT_FAILED
     except MissingPart as error:
         console.print(f"The benchmark needs a real control plane: {error}", markup=False)
         return EXIT_MISSING_PART

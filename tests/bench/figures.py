@@ -34,9 +34,8 @@ class Column:
         """The figure for a reader, with the range where it was measured more than once."""
         if figure is None:
             return ""
-        if figure.least == figure.most:
-            return f"{figure.value:,.{self.digits}f}"
-        return f"{figure.value:,.{self.digits}f} ({figure.least:,.{self.digits}f} to {figure.most:,.{self.digits}f})"
+        value, least, most = (f"{one:,.{self.digits}f}" for one in (figure.value, figure.least, figure.most))
+        return value if least == most else f"{value} ({least} to {most})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ def test_a_figure_of_several_rounds_is_their_median_with_their_range() -> None:
     assert Column("key", "title", 1).text(Figure.of([5, 1, 3, 2])) == "2.5 (1.0 to 5.0)"
 
 
+def test_a_range_that_rounds_to_one_figure_is_left_out() -> None:
+    assert Column("key", "title", 1).text(Figure.of([2.98, 3.01])) == "3.0"
+
+
 def test_a_figure_that_was_measured_once_has_no_range() -> None:
     assert Column("key", "title", 0).text(Figure.once(12345.6)) == "12,346"
     assert Column("key", "title", 0).text(None) == ""

@@ -20,17 +20,17 @@ def lines_of(text: str) -> list[list[str]]:
 @pytest.mark.parametrize(("ratio", "cpu", "expected"), [(1.5, 1.5, "reached"), (1.49, 1.51, "**missed**")])
 def test_a_target_is_reached_or_missed(ratio: float, cpu: float, expected: str) -> None:
     _, _, drained, processor = lines_of(summary(report(drain_table(ratio, cpu))))
-    assert drained[2] == f"1.5 times: {expected}"
-    assert processor[2] == f"1.5 ms without the key: {expected}"
+    assert drained[2] == f"≥ 1.5 times: {expected}"
+    assert processor[2] == f"≤ 1.5 ms without it: {expected}"
 
 
 def test_a_line_has_figures_and_the_command_that_measures_them() -> None:
     _, _, drained, _ = lines_of(summary(report(drain_table(0.5, 2))))
     measured = "100 (90 to 120) a second, 0.50 (0.40 to 0.60) times kube-controller-manager"
     assert drained == [
-        "renewals of a heap of pending requests",
+        "renewals from a heap of pending requests",
         measured,
-        "1.5 times: **missed**",
+        "≥ 1.5 times: **missed**",
         "`make bench ONLY=drain`",
     ]
 
@@ -39,7 +39,7 @@ def test_the_worst_row_counts() -> None:
     rows = tuple(Row(name, {"grown": Figure.once(value)}) for name, value in (("one", 10), ("two", 60), ("three", 20)))
     table = Table("floods", "Floods", (Column("grown", "MiB more", 0),), rows)
     (line,) = lines_of(summary(report(table)))[2:]
-    assert line[1:3] == ["60 MiB more", "50 MiB: **missed**"]
+    assert line[1:3] == ["60 MiB more", "≤ 50 MiB: **missed**"]
 
 
 def test_what_was_not_measured_has_no_line() -> None:

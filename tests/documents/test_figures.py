@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -226,15 +225,6 @@ def test_the_document_says_what_the_code_does(document: str, words: str) -> None
     pages = OPERATING_GUIDE if document == "operating" else (ROOT / f"docs/{document}.md",)
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     assert words in " ".join(text.split())
-
-
-def test_the_readmes_figures_are_those_of_the_measurement() -> None:
-    """``docs/performance.md`` says how they were measured."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    figures = re.findall(r"\d+(?:\.\d+)? ms", readme)
-    assert len(figures) == 3
-    assert [figure for figure in figures if figure not in measured] == []
 
 
 def test_a_year_is_the_default_of_insecure_certificates() -> None:
