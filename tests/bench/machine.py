@@ -30,6 +30,11 @@ class Machine:
     commit: str
     """Of this project, with ``-dirty`` where files were changed since."""
 
+    @property
+    def was_busy(self) -> bool:
+        """Whether something else ran there: figures are worse than they need be, and swing more."""
+        return self.load_average > self.cores / 2
+
     def __str__(self) -> str:
         return (
             f"{self.cores} cores ({self.processor}), {self.memory_mebibytes / 1024:.0f} GiB, load average before "

@@ -60,7 +60,8 @@ def markdown_table(heading: Sequence[str], rows: Iterator[Sequence[str]]) -> str
 
 
 def measured_on(report: Report) -> str:
-    """A sentence: where and when."""
+    """Where and when, and whether that was a quiet place."""
     machine = report.machine
     versions = ", ".join(f"{program} {version}" for program, version in machine.versions.items())
-    return f"Measured {report.began[:10]} at commit {machine.commit} on {machine} ({versions})."
+    said = f"Measured {report.began[:10]} at commit {machine.commit} on {machine} ({versions})."
+    return f"{said} **The machine was busy with other work: to be measured again.**" if machine.was_busy else said

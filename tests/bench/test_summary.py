@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -64,6 +66,13 @@ def test_no_cell_breaks_the_table() -> None:
 def test_where_it_was_measured_is_said() -> None:
     said = measured_on(report())
     assert said.startswith("Measured 2026-11-22 at commit 0123456789ab on 2 cores (A processor), 23 GiB, load average")
+
+
+@pytest.mark.parametrize(("load_average", "busy"), [(1.0, False), (1.1, True)])
+def test_a_busy_machine_is_told_of(load_average: float, busy: bool) -> None:
+    measured = report()
+    machine = replace(measured.machine, load_average=load_average)
+    assert ("to be measured again" in measured_on(replace(measured, machine=machine))) is busy
 
 
 def test_tables_are_printed_with_notes_and_colour_for_better_and_worse() -> None:
