@@ -18,11 +18,13 @@ from attestors.wire.names import (
 )
 from signer.model.reasons import Reason
 from signer.model.signing_request import (
+    _MAXIMUM_KEPT_TEXT,
     Condition,
     Malformed,
     NotOurs,
     Settled,
     SigningRequest,
+    _kept_content,
     parse_signing_request,
     spec_digest,
 )
@@ -331,3 +333,31 @@ class TestOtherForms:
         largest = blocks(pkcs10(extensions=[extension("1.2.3", bytes(47_500))]))
         assert len(base64.b64encode(largest)) > 80_000
         assert isinstance(parse(manifest(largest)), SigningRequest)
+
+
+class TestReadOnce:
+    """The same text is the same value, whoever posts it; what stands beside it is read each time."""
+
+    def test_a_copy_is_not_read_again_and_has_an_envelope_of_its_own(self) -> None:
+        first, copy = manifest(GOOD), manifest(GOOD)
+        copy["metadata"]["uid"], copy["spec"]["username"] = "uid-of-the-copy", "system:bootstrap:thief1"
+        read, again = parse(first), parse(copy)
+        assert again.certificate_request is read.certificate_request
+        assert (again.envelope.uid, again.envelope.username) == ("uid-of-the-copy", "system:bootstrap:thief1")
+        assert again.envelope.spec_digest != read.envelope.spec_digest
+
+    def test_under_another_provider_id_extension_it_is_read_again(self) -> None:
+        csr = manifest(GOOD)
+        read, again = parse(csr), parse_signing_request(csr, PROVIDERS, "1.3.6.1.4.1.99999.1")
+        assert isinstance(again, SigningRequest)
+        assert read.certificate_request.provider_id
+        assert not again.certificate_request.provider_id
+
+    def test_long_texts_are_not_kept(self) -> None:
+        """A flood of them would take more memory than reading them again is worth."""
+        text = base64.b64encode(bytes(_MAXIMUM_KEPT_TEXT)).decode("ascii")
+        csr = manifest(GOOD)
+        csr["spec"]["request"] = text
+        before = _kept_content.cache_info()
+        assert isinstance(parse(csr), Malformed)
+        assert _kept_content.cache_info() == before
