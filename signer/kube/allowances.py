@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 LOOP_SHARE: Final = 0.25
 """Of one core, for all watches together that have more to say than they should."""
@@ -31,14 +31,25 @@ class NoRoom(Exception):
 class Allowances:
     """Shared by clients, in one event loop."""
 
-    def __init__(self, *, large_bytes: int = LARGE_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        large_bytes: int = LARGE_BYTES,
+        loop_share: float = LOOP_SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        self._crowd = _Bucket(LOOP_SHARE, clock())
+        self._crowd = _Bucket(loop_share, clock())
         self.bytes_left = large_bytes
 
+    @classmethod
+    def boundless(cls) -> Self:
+        """For a server that is trusted."""
+        return cls(large_bytes=1 << 62, loop_share=1e9)
+
     def pace(self) -> Pace:
-        """For one watch."""
+        """For one watch, or one list."""
         return Pace(self._crowd, self._clock)
 
     @contextmanager
@@ -72,7 +83,7 @@ class _Bucket:
 
 
 class Pace:
-    """How fast one watch may be read: as fast as it likes, up to its own share; beyond that it waits in a crowd."""
+    """How fast one watch or list may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
 
     def __init__(self, crowd: _Bucket, clock: Callable[[], float]) -> None:
         self._crowd = crowd

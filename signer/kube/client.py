@@ -46,6 +46,13 @@ WATCH_READ_BYTES = 16 * 1024
 LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
+LIST_SECONDS = 300.0
+"""For all pages of one list; about as long as a continue token is good for (etcd is compacted every five minutes)."""
+EMPTY_PAGES = 16
+"""In a row, in one list. An API server fills each page but the last."""
+_PAGE_CPU_SECONDS = 0.0005
+_PAGE_CPU_SECONDS_PER_BYTE = 1e-8
+"""About what asking for and reading a page takes (measured)."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
 WATCH_GRACE_SECONDS = 10.0
@@ -98,7 +105,7 @@ class Client:
         """``timeout_seconds`` bounds each call as a whole, waiting for one of ``connection_limit`` slots included.
 
         Watches take no slot: with one for each resource they would leave none for calls. ``allowances`` are those that
-        clients of several servers share; by default they are this client's own.
+        clients of several servers share that may be hostile; without them, this server is trusted not to be.
         """
         self._server = connection.server.rstrip("/")
         if not self._server.startswith("https://"):
@@ -110,7 +117,7 @@ class Client:
         self._maximum_event_bytes = maximum_event_bytes
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
-        self._allowances = allowances if allowances is not None else Allowances()
+        self._allowances = allowances if allowances is not None else Allowances.boundless()
         self._headers = {
             hdrs.ACCEPT: _CONTENT_TYPE_JSON,
             hdrs.ACCEPT_ENCODING: "identity",
@@ -166,6 +173,8 @@ class Client:
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
+        loop, pace, empty = asyncio.get_running_loop(), self._allowances.pace(), 0
+        ends_at = loop.time() + LIST_SECONDS
         query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         while True:
             page, size = await self._call("GET", path, query)
@@ -178,6 +187,11 @@ class Client:
             yield page
             if not token:
                 return
+            empty = 0 if page["items"] else empty + 1
+            if empty > EMPTY_PAGES or loop.time() > ends_at:
+                raise UnexpectedAnswer("the list has no end: too many empty pages, or too much time", status=200)
+            if pause := pace.pause_after(_PAGE_CPU_SECONDS + size * _PAGE_CPU_SECONDS_PER_BYTE):
+                await asyncio.sleep(pause)
             query["continue"] = token
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:

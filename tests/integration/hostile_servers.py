@@ -1,4 +1,8 @@
-"""API servers that do everything wrong, on 127.0.0.1 over TLS."""
+"""API servers that do everything wrong, on 127.0.0.1 over TLS.
+
+``python -m tests.integration.hostile_servers BEHAVIOUR...`` serves until its standard input ends, and prints a
+kubeconfig for each, as one line of base64.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import functools
 import itertools
 import json
 import ssl
+import sys
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
@@ -212,3 +217,16 @@ def _kubeconfig(port: int, authority: bytes) -> bytes:
         "users": [{"name": "u", "user": {"token": "abc"}}],
     }
     return yaml.safe_dump(document).encode()
+
+
+def _main() -> None:
+    with contextlib.ExitStack() as servers:
+        for name in sys.argv[1:]:
+            behaviour: Behaviour = globals()[name]
+            server = hostile_server(behaviour, tls=behaviour is not dripping_handshake)
+            print(base64.b64encode(servers.enter_context(server)).decode("ascii"), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _main()

@@ -23,10 +23,23 @@ BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
     "endless list": (hostile_servers.endless_list, True, True),
     "endless watch": (hostile_servers.endless_watch, True, True),
     "endless bookmarks": (hostile_servers.endless_bookmarks, True, True),
+    "endless pages": (hostile_servers.endless_pages, True, True),
+    "drips a handshake": (hostile_servers.dripping_handshake, False, True),
+    "drips a head": (hostile_servers.dripping_head, True, True),
+    "drips a body": (hostile_servers.dripping_body, True, True),
+    "huge answer": (hostile_servers.huge_answer, True, True),
+    "a million values": (hostile_servers.values_bomb, True, True),
+    "compressed bomb": (hostile_servers.compressed_bomb, True, True),
     "redirects": (hostile_servers.redirects, True, True),
     "wrong CA": (hostile_servers.hangs, True, False),
 }
-WAITED_FOR: Final = ("accepts and never shakes hands", "hangs")
+WAITED_FOR: Final = (
+    "accepts and never shakes hands",
+    "hangs",
+    "drips a handshake",
+    "drips a head",
+    "drips a body",
+)
 """Only the client's timeout ends these."""
 HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
 """Nothing tells it from an API server where nothing happens."""

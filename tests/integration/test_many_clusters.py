@@ -23,7 +23,7 @@ from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac
 from tests.support.cluster_park import ClusterPark
 from tests.support.processes import wait_until
 
-STAY, GO, COME = 6, 20, 14
+STAY, GO, COME = 4, 12, 8
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.client import LIST_BYTES_PER_BODY, Client
+from signer.kube.allowances import Pace
+from signer.kube.client import EMPTY_PAGES, LIST_BYTES_PER_BODY, Client
 from signer.kube.errors import (
     Gone,
     UnexpectedAnswer,
@@ -93,6 +94,51 @@ async def test_all_pages_together_are_bounded(authority: Authority, tls: ssl.SSL
                 pass
     # Each page has a little more than 940 of the 1000 bytes that one body may have.
     assert LIST_BYTES_PER_BODY < len(server.requests) <= LIST_BYTES_PER_BODY * 1000 // 940 + 1
+
+
+async def test_a_list_of_empty_pages_has_an_end(authority: Authority, tls: ssl.SSLContext) -> None:
+    async def endless(request: web.Request) -> web.Response:
+        token = str(int(request.query.get("continue", "0")) + 1)
+        return web.json_response({"metadata": {"continue": token}, "items": []})
+
+    async with aiohttp_server(authority, endless, context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(UnexpectedAnswer, match="no end"):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+    assert len(server.requests) == EMPTY_PAGES + 1
+
+
+async def test_a_list_takes_no_longer_than_its_time(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(request: web.Request) -> web.Response:
+        token = str(int(request.query.get("continue", "0")) + 1)
+        return web.json_response({"metadata": {"continue": token}, "items": [{}]})
+
+    monkeypatch.setattr("signer.kube.client.LIST_SECONDS", 0.05)
+    async with aiohttp_server(authority, endless, context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(UnexpectedAnswer, match="no end"):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+
+
+async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append(cpu_seconds)
+        return 0.001
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    handler = _pages(*({"metadata": {"continue": str(number)}, "items": [{}]} for number in range(1, 5)), {"items": []})
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        with pytest.raises(UnexpectedAnswer):
+            async for _ in client.list_pages("/api/v1/secrets"):
+                pass
+    assert len(asked) == 4
+    assert all(seconds > 0 for seconds in asked)
 
 
 async def test_a_caller_may_bound_all_pages_more_narrowly(authority: Authority, tls: ssl.SSLContext) -> None:
