@@ -1,0 +1,41 @@
+"""The bounds in ``docs/scale.md`` are those of the code."""
+
+from __future__ import annotations
+
+from signer.controller import door_keeping, side_door, workload_cluster
+from signer.kube import allowances, client
+from tests.documents.markdown import ROOT
+from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH
+
+MIB = 1024 * 1024
+WORDS = {2: "two", 13: "thirteen"}
+
+
+def test_figures_are_those_of_the_code() -> None:
+    text = " ".join((ROOT / "docs/scale.md").read_text(encoding="utf-8").split())
+    watch = workload_cluster.WATCH_SECONDS
+    least, most = (round(watch * factor) for factor in (0.9, 1.1))
+    noticed = most + client.WATCH_GRACE_SECONDS
+    for said in (
+        f"{workload_cluster.CONNECTS_AT_ONCE} connections begin at once; one that takes longer than "
+        f"{workload_cluster.CONNECT_SECONDS:.0f} seconds",
+        f"after {watch:.0f} seconds ({least} to {most}), and {client.WATCH_GRACE_SECONDS:.0f} later",
+        f"within {noticed:.0f} seconds |",
+        f"after {workload_cluster.FAILING_SECONDS:.0f} seconds of failures, or "
+        f"{workload_cluster.FAILURES_BEFORE_RECONNECT} in a row",
+        f"within {most} or {noticed + client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds",
+        f"one watch every {watch:.0f} seconds",
+        f"| {workload_cluster.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
+        f"{allowances.LARGE_BYTES // MIB} MiB, beyond the first {allowances.SMALL_BYTES // 1024} KiB of each |",
+        f"| {client.MAXIMUM_VALUES:,} |",
+        f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
+        f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {client.LIST_SECONDS / 60:.0f} minutes, "
+        f"{client.EMPTY_PAGES} empty pages in a row |",
+        f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
+        f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
+        f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "
+        f"{side_door.SURVEY_TIMEOUT_SECONDS / 60:.0f} minutes in all |",
+        f"{WORDS[OF_EACH]} servers of each of {WORDS[len(EVERY_KIND)]} kinds",
+    ):
+        assert said in text, said
+    assert allowances.LOOP_SHARE == 0.25, "a quarter of a core"
