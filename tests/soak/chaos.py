@@ -18,6 +18,8 @@ from tests.soak.world import Server
 Disruption: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 _STEPS_SECONDS: Final = (3600.0, -3600.0, 120.0, -120.0)
 _LEASE_SECONDS: Final = 5.0
+_LEADER_SECONDS: Final = 30.0
+"""For API servers and the next leader to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Chaos:
     """Breaks API servers, the ways to them, controllers and clocks."""
 
     def __init__(
-        self, servers: Sequence[Server], replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, stop: asyncio.Event
+        self, servers: Sequence[Server], replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, over: asyncio.Event
     ) -> None:
         self._servers = tuple(servers)
         self._replicas = replicas
@@ -42,29 +44,51 @@ class Chaos:
         self._pace = pace
         self._chance = Random(f"{seed} servers")
         self._replicas_chance = Random(f"{seed} replicas")
-        self._stop = stop
+        self._over = over
+        self.enough = asyncio.Event()
 
     async def run(self) -> None:
-        """Deal both decks until the end, and mend everything then."""
+        """Deal both decks until it is enough; then all history is forgotten, and calls alone fail for a while, so that
+        what a controller forgets stays forgotten. Then there is peace, and ``over`` is set.
+        """
+        try:
+            await self._break_everything()
+            await self._break_calls()
+        finally:
+            for server in self._servers:
+                server.proxy.calm_down()
+            self._over.set()
+
+    async def _break_everything(self) -> None:
         for server in self._servers:
             server.proxy.weather.severity = CALM
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deal(self._of_servers(), self._chance, self._pace.servers_quiet_seconds))
             tasks.create_task(self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds))
-        for server in self._servers:
-            server.proxy.calm_down()
         for replica in self._replicas.replicas:
             replica.clock.set(0.0)
             replica.signal(signal.SIGCONT)
+        await asyncio.gather(*(asyncio.to_thread(server.compact) for server in self._servers))
+
+    async def _break_calls(self) -> None:
+        self._ledger.joined.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEADER_SECONDS):
+                await self._ledger.joined.wait()  # somebody leads again
+        for server in self._servers:
+            server.proxy.weather.spares_watches = True
+            server.proxy.weather.severity = STORM
+        self._ledger.disruptions["storm over all calls, at the end"] += 1
+        await asyncio.sleep(self._pace.lasting_seconds)
 
     async def _deal(self, deck: Sequence[Disruption], chance: Random, quiet_seconds: float) -> None:
         dealt: list[Disruption] = []
-        while not self._stop.is_set():
+        while not self.enough.is_set():
             await self._wait(chance.uniform(quiet_seconds / 4, quiet_seconds))
             if not dealt:
                 dealt = chance.sample(deck, len(deck))
             name, disrupt = dealt.pop()
-            if not self._stop.is_set():
+            if not self.enough.is_set():
                 self._ledger.disruptions[name] += 1
                 await disrupt()
 
@@ -75,7 +99,7 @@ class Chaos:
         """Or until the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stop.wait()
+                await self.enough.wait()
 
     # API servers, and the ways to them
 

@@ -48,7 +48,7 @@ class Plan:
     settle_seconds: float = 180.0
 
     @classmethod
-    def short(cls, seed: int, seconds: float = 20.0) -> Plan:
+    def short(cls, seed: int, seconds: float = 14.0) -> Plan:
         """For every day: one real API server for both clusters, and an embedded one."""
         return cls(
             seconds,
@@ -121,20 +121,24 @@ class _Soak:
         plan, world = self._plan, self._world
         chaos = Chaos(world.servers, replicas, self._ledger, plan.pace, plan.seed, self._over)
         management = await stack.enter_async_context(Client(world.management.api.connection(), connection_limit=32))
-        nodes = []
+        nodes: list[asyncio.Task[None]] = []
+        last: list[HonestNode] = []
         for cluster in world.clusters:
             bootstrap = await stack.enter_async_context(Client(cluster.bootstrap, connection_limit=64))
             traffic = Traffic(cluster, self._ledger, management, bootstrap, self._over)
             nodes += [asyncio.create_task(self._lane(traffic, lane)) for lane in range(plan.nodes_at_once)]
             nodes.append(asyncio.create_task(self._impostors(traffic)))
+            last.append(HonestNode(traffic, f"last-{cluster.name}", Random(f"{plan.seed} {cluster.name} last")))
         async with asyncio.timeout(_FIRST_JOIN_SECONDS):
             await self._ledger.joined.wait()
         everything = asyncio.gather(chaos.run(), *nodes)
         await asyncio.wait({everything}, timeout=plan.seconds)  # one that fails ends it at once
-        self._over.set()
+        chaos.enough.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(plan.settle_seconds):
                 await everything
+                # What is posted now is seen only by who got over all that happened.
+                await asyncio.gather(*(node.live() for node in last))
 
     async def _lane(self, traffic: Traffic, lane: int) -> None:
         """One machine after the other."""

@@ -65,11 +65,15 @@ class Weather:
         self._chance = chance
         self.severity = 0.0
         """How many of the requests meet a fault, between 0 and 1."""
+        self.spares_watches = False
+        """A list that follows a broken watch brings back whatever was forgotten: it would hide that it was."""
         self.met: Counter[Fault] = Counter()
 
     def fault(self, method: str, *, watches: bool, lists: bool) -> Fault:
         """What happens to this request."""
-        severity = min(0.5, self.severity * _WATCH_TIMES) if watches else self.severity
+        severity = self.severity
+        if watches:
+            severity = 0.0 if self.spares_watches else min(0.5, severity * _WATCH_TIMES)
         if self._chance.random() >= severity:
             return Fault.NONE
         if watches:
