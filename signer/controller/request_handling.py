@@ -104,7 +104,7 @@ class RequestHandling:
 
     def _is_held_back(self, item: JsonObject) -> bool:
         """Whether a change can wait for the worker that has its CSR: it is our own approval mostly, come back through
-        the watch, and the CSR is settled when the worker is done. Looking at it took 5 % of a renewal's CPU time.
+        the watch, and the CSR is settled when the worker is done.
         """
         name = request_name(item)
         if not (self._queue.is_with_worker(name) and self.pending.is_still(name, item)):
