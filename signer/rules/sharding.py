@@ -109,9 +109,11 @@ class Division:
 
     def plan(self, now: Instant) -> Plan:
         """What to do, if this replica's own Lease is good."""
+        owning = self._owners()
         living = sorted(
             (one for one in self.leases.replicas.values() if self._lives(one.lease_name, now)),
-            key=lambda one: (one.created, one.lease_name),
+            # creationTimestamp is in seconds: of two in the same one, who owns shards was first.
+            key=lambda one: (one.created, one.lease_name not in owning, one.lease_name),
         )
         names = [one.lease_name for one in living]
         if self.lease_name not in names:
@@ -143,6 +145,9 @@ class Division:
         holder = shard.lease.holding.holder
         return (replica_lease(self.name, holder),) if holder else ()
 
+    def _owners(self) -> set[str]:
+        return {owner for shard in self.leases.shards.values() for owner in self._owner(shard)}
+
     def _living_owner(self, number: int, now: Instant) -> tuple[str, ...]:
         shard = self.leases.shards.get(number)
         return () if shard is None else tuple(name for name in self._owner(shard) if self._lives(name, now))
@@ -172,7 +177,7 @@ class Division:
 
     def _meaningless(self, now: Instant) -> Iterator[Replica | ShardLease]:
         """Leases of replicas that are gone for long, and of shards that there are no more."""
-        owners = {owner for shard in self.leases.shards.values() for owner in self._owner(shard)}
+        owners = self._owners()
         for name, one in self.leases.replicas.items():
             gone_at = self.signs[name].since + LINGER_DURATIONS * self._duration(name)
             if name not in owners and (one.has_left or now >= gone_at):

@@ -135,6 +135,15 @@ class TestAnotherNumberOfShards:
         ]
         assert [isinstance(plan.standing, Sharing) for plan in plans] == [one is first for one in ones]
 
+    @pytest.mark.parametrize("owner", ["a", "b"])
+    def test_of_two_that_came_at_the_same_time_the_one_that_owns_shards_was_first(self, owner: str) -> None:
+        """A Lease's creation is known to the second."""
+        both = {"a": 4, "b": 8}
+        ones = [replica(identity, count=count, created="now") for identity, count in both.items()]
+        for identity, count in both.items():
+            plan = division(identity, count).read(leases(ones, {0: owner}), 0.0).plan(0.0)
+            assert isinstance(plan.standing, Sharing) == (identity == owner)
+
 
 class TestWhatMeansNothingAnyMore:
     def test_the_lease_of_one_that_is_dead_for_long_is_removed_by_the_first(self) -> None:
