@@ -76,7 +76,8 @@ class Leadership:
     ) -> None:
         """``namespace`` is the controller's own. No call of ``calls`` may take longer than half the renew deadline.
 
-        ``identity`` is by default a new one; ``labels`` and ``annotations`` are of a Lease that this replica makes.
+        ``identity`` is by default a new one; ``labels`` and ``annotations`` are of each Lease that this replica
+        makes or renews: by them others find it, so who removes them must not hide this replica for good.
         """
         self._calls = calls
         self._namespace = namespace
@@ -186,13 +187,12 @@ class Leadership:
         turn = self._election.turn(began, self._now())
         if isinstance(turn, Wait):
             return
+        described = {"labels": self._labels, "annotations": self._annotations}
         if isinstance(turn, Create):
-            body = new_lease(
-                self._name, self._namespace, turn.holding, labels=self._labels, annotations=self._annotations
-            )
+            body = new_lease(self._name, self._namespace, turn.holding, **described)
             answer = await self._calls.create(LEASES.collection(self._namespace), body)
         else:
-            answer = await self._calls.replace(self._path, changed_lease(turn.lease, turn.holding))
+            answer = await self._calls.replace(self._path, changed_lease(turn.lease, turn.holding, **described))
         self._election = self._election.wrote(self._parsed(answer), began, self._monotonic())
 
     def _read(self, manifest: JsonObject) -> None:

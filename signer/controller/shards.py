@@ -21,9 +21,18 @@ from signer.controller.supervision import supervised
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, mapping_of
 from signer.model.decision import printable
-from signer.model.lease import JITTER_FACTOR, Holding, InvalidLease, changed_lease, new_lease, released, taken
+from signer.model.lease import (
+    JITTER_FACTOR,
+    Holding,
+    InvalidLease,
+    changed_lease,
+    new_lease,
+    parse_lease,
+    released,
+    taken,
+)
 from signer.model.shard import (
     SHARD_COUNT_ANNOTATION,
     SHARDS_OF_LABEL,
@@ -216,13 +225,31 @@ class SharedShards:
         there = self._division.leases.shards.get(number)
         transitions = 0 if there is None else there.lease.holding.transitions + 1
         holding = taken(self._division.identity, self._times, self._now(), transitions)
-        with contextlib.suppress(Conflict, AlreadyExists, NotFound):  # another was faster; the next list shows it
+        with contextlib.suppress(Conflict, NotFound):  # another was faster; the next list shows it
             if there is None:
-                name = shard_lease(self._division.name, number)
-                body = new_lease(name, self._namespace, holding, labels=self._labels)
-                self._wrote(number, await self._calls.create(LEASES.collection(self._namespace), body))
+                await self._make(number, holding)
             else:
                 await self._change(number, there, holding)
+
+    async def _make(self, number: int, holding: Holding) -> None:
+        name = shard_lease(self._division.name, number)
+        try:
+            body = new_lease(name, self._namespace, holding, labels=self._labels)
+            self._wrote(number, await self._calls.create(LEASES.collection(self._namespace), body))
+        except AlreadyExists:
+            await self._label(name)
+
+    async def _label(self, name: str) -> None:
+        """That Lease is there, and was not listed. Another was faster; or it has lost its label, and without it nobody
+        would ever serve the shard: the next list shows whose it is.
+        """
+        path = LEASES.object(name, self._namespace)
+        manifest = await self._calls.get(path)
+        labels = mapping_of(mapping_of(manifest, "metadata"), "labels")
+        if not self._labels.items() <= labels.items():
+            _LOG.warning("the Lease of a shard had lost its label", extra={"lease": f"{self._namespace}/{name}"})
+            lease = parse_lease(manifest)
+            await self._calls.replace(path, changed_lease(lease, lease.holding, labels=self._labels))
 
     async def _change(self, number: int, there: ShardLease, holding: Holding) -> None:
         path = LEASES.object(there.lease_name, self._namespace)

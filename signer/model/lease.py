@@ -113,10 +113,23 @@ def new_lease(
     return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": _spec(holding)}
 
 
-def changed_lease(lease: Lease, holding: Holding) -> dict[str, Any]:
-    """The manifest of that Lease in other hands. It is good for the resourceVersion that was read, and no other."""
+def changed_lease(
+    lease: Lease,
+    holding: Holding,
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The manifest of that Lease in other hands. It is good for the resourceVersion that was read, and no other.
+
+    It has ``labels`` and ``annotations`` too, also where somebody removed them.
+    """
+    metadata = dict(mapping_of(lease.manifest, "metadata"))
+    for key, texts in (("labels", labels), ("annotations", annotations)):
+        if texts:
+            metadata[key] = {**mapping_of(metadata, key), **texts}
     spec = {**mapping_of(lease.manifest, "spec"), **_spec(holding)}
-    return {**lease.manifest, "spec": spec}
+    return {**lease.manifest, "metadata": metadata, "spec": spec}
 
 
 def taken(identity: str, times: ElectionTimes, now: datetime, transitions: int = 0) -> Holding:

@@ -52,7 +52,9 @@ class Leases:
     async def list_pages(self, path: str, params: Any = None) -> AsyncGenerator[dict[str, Any], None]:
         assert (path, params) == (COLLECTION, {"labelSelector": f"{SHARDS_OF_LABEL}=lease"})
         self._called("list", "")
-        ours = [item for item in self.stored.values() if item["metadata"].get("labels") == {SHARDS_OF_LABEL: "lease"}]
+        ours = [
+            item for item in self.stored.values() if item["metadata"].get("labels", {}).get(SHARDS_OF_LABEL) == "lease"
+        ]
         for begin in range(0, len(ours), 2):
             yield {"items": ours[begin : begin + 2]}
 
@@ -279,8 +281,34 @@ async def test_a_take_whose_answer_was_lost_is_found_by_the_next_look(world: Wor
 @pytest.mark.parametrize(("kind", "status"), [(AlreadyExists, 409), (Conflict, 409), (NotFound, 404)])
 async def test_another_was_faster_at_one_shard(world: World, kind: type[ApiError], status: int) -> None:
     one, error = await world.replica(), kind("another was faster", status=status)
-    world.leases.fault = lambda verb, name: error if name == "lease-shard-1" else None
+    world.leases.fault = lambda verb, name: error if (verb, name) == ("create", "lease-shard-1") else None
     assert await one.turn() == owning(0, 2, 3)
+
+
+def without_metadata(leases: Leases, name: str, field: str) -> None:
+    """Somebody removes that from a Lease."""
+    there = leases.stored[name]
+    leases._store("", {**there, "metadata": {**there["metadata"], field: {"theirs": "kept"}}})
+
+
+async def test_a_shard_whose_lease_lost_its_label_is_served_again(world: World) -> None:
+    one = await world.replica()
+    await one.turn()
+    without_metadata(world.leases, "lease-shard-2", "labels")
+    await one.turn()
+    assert world.leases.stored["lease-shard-2"]["metadata"]["labels"] == {SHARDS_OF_LABEL: "lease", "theirs": "kept"}
+    assert await one.turn() == owning(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+async def test_a_replica_whose_lease_lost_what_others_find_it_by_takes_part_again(world: World, field: str) -> None:
+    one = await world.replica()
+    without_metadata(world.leases, one.shared._division.lease_name, field)
+    await one.turn()
+    assert isinstance(one.shared.standing(), Joining)
+    await one.shared._membership._attempt()
+    assert await one.turn() == owning(0, 1, 2, 3)
+    assert world.leases.stored[one.shared._division.lease_name]["metadata"][field]["theirs"] == "kept"
 
 
 async def test_what_somebody_else_has_taken_is_no_longer_its_own(world: World) -> None:
