@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 LOOP_SHARE: Final = 0.25
-"""Of one core, for all watches together that have more to say than they should."""
+"""Of one core, for all servers together that have more to say than they should."""
 OWN_SHARE: Final = 0.002
-"""Of one core, for each watch by itself: some twenty events in each second, for which nobody has to ask."""
+"""Of one core, for each client by itself: some twenty events in each second, for which nobody has to ask."""
 BURST_SECONDS: Final = 0.25
 """Of CPU time, which may be saved up: some thousand events."""
 LARGE_BYTES: Final = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ class Allowances:
         return cls(large_bytes=1 << 62, loop_share=1e9)
 
     def pace(self) -> Pace:
-        """For one watch, or one list."""
+        """For one client."""
         return Pace(self._crowd, self._clock)
 
     @contextmanager
@@ -83,7 +83,7 @@ class _Bucket:
 
 
 class Pace:
-    """How fast one watch or list may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
+    """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
 
     def __init__(self, crowd: _Bucket, clock: Callable[[], float]) -> None:
         self._crowd = crowd

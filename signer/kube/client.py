@@ -21,7 +21,7 @@ import msgspec
 import yarl
 from aiohttp import hdrs
 
-from signer.kube.allowances import Allowances, NoRoom, Pace, Room
+from signer.kube.allowances import Allowances, NoRoom, Room
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.shallow import shallow
@@ -50,9 +50,12 @@ LIST_SECONDS = 300.0
 """For all pages of one list; about as long as a continue token is good for (etcd is compacted every five minutes)."""
 EMPTY_PAGES = 16
 """In a row, in one list. An API server fills each page but the last."""
+PACED_ANSWER_BYTES = 64 * 1024
+"""Answers to calls that are larger are paced, as watches and lists are: no honest answer to a write is so large."""
 _PAGE_CPU_SECONDS = 0.0005
-_PAGE_CPU_SECONDS_PER_BYTE = 1e-8
-"""About what asking for and reading a page takes (measured)."""
+_CPU_SECONDS_PER_BYTE = 1.5e-8
+_CPU_SECONDS_PER_ITEM = 1e-4
+"""About what asking for a page, reading an answer, and looking at an item of a list takes (measured)."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
 WATCH_GRACE_SECONDS = 10.0
@@ -118,6 +121,7 @@ class Client:
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
         self._allowances = allowances if allowances is not None else Allowances.boundless()
+        self._pace = self._allowances.pace()  # of all that it says: a server that ends each watch soon gains nothing
         self._headers = {
             hdrs.ACCEPT: _CONTENT_TYPE_JSON,
             hdrs.ACCEPT_ENCODING: "identity",
@@ -173,7 +177,7 @@ class Client:
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
-        loop, pace, empty = asyncio.get_running_loop(), self._allowances.pace(), 0
+        loop, empty = asyncio.get_running_loop(), 0
         ends_at = loop.time() + LIST_SECONDS
         query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         while True:
@@ -181,17 +185,18 @@ class Client:
             budget -= size
             if budget < 0:
                 raise UnexpectedAnswer("all pages of the list together are too large", status=200)
-            token = _continue_token(page)
+            token, items = _continue_token(page), len(page["items"])
+            if items > limit:
+                raise UnexpectedAnswer("the list's page holds more items than were asked for", status=200)
             if token and token == query.get("continue"):
                 raise UnexpectedAnswer("the list continues with the page that was just read", status=200)
             yield page
+            await self._rest_after(_PAGE_CPU_SECONDS + items * _CPU_SECONDS_PER_ITEM)
             if not token:
                 return
-            empty = 0 if page["items"] else empty + 1
+            empty = 0 if items else empty + 1
             if empty > EMPTY_PAGES or loop.time() > ends_at:
                 raise UnexpectedAnswer("the list has no end: too many empty pages, or too much time", status=200)
-            if pause := pace.pause_after(_PAGE_CPU_SECONDS + size * _PAGE_CPU_SECONDS_PER_BYTE):
-                await asyncio.sleep(pause)
             query["continue"] = token
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
@@ -258,8 +263,7 @@ class Client:
                 check_is_json(response)
             accepted()
             with self._allowances.room() as room:
-                pace = self._allowances.pace()
-                async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at, pace, room)) as lines:
+                async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at, room)) as lines:
                     async for line in lines:
                         yield self._decoded(line, "the watch holds an event that is no JSON object")
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
@@ -271,7 +275,7 @@ class Client:
     # Machinery
 
     async def _lines(
-        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float, pace: Pace, room: Room
+        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float, room: Room
     ) -> AsyncGenerator[bytes, None]:
         """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too."""
         loop = asyncio.get_running_loop()
@@ -297,8 +301,7 @@ class Client:
                 room.hold(len(pending))
             except NoRoom:
                 raise UnexpectedAnswer("too many large events are being read", status=200) from None
-            if pause := pace.pause_after(time.thread_time() - began):
-                await asyncio.sleep(min(pause, idle_seconds))
+            await self._rest_after(time.thread_time() - began)
         if pending:
             raise UnexpectedAnswer("the watch ended within an event", status=200)
 
@@ -326,7 +329,14 @@ class Client:
             if response is not None:
                 # Closes the connection unless the whole answer was read; then it is back in the pool already.
                 response.close()
+        if len(raw) > PACED_ANSWER_BYTES:
+            await self._rest_after(len(raw) * _CPU_SECONDS_PER_BYTE)
         return self._decoded(raw, "the answer is no JSON object"), len(raw)
+
+    async def _rest_after(self, cpu_seconds: float) -> None:
+        """Leave the event loop to others for as long as this server, of all, has to."""
+        if pause := self._pace.pause_after(cpu_seconds):
+            await asyncio.sleep(min(pause, WATCH_IDLE_SECONDS))
 
     async def _send(
         self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str | None

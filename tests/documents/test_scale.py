@@ -30,7 +30,7 @@ def test_figures_are_those_of_the_code() -> None:
         f"| {client.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
         f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {client.LIST_SECONDS / 60:.0f} minutes, "
-        f"{client.EMPTY_PAGES} empty pages in a row |",
+        f"{client.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
         f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
         f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from signer.kube.allowances import Pace
-from signer.kube.client import EMPTY_PAGES, LIST_BYTES_PER_BODY, Client
+from signer.kube.client import EMPTY_PAGES, LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     Gone,
     UnexpectedAnswer,
@@ -139,6 +139,50 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
                 pass
     assert len(asked) == 4
     assert all(seconds > 0 for seconds in asked)
+
+
+async def test_a_page_with_more_items_than_were_asked_for_is_refused(authority: Authority, tls: ssl.SSLContext) -> None:
+    """Each is looked at before the event loop is left to others."""
+    handler = _pages(*[{"metadata": {}, "items": [{}] * 3}] * 2)
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        assert [len(page["items"]) async for page in client.list_pages("/api/v1/secrets", limit=3)] == [3]
+        with pytest.raises(UnexpectedAnswer, match="more items than were asked for"):
+            async for _ in client.list_pages("/api/v1/secrets", limit=2):
+                pass
+
+
+async def test_all_that_one_server_says_has_one_pace(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each watch or list may say at once begins anew with none of them; and large answers to calls count too."""
+    asked: list[tuple[Pace, float]] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append((self, cpu_seconds))
+        return 0.0
+
+    async def handler(request: web.Request) -> web.Response:
+        if "watch" in request.query:
+            return web.json_response({"type": "BOOKMARK", "object": {}})
+        padding = "x" * PACED_ANSWER_BYTES if "large" in request.path else ""
+        return web.json_response({"metadata": {}, "items": [], "padding": padding})
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        await client.get("/api/v1/small")
+        assert asked == []
+        await client.get("/api/v1/large")
+        assert len(asked) == 1
+        for _ in range(2):
+            assert len([page async for page in client.list_pages("/api/v1/secrets")]) == 1
+        assert len(asked) == 3, "a list of one page counts"
+        for _ in range(2):
+            with pytest.raises(UnexpectedAnswer, match="within an event"):
+                async for _ in client.watch("/api/v1/secrets", timeout_seconds=5):
+                    pass
+    assert len(asked) == 5
+    assert len({id(pace) for pace, _ in asked}) == 1
+    assert all(seconds > 0 for _, seconds in asked)
 
 
 async def test_a_caller_may_bound_all_pages_more_narrowly(authority: Authority, tls: ssl.SSLContext) -> None:
