@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from signer.kube.connection import ClusterConnection
 from signer.testing.world import ManagementCluster
 from tests.bench.drain import controller_process
 from tests.bench.figures import PEER
@@ -15,6 +16,7 @@ from tests.bench.load import Load
 from tests.bench.spent import Decider, wait_until_idle
 from tests.bench.submission import Submission, first_joins, for_peer, renewals
 from tests.support.control_plane import ControlPlane
+from tests.support.grants import as_service_account
 
 
 class Work(enum.Enum):
@@ -32,6 +34,8 @@ class BenchWorld:
 
     control_plane: ControlPlane
     load: Load
+    management: ClusterConnection
+    """The controller's: as its ServiceAccount, as operators run it. kube-controller-manager has its own two."""
 
     def submissions(self, work: Work) -> list[Submission]:
         """A request of each node. For a second time, names would be taken."""
@@ -48,8 +52,8 @@ class BenchWorld:
         """The process that does this work."""
         if work is Work.PEER:
             return self._controller_manager
-        connection, attestors = self.control_plane.connection(), self.load.configuration.attestors
-        return lambda: controller_process(connection, attestors, audited=work is Work.RENEWAL_AUDITED)
+        attestors = self.load.configuration.attestors
+        return lambda: controller_process(self.management, attestors, audited=work is Work.RENEWAL_AUDITED)
 
     @contextmanager
     def _controller_manager(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -69,5 +73,6 @@ def bench_world(nodes: int) -> Iterator[BenchWorld]:
         load = Load(management.add_cluster("bench", control_plane), nodes)
         load.add_machines()
         load.cluster.authorize("keyed-mac")
+        connection = as_service_account(control_plane, load.cluster.namespace)
         wait_until_idle(control_plane)
-        yield BenchWorld(control_plane, load)
+        yield BenchWorld(control_plane, load, connection)
