@@ -13,7 +13,7 @@ from typing import Final
 from attestors.wire.names import SIGNER_DOMAIN, StockSigner
 from signer.controller.bounded_request import UnusableRequest, bounded
 from signer.controller.packed_request import PackedRequest
-from signer.controller.room import Limits, NoRoom, Room
+from signer.controller.room import Limits, NoRoom, Room, Together
 from signer.controller.screening import Screen, unscreened
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
@@ -57,12 +57,12 @@ class _List:
     make way are emptied.
     """
 
-    def __init__(self, glance: Screen, screen: Screen) -> None:
+    def __init__(self, glance: Screen, screen: Screen, together: Together) -> None:
         self._glance = glance
         self._screen = screen
         self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
         self._glanced = self._screened = 0
-        self._room: Room[int] = Room(_limits, self._find_lane, self._empty)
+        self._room: Room[int] = Room(_limits, self._find_lane, self._empty, together)
         self.left_out = False
 
     def holds(self, kept: JsonObject, size: int) -> bool:
@@ -84,6 +84,10 @@ class _List:
             for number, manifest in enumerate(self._objects)
             if number in self._room
         }
+
+    def close(self) -> None:
+        """Nobody holds these objects as a list any more."""
+        self._room.close()
 
     # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
 
@@ -118,7 +122,7 @@ class PendingRequests:
 
     ``glance`` finds the lane of a CSR that has just come, ``screen`` that of one that was looked at closely: without
     them, requesters share alike, and of each the first come stay. ``evicted`` is told the name of each CSR that had to
-    make way for another.
+    make way for another. ``together`` is the memory that all clusters share.
 
     A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands.
     """
@@ -130,14 +134,18 @@ class PendingRequests:
         glance: Screen = unscreened,
         screen: Screen = unscreened,
         evicted: Callable[[str], None] = _nobody,
+        together: Together | None = None,
     ) -> None:
         self._key = key
         self._glance = glance
         self._screen = screen
         self._evicted = evicted
         self._kept: dict[str, PackedRequest] = {}
-        self._room: Room[str] = Room(_limits, lambda name: screen(self._kept[name].unpacked()), self._evict)
-        self._list = _List(glance, screen)
+        self._together = together if together is not None else Together()
+        self._room: Room[str] = Room(
+            _limits, lambda name: screen(self._kept[name].unpacked()), self._evict, self._together
+        )
+        self._list = _List(glance, screen, self._together)
         self._measured: dict[int, _Measured] = {}
         self.left_out = False
         """Whether requests are known to wait that are not kept."""
@@ -148,6 +156,11 @@ class PendingRequests:
         self._arrived = itertools.count()
         self._awaited: dict[str, tuple[str, ...]] = {}  # a set of one takes five times as much
         self._settled: OrderedDict[str, None] = OrderedDict()
+
+    def close(self) -> None:
+        """The cluster is no longer served: others may have what its requests took."""
+        self._list.close()
+        self._room.close()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -229,7 +242,8 @@ class PendingRequests:
 
     def list_begins(self) -> None:
         """Whatever was read of a list before is held by nobody any more."""
-        self._list = _List(self._glance, self._screen)
+        self._list.close()
+        self._list = _List(self._glance, self._screen, self._together)
         self._measured = {}
 
     def holds_of_list(self, manifest: JsonObject) -> bool:

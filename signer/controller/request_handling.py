@@ -73,7 +73,11 @@ class RequestHandling:
         self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
         self._auditing = Auditing(key, surroundings)
         self.pending = PendingRequests(
-            key, glance=adjudicator.glance, screen=adjudicator.screen, evicted=self._make_way
+            key,
+            glance=adjudicator.glance,
+            screen=adjudicator.screen,
+            evicted=self._make_way,
+            together=surroundings.requests_together,
         )
         self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane)
         self._looking = asyncio.Lock()
@@ -152,6 +156,10 @@ class RequestHandling:
     def stop(self) -> None:
         """Take no more work."""
         self._queue.shutdown()
+
+    def close(self) -> None:
+        """The cluster is no longer served."""
+        self.pending.close()
 
     def _make_way(self, name: str) -> None:
         """A request was left out so that another fits in."""

@@ -19,6 +19,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 BOOKKEEPING_BYTES: Final = 2048
 """Of memory for each request, beside the request: its lane, its share, its place in the queue."""
+OWN_BYTES: Final = 1024 * 1024
+"""Of one cluster's requests, for which nobody has to ask: a hundred of them, while others fill what is shared."""
+TOGETHER_BYTES: Final = 128 * 1024 * 1024
+"""Of all clusters' requests together, beyond what each has for itself: hostile API servers have no end of requests."""
 SCREENED_PER_NEWCOMER: Final = 64
 """Of those that were never screened, before one of them makes way; each is screened once at most."""
 
@@ -35,6 +39,13 @@ class Limits:
     bytes: int
 
 
+class Together:
+    """Memory for requests, shared by clusters."""
+
+    def __init__(self, bytes_left: int = TOGETHER_BYTES) -> None:
+        self.bytes_left = bytes_left
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     lane: Lane
@@ -45,11 +56,15 @@ class Room(Generic[Key]):
     """What of the limits is taken, by whom.
 
     ``screen`` finds the lane of a request that was let in or wants to be, by its key; ``evicted`` is told of each that
-    had to make way.
+    had to make way. Beyond ``OWN_BYTES`` there is room while there is some ``together``.
     """
 
     def __init__(
-        self, limits: Callable[[], Limits], screen: Callable[[Key], Lane], evicted: Callable[[Key], None]
+        self,
+        limits: Callable[[], Limits],
+        screen: Callable[[Key], Lane],
+        evicted: Callable[[Key], None],
+        together: Together,
     ) -> None:
         self._limits = limits
         self._screen = screen
@@ -57,6 +72,14 @@ class Room(Generic[Key]):
         self._arrivals = itertools.count(1)
         self._places: dict[Key, _Place] = {}
         self._shares: dict[Screening, Shares[Key]] = {screening: Shares() for screening in Screening}
+        self._together = together
+        self._held = 0
+        """Of what is shared."""
+
+    def close(self) -> None:
+        """Nothing of this is kept any more: others have what it held."""
+        self._together.bytes_left += self._held
+        self._held, self._together = 0, Together()
 
     def __contains__(self, key: Key) -> bool:
         return key in self._places
@@ -93,24 +116,38 @@ class Room(Generic[Key]):
     def _give(self, key: Key, place: _Place) -> None:
         self._places[key] = place
         self._shares[place.lane.screening].add(place.lane.path, key, place.portion)
+        self._hold()
 
     def _release(self, key: Key) -> _Place:
         place = self._places.pop(key)
         self._shares[place.lane.screening].remove(place.lane.path, key)
+        self._hold()
         return place
+
+    def _hold(self) -> None:
+        more = max(0, self._taken - OWN_BYTES) - self._held
+        self._together.bytes_left -= more
+        self._held += more
+
+    def _bytes(self, limits: Limits) -> int:
+        """What may be taken at this moment. Of what is shared nobody takes more than is left to others: who comes later
+        finds something. Who has more by then keeps it.
+        """
+        of_what_is_shared = max(self._held, (self._held + self._together.bytes_left) // 2)
+        return min(limits.bytes, OWN_BYTES + of_what_is_shared)
 
     @property
     def is_half_free(self) -> bool:
         """Whether listing again is worth its cost."""
         limits = self._limits()
-        return len(self._places) < limits.requests / 2 and self._taken < limits.bytes / 2
+        return len(self._places) < limits.requests / 2 and self._taken < self._bytes(limits) / 2
 
     @property
     def _taken(self) -> int:
         return sum(shares.weight for shares in self._shares.values())
 
     def _has_room_for(self, weight: int, limits: Limits) -> bool:
-        return len(self._places) < limits.requests and self._taken + weight <= limits.bytes
+        return len(self._places) < limits.requests and self._taken + weight <= self._bytes(limits)
 
     def _make_room(self, lane: Lane, weight: int, limits: Limits) -> None:
         to_be_screened = SCREENED_PER_NEWCOMER

@@ -27,6 +27,7 @@ from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
 from signer.controller.restoration import Restoration
+from signer.controller.room import Together
 from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
 from signer.controller.turns import Turns
@@ -129,6 +130,7 @@ async def _run(
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
             allowances=Allowances(),
+            requests_together=Together(),
             connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
             door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
             recorder=recorder,

@@ -14,6 +14,7 @@ from signer.controller.lookups import Lookups
 from signer.controller.machine_condition import MachineConditions
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
+from signer.controller.room import Together
 from signer.controller.turns import Turns
 from signer.kube.allowances import Allowances
 from signer.kube.client import Client
@@ -41,6 +42,8 @@ class Surroundings:
     infrastructure_status: InfrastructureStatus
     allowances: Allowances
     """What workload clusters may take of memory and of the event loop together."""
+    requests_together: Together
+    """Memory for the requests of all workload clusters."""
     connects: Turns
     """For connections that begin."""
     door_looks: Turns

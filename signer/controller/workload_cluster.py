@@ -150,6 +150,7 @@ class WorkloadCluster:
 
     def close(self) -> None:
         """The cluster is no longer served: nothing shall be said of it any more."""
+        self._requests.close()
         self._around.metrics.forget_cluster(str(self.key), self.figures)
 
     def busy_seconds(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signer.controller import door_keeping, side_door, workload_cluster
+from signer.controller import door_keeping, pending, room, side_door, workload_cluster
 from signer.kube import allowances, client
 from tests.documents.markdown import ROOT
 from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH
@@ -31,6 +31,8 @@ def test_figures_are_those_of_the_code() -> None:
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
         f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {client.LIST_SECONDS / 60:.0f} minutes, "
         f"{client.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
+        f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {room.TOGETHER_BYTES // MIB} MiB, "
+        f"beyond the first {room.OWN_BYTES // MIB} MiB of each;",
         f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
         f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from signer.controller import pending as pending_module
+from signer.controller import room, run
+from signer.controller.room import Together
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api
 from tests.integration.house import House, node_of, pending, provider_id, writes
 from tests.integration.requests import manifest_of, plant
+from tests.support.processes import wait_until
 
 
 def _says_that_requests_are_left_out(policy: dict[str, Any]) -> bool:
@@ -37,6 +40,20 @@ def test_names_that_no_path_can_carry_are_ignored(house: House, caplog: pytest.L
     ]
     assert not [message for message in messages if "unexpected fault" in message]
     assert len(writes(embedded_api(cluster))) == 4  # approval and certificate of the two honest ones
+
+
+def test_what_a_cluster_that_goes_has_kept_is_for_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Together()
+    at_first = together.bytes_left
+    monkeypatch.setattr(room, "OWN_BYTES", 0)
+    monkeypatch.setattr(run, "Together", lambda: together)
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster)
+    cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
+    wait_until(lambda: together.bytes_left < at_first, "a request without its Machine is kept")
+    cluster.remove()
+    wait_until(lambda: together.bytes_left == at_first, "nothing is kept")
 
 
 def test_requests_that_do_not_fit_are_served_when_others_are_done(

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from signer.controller import bounded_request
+from signer.controller import bounded_request, room
 from signer.controller import pending as module
 from signer.controller.packed_request import PackedRequest
 from signer.controller.pending import PendingRequests, Put, is_open
-from signer.controller.room import BOOKKEEPING_BYTES
+from signer.controller.room import BOOKKEEPING_BYTES, Together
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from tests.unit.signer.controller.requests import APPROVED, SIGNER, csr
 
 
-def requests() -> PendingRequests:
-    return PendingRequests(ClusterKey("team-a", "one"))
+def requests(together: Together | None = None) -> PendingRequests:
+    return PendingRequests(ClusterKey("team-a", "one"), together=together)
 
 
 def filled(count: int) -> PendingRequests:
@@ -120,6 +120,23 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         pending.drop(name)
     assert (len(pending), pending.has_room_again) == (0, True)
     assert all(pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT for number in range(4))
+
+
+def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "OWN_BYTES", 0)
+    together = Together(1 << 20)
+    pending = requests(together=together)
+    assert pending.put(csr("kept", "uid-kept")) is Put.KEPT
+    kept = (1 << 20) - together.bytes_left
+    assert kept > 0
+    pending.list_begins()
+    assert pending.holds_of_list(csr("listed", "uid-listed"))
+    assert together.bytes_left < (1 << 20) - kept
+    pending.list_begins()
+    assert together.bytes_left == (1 << 20) - kept, "nobody holds what was read of a list that failed"
+    assert pending.holds_of_list(csr("listed", "uid-listed"))
+    pending.close()
+    assert together.bytes_left == 1 << 20
 
 
 def test_room_is_no_news_when_nothing_was_left_out() -> None:

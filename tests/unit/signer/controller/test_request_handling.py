@@ -12,6 +12,7 @@ from signer.controller.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.metrics import Metrics
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import Heeds, RequestHandling
+from signer.controller.room import Together
 from signer.controller.surroundings import Surroundings
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
@@ -47,7 +48,13 @@ class Judge:
 
 def holding(judge: Judge, requests: int) -> RequestHandling:
     """With so many requests."""
-    around = SimpleNamespace(metrics=Metrics(), machine_conditions=None, monotonic=lambda: 0.0, audit_log=None)
+    around = SimpleNamespace(
+        metrics=Metrics(),
+        machine_conditions=None,
+        monotonic=lambda: 0.0,
+        audit_log=None,
+        requests_together=Together(),
+    )
     handling = RequestHandling(
         ClusterKey("team-a", "one"),
         cast("Surroundings", around),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from signer.controller.room import BOOKKEEPING_BYTES, SCREENED_PER_NEWCOMER, Limits, NoRoom, Room
+from signer.controller.room import BOOKKEEPING_BYTES, OWN_BYTES, SCREENED_PER_NEWCOMER, Limits, NoRoom, Room, Together
 from signer.model.lane import Lane, Screening
 
 PLACES: Final = 100
@@ -34,9 +34,10 @@ class Kept:
     found: dict[str, Lane] = field(default_factory=dict)
     screened: list[str] = field(default_factory=list)
     evicted: list[str] = field(default_factory=list)
+    together: Together = field(default_factory=lambda: Together(1 << 40))
 
     def __post_init__(self) -> None:
-        self.room: Room[str] = Room(lambda: self.limits, self._screen, self.evicted.append)
+        self.room: Room[str] = Room(lambda: self.limits, self._screen, self.evicted.append, self.together)
 
     def _screen(self, key: str) -> Lane:
         self.screened.append(key)
@@ -187,6 +188,49 @@ def test_who_leaves_makes_room() -> None:
             unknown("flood-50")
     with pytest.raises(KeyError):
         kept.room.move("flood-50", refused())
+
+
+PLACE = OWN_BYTES // 4
+"""Four have room in what a cluster has for itself."""
+
+
+def filled(together: Together) -> Kept:
+    """The requests of a cluster that has no end of them."""
+    kept = Kept(Limits(10_000, 1 << 30), together=together)
+    for number in range(1000):
+        if not kept.admit(str(number), unscreened(), size=PLACE - BOOKKEEPING_BYTES):
+            break
+    return kept
+
+
+def test_clusters_share_what_is_beyond_their_own() -> None:
+    together = Together(64 * PLACE)
+    first, second = filled(together), filled(together)
+    counts = [len(kept.found) - 1 for kept in (first, second)]
+    assert counts == [4 + 32, 4 + 16], "each takes no more than it leaves to others"
+    assert together.bytes_left == 16 * PLACE
+    for _ in range(20):
+        filled(together)
+    assert 0 <= together.bytes_left <= PLACE
+    late = filled(together)
+    assert len(late.found) - 1 >= 4, "what it has for itself"
+    assert not late.room.is_half_free
+    for number in range(3):
+        late.room.release(str(number))
+    assert late.room.is_half_free, "or it would never list again"
+
+
+def test_what_is_released_or_no_longer_kept_is_for_others() -> None:
+    together = Together(8 * PLACE)
+    kept = filled(together)
+    assert together.bytes_left == 4 * PLACE
+    kept.room.release("0")
+    assert together.bytes_left == 5 * PLACE
+    kept.room.close()
+    kept.room.close()
+    assert together.bytes_left == 8 * PLACE
+    kept.room.release("1")  # by whoever was late
+    assert together.bytes_left == 8 * PLACE
 
 
 LANES = st.builds(

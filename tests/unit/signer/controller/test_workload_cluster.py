@@ -12,6 +12,7 @@ import pytest
 from attestors.wire.names import Purpose, SignerName
 from signer.controller import pending as pending_module
 from signer.controller.adjudicator import Adjudication
+from signer.controller.room import Together
 from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.errors import ApiError, Cause, Conflict, NotFound, ServerError, Unauthorized, Unreachable
 from signer.model.cluster import ClusterKey
@@ -38,6 +39,7 @@ class Served:
     def __init__(self) -> None:
         around = MagicMock()
         around.monotonic = lambda: 1000.0
+        around.requests_together = Together()
         self.cluster = cast("Any", WorkloadCluster(ClusterKey("team-a", "one"), around))  # its parts are looked at
         self.recorder = around.recorder
         self.publisher = AsyncMock()
