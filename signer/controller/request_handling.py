@@ -92,6 +92,7 @@ class RequestHandling:
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
         left_out = self.pending.list_ends()
+        self._meanwhile.clear()  # a list is newer
         names = {request_name(manifest) for manifest in objects}
         for name in self.pending:
             if name not in names:

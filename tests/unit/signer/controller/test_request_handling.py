@@ -32,6 +32,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.judged: list[str] = []
+        self.seen: list[JsonObject] = []
         self.glances = 0
 
     def glance(self, manifest: JsonObject) -> Lane:
@@ -43,6 +44,7 @@ class Judge:
 
     async def adjudicate(self, manifest: JsonObject) -> Adjudication:
         self.judged.append(manifest["metadata"]["name"])
+        self.seen.append(manifest)
         return Adjudication(NotOurs(), Ignore())
 
 
@@ -140,6 +142,21 @@ async def test_what_changes_while_it_is_judged(
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
     assert (len(judge.judged), judge.glances, len(handling.pending)) == (judged, glances, 0)
+
+
+async def test_a_list_is_newer_than_what_was_held_back() -> None:
+    judge = SlowJudge(OSError())
+    handling = holding(judge, 1)
+    worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
+    await judge.begun.wait()
+    handling.applied(csr("node-0", "uid-0", labels={"version": "2"}))
+    handling.replaced([csr("node-0", "uid-0", labels={"version": "3"})])
+    judge.begun.clear()
+    judge.may_go_on.set()
+    await judge.begun.wait()
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    assert [manifest["metadata"].get("labels") for manifest in judge.seen] == [None, {"version": "3"}]
 
 
 async def test_what_is_too_large_is_dropped_also_while_it_is_judged() -> None:
