@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import SystemRandom
 from typing import Final, Protocol
 
+from signer.controller.supervision import was_told_to_end
 from signer.kube.backoff import Backoff
 from signer.model.cluster import ClusterKey
 from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
@@ -164,7 +165,9 @@ class Fleet:
             try:
                 await self._serve(key)
                 return
-            except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops another's task
+            except BaseException as error:  # isolation: one cluster's fault never stops another's task, nor its own
+                if was_told_to_end(error):
+                    raise
                 self._failed("cluster")
                 _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
             with contextlib.suppress(TimeoutError):

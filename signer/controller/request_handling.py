@@ -16,6 +16,7 @@ from signer.controller.figures import QueueFigures
 from signer.controller.logs import log_context
 from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
+from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound
@@ -204,7 +205,9 @@ class RequestHandling:
                 try:
                     with log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
-                except Exception as error:  # noqa: BLE001 - one request's fault must not end the worker; it waits
+                except BaseException as error:  # one request's fault must not end the worker; it waits
+                    if was_told_to_end(error):
+                        raise
                     _LOG.error(
                         "unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)}
                     )

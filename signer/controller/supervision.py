@@ -18,6 +18,17 @@ def _nobody(name: str) -> None:
     """Nobody counts."""
 
 
+def was_told_to_end(error: BaseException) -> bool:
+    """Whether the task that raises this is to end: it is cancelled, or the process is to end.
+
+    Everything else is a fault, also where it is no ``Exception``: what Rust code panics with is not (PyO3's
+    ``PanicException``), nor is a cancellation that was another task's. To be called in that task.
+    """
+    task = asyncio.current_task()
+    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return cancelled or isinstance(error, KeyboardInterrupt | SystemExit)
+
+
 async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
     """Run until it returns or is cancelled; after a fault, which ``failed`` is told of, again, with growing pauses."""
     attempt = 0

@@ -62,8 +62,12 @@ class Served:
     def busy_seconds(self) -> float:
         return self.busy
 
-    def fail(self) -> None:
-        self._end.set_exception(RuntimeError("broken"))
+    def fail(self, error: BaseException | None = None) -> None:
+        self._end.set_exception(error or RuntimeError("broken"))
+
+    def lose_what_it_waits_for(self) -> None:
+        """Somebody else cancels it."""
+        self._end.cancel()
 
 
 class World:
@@ -229,6 +233,22 @@ async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCa
         assert len([served for served in world.started if served.closed]) == 3
     assert all(served.closed for served in world.started)
     assert [record.getMessage() for record in caplog.records].count("a cluster's task failed") == 3
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda served: served.fail(BaseException("panic")), Served.lose_what_it_waits_for],
+    ids=["panic", "cancelled"],
+)
+async def test_a_task_ends_by_no_fault_whatever_its_kind(end: Callable[[Served], None]) -> None:
+    """Or its cluster would be served by nobody until the process ends."""
+    world = World()
+    world.put("one")
+    async with world.running():
+        await until(lambda: world.names() == ["one"])
+        end(world.started[0])
+        await until(lambda: len(world.started) == 2 and world.names() == ["one"])
+    assert world.failed == ["cluster"]
 
 
 async def test_task_that_cannot_even_be_made_is_tried_again() -> None:

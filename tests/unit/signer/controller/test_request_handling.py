@@ -96,10 +96,14 @@ async def test_a_few_are_judged_at_once() -> None:
     assert await judged_at_once(CROWD) == CROWD
 
 
+class Panic(BaseException):
+    """As of Rust code."""
+
+
 class SlowJudge(Judge):
     """Knows the Machines, and takes its time; ``fault`` is what it ends with the first time."""
 
-    def __init__(self, fault: Exception | None = None) -> None:
+    def __init__(self, fault: BaseException | None = None) -> None:
         super().__init__()
         self.begun = asyncio.Event()
         self.may_go_on = asyncio.Event()
@@ -124,12 +128,13 @@ class SlowJudge(Judge):
     [
         (None, "uid-0", 1, 1),  # settled: what came back through the watch is not looked at
         (OSError(), "uid-0", 2, 2),  # not settled: judged as it is by now
+        (Panic(), "uid-0", 2, 2),  # and by the same worker
         (None, "uid-1", 2, 2),  # another one under its name
     ],
-    ids=["settled", "not settled", "re-created"],
+    ids=["settled", "not settled", "panic", "re-created"],
 )
 async def test_what_changes_while_it_is_judged(
-    fault: Exception | None, meanwhile: str, judged: int, glances: int
+    fault: BaseException | None, meanwhile: str, judged: int, glances: int
 ) -> None:
     judge = SlowJudge(fault)
     handling = holding(judge, 1)
