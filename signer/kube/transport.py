@@ -83,22 +83,27 @@ async def read_bounded(response: aiohttp.ClientResponse, maximum_bytes: int, all
     """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``; or than there is
     room for beside what others read.
     """
-    too_large = AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
+    # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
+    # collector of cycles comes by, which is seldom.
     if (response.content_length or 0) > maximum_bytes:
-        raise too_large
+        raise _too_large(response, maximum_bytes)
     chunks: list[bytes] = []
     size = 0
     with allowances.room() as room:
         while chunk := await response.content.readany():
             size += len(chunk)
             if size > maximum_bytes:
-                raise too_large
+                raise _too_large(response, maximum_bytes)
             try:
                 room.hold(size)
             except NoRoom:
                 raise AnswerTooLarge("too many large answers are being read", status=response.status) from None
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(response: aiohttp.ClientResponse, maximum_bytes: int) -> AnswerTooLarge:
+    return AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
 
 
 async def error_from_answer(response: aiohttp.ClientResponse, allowances: Allowances) -> ApiError:
@@ -121,7 +126,11 @@ async def error_from_answer(response: aiohttp.ClientResponse, allowances: Allowa
 
 
 def unreachable(error: aiohttp.ClientError | OSError) -> ApiError:
-    """What a failure below HTTP means. Raised ``from None``: aiohttp's texts repeat what the server sent."""
+    """What a failure below HTTP means. Raised ``from None``: aiohttp's texts repeat what the server sent.
+
+    ``error`` loses its traceback: aiohttp's readers keep the error, and its frames the reader and all that was read.
+    """
+    error.__traceback__ = None
     if isinstance(error, TimeoutError):
         return Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
     if isinstance(error, aiohttp.ClientConnectorDNSError):

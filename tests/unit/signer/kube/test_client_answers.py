@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import ssl
+import tracemalloc
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -194,6 +197,54 @@ async def test_large_answers_of_many_servers_are_bounded_together(authority: Aut
     body = json.dumps({"a": "x" * (SMALL_BYTES - 100)}).encode()
     answer = await _answers(authority, tls, http_answer(body), allowances=allowances)
     assert len(answer["a"]) == SMALL_BYTES - 100
+
+
+async def _watched(client: Client) -> None:
+    async for _ in client.watch(PATH, timeout_seconds=5):
+        pass
+
+
+async def _got(client: Client) -> None:
+    await client.get(PATH)
+
+
+@pytest.mark.parametrize(
+    ("call", "maximum_bytes"),
+    [(_got, 2 << 20), (_got, 1 << 19), (_watched, 2 << 20)],
+    ids=["cut off", "too large", "cut off watch"],
+)
+async def test_nothing_of_what_was_read_outlives_its_failure(
+    authority: Authority, tls: ssl.SSLContext, call: Callable[[Client], Awaitable[None]], maximum_bytes: int
+) -> None:
+    """No cycle of references keeps it until the collector comes by, which looks at numbers and not at sizes."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n"
+    megabyte = b" " * (1 << 20)
+
+    async def script(line: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(head + megabyte)
+        await writer.drain()
+
+    async with (
+        raw_server(authority, script, context=tls) as server,
+        Client(server.connection, maximum_body_bytes=maximum_bytes) as client,
+    ):
+
+        async def fail() -> None:
+            with pytest.raises(ApiError):
+                await call(client)
+
+        await fail()
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                await fail()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert kept < 2 << 20
 
 
 async def test_an_answer_of_too_many_values_is_not_decoded(authority: Authority, tls: ssl.SSLContext) -> None:
