@@ -132,16 +132,18 @@ class Recorder:
         remembered.count += 1
 
     def _allow(self, occurrence: Occurrence) -> bool:
-        """Each reason has its own allowance: forged requests that claim a Machine hide only each other."""
+        """Each reason has its own allowance: forged requests that claim a Machine hide only each other. What one object
+        has no allowance for takes nothing of what all have together.
+        """
         now = self._monotonic()
-        if occurrence.type == "Normal" and not self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND):
-            return False
         subject = (occurrence.subject, occurrence.reason)
         allowance = self._allowances.pop(subject, None) or _Allowance(float(BURST), now)
         self._allowances[subject] = allowance
         if len(self._allowances) > _REMEMBERED:
             self._allowances.popitem(last=False)
-        return allowance.take(now, BURST, 1 / REFILL_SECONDS)
+        if not allowance.take(now, BURST, 1 / REFILL_SECONDS):
+            return False
+        return occurrence.type != "Normal" or self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND)
 
     async def run(self) -> None:
         """Write Events until cancelled."""

@@ -139,6 +139,14 @@ async def test_a_wave_of_joins_writes_few_events_and_hides_no_warning() -> None:
     assert len(world.events) == NORMAL_BURST + 200 + 2 * NORMAL_PER_SECOND
 
 
+async def test_one_object_takes_no_more_than_its_own_of_what_all_have() -> None:
+    world = World()
+    for number in range(1000):
+        await world.record(Occurrence(MACHINE, "Normal", "Attested", f"again {number}"))
+    await world.record(Occurrence(machine(2), "Normal", "Attested", "it is who it says"))
+    assert len(world.events) == BURST + 1
+
+
 async def test_repeats_cost_nothing() -> None:
     world = World()
     await world.record(*(occurrence() for _ in range(10 * BURST)))
