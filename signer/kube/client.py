@@ -47,14 +47,15 @@ LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
 LIST_SECONDS = 300.0
-"""For all pages of one list; about as long as a continue token is good for (etcd is compacted every five minutes)."""
+"""For all pages of one list, our own pauses not counted; about as long as a continue token is good for (etcd is
+compacted every five minutes)."""
 EMPTY_PAGES = 16
 """In a row, in one list. An API server fills each page but the last."""
 PACED_ANSWER_BYTES = 64 * 1024
 """Answers to calls that are larger are paced, as watches and lists are: no honest answer to a write is so large."""
 _PAGE_CPU_SECONDS = 0.0005
 _CPU_SECONDS_PER_BYTE = 1.5e-8
-_CPU_SECONDS_PER_ITEM = 1e-4
+_CPU_SECONDS_PER_ITEM = 3e-5
 """About what asking for a page, reading an answer, and looking at an item of a list takes (measured)."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
@@ -177,11 +178,12 @@ class Client:
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
-        loop, empty = asyncio.get_running_loop(), 0
+        loop, empty, rested = asyncio.get_running_loop(), 0, 0.0
         ends_at = loop.time() + LIST_SECONDS
         query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         while True:
-            page, size = await self._call("GET", path, query)
+            page, size, rest = await self._call("GET", path, query)
+            rested += rest
             budget -= size
             if budget < 0:
                 raise UnexpectedAnswer("all pages of the list together are too large", status=200)
@@ -191,11 +193,11 @@ class Client:
             if token and token == query.get("continue"):
                 raise UnexpectedAnswer("the list continues with the page that was just read", status=200)
             yield page
-            await self._rest_after(_PAGE_CPU_SECONDS + items * _CPU_SECONDS_PER_ITEM)
+            rested += await self._rest_after(_PAGE_CPU_SECONDS + items * _CPU_SECONDS_PER_ITEM)
             if not token:
                 return
             empty = 0 if items else empty + 1
-            if empty > EMPTY_PAGES or loop.time() > ends_at:
+            if empty > EMPTY_PAGES or loop.time() - rested > ends_at:
                 raise UnexpectedAnswer("the list has no end: too many empty pages, or too much time", status=200)
             query["continue"] = token
 
@@ -312,8 +314,8 @@ class Client:
         params: Parameters | None,
         body: JsonObject | list[JsonObject] | None = None,
         content_type: str = _CONTENT_TYPE_JSON,
-    ) -> tuple[JsonObject, int]:
-        """The answer's JSON object and its size in bytes."""
+    ) -> tuple[JsonObject, int, float]:
+        """The answer's JSON object, its size in bytes, and for how many seconds it was left lying."""
         payload = None if body is None else self._encode(body)
         response = None
         try:
@@ -329,14 +331,15 @@ class Client:
             if response is not None:
                 # Closes the connection unless the whole answer was read; then it is back in the pool already.
                 response.close()
-        if len(raw) > PACED_ANSWER_BYTES:
-            await self._rest_after(len(raw) * _CPU_SECONDS_PER_BYTE)
-        return self._decoded(raw, "the answer is no JSON object"), len(raw)
+        rested = await self._rest_after(len(raw) * _CPU_SECONDS_PER_BYTE) if len(raw) > PACED_ANSWER_BYTES else 0.0
+        return self._decoded(raw, "the answer is no JSON object"), len(raw), rested
 
-    async def _rest_after(self, cpu_seconds: float) -> None:
-        """Leave the event loop to others for as long as this server, of all, has to."""
-        if pause := self._pace.pause_after(cpu_seconds):
-            await asyncio.sleep(min(pause, WATCH_IDLE_SECONDS))
+    async def _rest_after(self, cpu_seconds: float) -> float:
+        """Leave the event loop to others for as long as this server, of all, has to; returns the seconds."""
+        pause = min(self._pace.pause_after(cpu_seconds), WATCH_IDLE_SECONDS)
+        if pause:
+            await asyncio.sleep(pause)
+        return pause
 
     async def _send(
         self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str | None
