@@ -10,11 +10,10 @@ from typing import Any, Final, Self, TypeVar
 
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
+from signer.testing.api.thread import end_connections
 
 Result = TypeVar("Result")
 DEFAULT_WAIT_SECONDS: Final = 30.0
-_TURNS_TO_CLOSE: Final = 3
-"""Turns of the event loop from a transport's abort to its socket's end."""
 
 
 class LoopThread:
@@ -54,11 +53,7 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
-    for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
-        transport.abort()
-    for _ in range(_TURNS_TO_CLOSE):
-        await asyncio.sleep(0)
+    await end_connections()
 
 
 class BlockingClient:
