@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import tempfile
 import weakref
@@ -22,6 +23,7 @@ import yarl
 from aiohttp import web
 
 from signer.kube.connection import ClusterConnection
+from signer.testing.api.thread import stop_accepting
 from tests.soak.weather import Fault, Weather
 from tests.support.certificates import CertificateAuthority
 
@@ -89,8 +91,10 @@ class FaultyProxy:
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, _HOST, 0, ssl_context=server_tls, backlog=512).start()
-        self._port = runner.addresses[0][1]
+        listening = socket.create_server((_HOST, 0), backlog=512)
+        await web.SockSite(runner, listening, ssl_context=server_tls).start()
+        self._stack.push_async_callback(stop_accepting, listening)
+        self._port = listening.getsockname()[1]
         return self
 
     async def __aexit__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import string
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,7 @@ from .operations import Operations
 from .resource_types import Catalogue
 from .server import Handler, Hook, Settings
 from .store import Store
-from .thread import LoopThread
+from .thread import LoopThread, stop_accepting
 
 _HOST = "127.0.0.1"
 _ADMINISTRATOR = "kubernetes-admin"
@@ -109,6 +110,7 @@ class EmbeddedAPI(ObjectAccess):
         )
         self._port = port
         self._runner: web.ServerRunner | None = None
+        self._listening: socket.socket | None = None
         self._serving = self._issuer.serving(["localhost", "kubernetes", "kubernetes.default.svc"], [_HOST])
         for value in default_objects() + (kubeadm_objects() if seed_kubeadm else []):
             self.create(value)
@@ -153,14 +155,15 @@ class EmbeddedAPI(ObjectAccess):
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         context = server_context(*self._serving, self._client_authorities)
-        site = web.TCPSite(runner, _HOST, self._port, ssl_context=context, backlog=512, reuse_address=True)
-        await site.start()
-        self._runner, self._port = runner, runner.addresses[0][1]
+        listening = socket.create_server((_HOST, self._port), backlog=512)
+        await web.SockSite(runner, listening, ssl_context=context).start()
+        self._runner, self._listening, self._port = runner, listening, listening.getsockname()[1]
 
     async def _close(self) -> None:
         self.store.stop_watchers()
         runner, self._runner = self._runner, None
-        if runner is not None:
+        if runner is not None and self._listening is not None:
+            await stop_accepting(self._listening)
             await runner.cleanup()
 
     # Connections
