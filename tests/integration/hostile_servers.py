@@ -22,6 +22,7 @@ import yaml
 
 from attestors.wire.names import Purpose, SignerName
 from signer.testing.api.authorities import Issuer, server_context
+from signer.testing.api.thread import stop_accepting
 from signer.testing.clients import LoopThread
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -200,6 +201,7 @@ def hostile_server(behaviour: Behaviour, *, tls: bool = True, trusted: bool = Tr
             authority = issuer if trusted else Issuer.new()
             yield _kubeconfig(server.sockets[0].getsockname()[1], authority.certificate_pem)
         finally:
+            thread.run(stop_accepting(server.sockets[0].fileno()))
             thread.call(server.close)
 
 

@@ -93,7 +93,7 @@ class FaultyProxy:
         self._stack.push_async_callback(runner.cleanup)
         listening = socket.create_server((_HOST, 0), backlog=512)
         await web.SockSite(runner, listening, ssl_context=server_tls).start()
-        self._stack.push_async_callback(stop_accepting, listening)
+        self._stack.push_async_callback(stop_accepting, listening.fileno())
         self._port = listening.getsockname()[1]
         return self
 

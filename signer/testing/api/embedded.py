@@ -163,7 +163,7 @@ class EmbeddedAPI(ObjectAccess):
         self.store.stop_watchers()
         runner, self._runner = self._runner, None
         if runner is not None and self._listening is not None:
-            await stop_accepting(self._listening)
+            await stop_accepting(self._listening.fileno())
             await runner.cleanup()
 
     # Connections

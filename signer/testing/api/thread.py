@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import socket
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -27,13 +26,13 @@ async def end_connections() -> None:
         await asyncio.sleep(0)
 
 
-async def stop_accepting(listening: socket.socket) -> None:
-    """To be called before the server that listens on this socket is closed.
+async def stop_accepting(listening: int) -> None:
+    """To be called before the server is closed that listens on the socket with this file descriptor.
 
     Of a connection that was accepted a moment before, asyncio makes a transport in the next turn; a server that was
     closed in between fails an assertion then, and the socket stays open for good (CPython gh-109564, mended in 3.12).
     """
-    asyncio.get_running_loop().remove_reader(listening.fileno())
+    asyncio.get_running_loop().remove_reader(listening)
     for _ in range(_TURNS_TO_CLOSE):
         await asyncio.sleep(0)
 
