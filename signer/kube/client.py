@@ -44,6 +44,8 @@ MAXIMUM_VALUES = 500_000
 WATCH_READ_BYTES = 16 * 1024
 """At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
 LIST_PAGE_OBJECTS = 500
+PAGE_DIVISOR = 8
+"""By this much smaller pages are asked for where one is too large."""
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
 LIST_SECONDS = 300.0
@@ -174,6 +176,9 @@ class Client:
     ) -> AsyncGenerator[JsonObject, None]:
         """The list objects of a collection, page after page (Kubernetes API concepts, "Retrieving large results").
 
+        A page that is too large is asked for again in smaller ones: large objects, perhaps made by somebody to be in
+        the way, keep nobody from what stands beside them, and one alone is never larger than what is read.
+
         ``maximum_bytes`` bounds all pages together (UnexpectedAnswer); by default ``LIST_BYTES_PER_BODY`` bodies.
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
@@ -182,7 +187,13 @@ class Client:
         ends_at = loop.time() + LIST_SECONDS
         query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         while True:
-            page, size, rest = await self._call("GET", path, query)
+            try:
+                page, size, rest = await self._call("GET", path, query)
+            except AnswerTooLarge:
+                if limit == 1:
+                    raise
+                query["limit"] = limit = max(1, limit // PAGE_DIVISOR)
+                continue
             rested += rest
             budget -= size
             if budget < 0:

@@ -21,7 +21,6 @@ from typing import Any, NoReturn, Protocol
 from signer.kube.backoff import Backoff
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import (
-    AnswerTooLarge,
     ApiError,
     Forbidden,
     Gone,
@@ -43,7 +42,6 @@ MAXIMUM_OBJECTS = 100_000
 FAILURES_BEFORE_RELIST = 5
 """A server restored from a backup refuses a resourceVersion of its future without ever saying 410."""
 _EMPTY_STREAMS_TOLERATED = 3
-_PAGE_DIVISOR = 8
 _RESOURCE_VERSION = re.compile(r"[!-~]{1,128}", re.ASCII)
 
 
@@ -201,14 +199,6 @@ class _Loop:
         return delay
 
     async def _list(self) -> None:
-        try:
-            await self._list_pages()
-        except AnswerTooLarge:
-            # Large objects, perhaps made by somebody to be in the way; one alone is never larger than what is read.
-            self.page_limit = max(1, self.page_limit // _PAGE_DIVISOR)
-            raise
-
-    async def _list_pages(self) -> None:
         objects: list[JsonObject] = []
         version = ""
         async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:

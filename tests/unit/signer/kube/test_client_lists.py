@@ -9,6 +9,7 @@ from aiohttp import web
 from signer.kube.allowances import Pace
 from signer.kube.client import EMPTY_PAGES, LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
 from signer.kube.errors import (
+    AnswerTooLarge,
     Gone,
     UnexpectedAnswer,
 )
@@ -51,6 +52,35 @@ async def test_pages_follow_the_continue_token(authority: Authority, tls: ssl.SS
         "GET /api/v1/secrets?labelSelector=x&limit=1&continue=a+b",
         "GET /api/v1/secrets?labelSelector=x&limit=1&continue=c",
     ]
+
+
+async def test_a_page_that_is_too_large_is_asked_for_again_in_smaller_ones(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    """CSRs of a megabyte each must not keep a cluster from being served."""
+    large = "x" * 1000
+
+    async def handler(request: web.Request) -> web.Response:
+        first, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        following = first + limit
+        token = str(following) if following < 20 else ""
+        return web.json_response({"metadata": {"continue": token}, "items": [large] * (min(following, 20) - first)})
+
+    async with aiohttp_server(authority, handler, context=tls) as server:
+        async with Client(server.connection, maximum_body_bytes=8000) as client:
+            assert [len(page["items"]) async for page in client.list_pages("/api/v1/secrets")] == [7, 7, 6]
+        assert [request.partition("limit=")[2] for request in server.requests] == [
+            "500",
+            "62",
+            "7",
+            "7&continue=7",
+            "7&continue=14",
+        ]
+        async with Client(server.connection, maximum_body_bytes=500) as client:
+            with pytest.raises(AnswerTooLarge):
+                async for _ in client.list_pages("/api/v1/secrets"):
+                    pass
+    assert server.requests[-1] == "GET /api/v1/secrets?limit=1"
 
 
 async def test_an_expired_continue_token_is_gone(authority: Authority, tls: ssl.SSLContext) -> None:

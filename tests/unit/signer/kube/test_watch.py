@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import (
-    AnswerTooLarge,
     ApiError,
     Cause,
     Forbidden,
@@ -124,20 +123,6 @@ def test_list_watch_and_watch_again_from_the_last_version() -> None:
     ]
     assert all(261 <= seconds <= 319 for seconds in source.watch_seconds)
     assert len(set(source.watch_seconds)) == len(source.watch_seconds)
-
-
-def test_a_page_that_is_too_large_is_asked_for_again_in_smaller_ones() -> None:
-    """CSRs of a megabyte each must not keep a cluster from being served."""
-    too_large = AnswerTooLarge("the answer is larger than 33554432 bytes", status=200)
-    source, sink = play([[too_large], [too_large], [page(3, "a")]], [[]])
-    assert source.limits == [500, 62, 7]
-    assert sink.of("replaced") == [("replaced", ["a"])]
-
-
-def test_the_last_page_size_is_one() -> None:
-    too_large = AnswerTooLarge("the answer is larger than 33554432 bytes", status=200)
-    source, _ = play([[too_large]] * 5 + [[page(3, "a")]], [[]])
-    assert source.limits == [500, 62, 7, 1, 1, 1]
 
 
 def test_what_is_not_kept_is_neither_counted_nor_handed_on() -> None:
