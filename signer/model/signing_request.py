@@ -43,9 +43,9 @@ from signer.model.certificate_request import (
 from signer.model.reasons import Reason
 
 MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
-_KEPT_CONTENTS: Final = 256
+_KEPT_CONTENTS: Final = 64
 _MAXIMUM_KEPT_TEXT: Final = 24 * 1024
-"""Longer ones are read anew each time: so all that are kept take at most 20 MiB, whoever posts them."""
+"""Longer ones are read anew each time: so all that are kept take at most 5 MiB, whoever posts them."""
 _MAXIMUM_GROUPS: Final = 256
 _CERTIFICATE_CREDENTIAL: Final = re.compile(f"{CERTIFICATE_CREDENTIAL_PREFIX}([0-9a-f]{{64}})")
 
