@@ -40,4 +40,4 @@ def test_figures_are_those_of_the_code() -> None:
         f"{WORDS[OF_EACH]} servers of each of {WORDS[len(EVERY_KIND)]} kinds",
     ):
         assert said in text, said
-    assert allowances.LOOP_SHARE == 0.25, "a quarter of a core"
+    assert allowances.LOOP_SHARE == 0.5, "half a core"
