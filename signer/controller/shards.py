@@ -173,9 +173,10 @@ class SharedShards:
 
     async def _turn(self, inventory: Inventory, fleet: HandsOver) -> None:
         """Look, and do what is to be done. Raises ApiError; what was done before it stays done."""
-        self._division = self._division.read(await self._listed(), self._monotonic())
+        asked = self._monotonic()
+        self._division = self._division.read(await self._listed(), asked, self._monotonic())
         self._settle(inventory)
-        plan = self._plan = self._division.plan(self._monotonic())
+        plan = self._plan = self._division.plan()
         self._say_how_it_stands(plan)
         if not isinstance(self._membership.standing(), Leading):
             return

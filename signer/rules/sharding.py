@@ -82,6 +82,8 @@ class Division:
     """Of shards."""
     times: ElectionTimes
     leases: ShardLeases = field(default_factory=ShardLeases)
+    asked: Instant = 0.0
+    """When these Leases were asked for: what happened after it is not known."""
     signs: Mapping[str, Sign] = field(default_factory=dict)
     """By name of a replica's Lease."""
 
@@ -90,11 +92,11 @@ class Division:
         """Of this replica's own Lease."""
         return replica_lease(self.name, self.identity)
 
-    def read(self, leases: ShardLeases, now: Instant) -> Division:
-        """The API server listed these at ``now``."""
+    def read(self, leases: ShardLeases, asked: Instant, now: Instant) -> Division:
+        """The API server listed these at some time between ``asked`` and ``now``."""
         owners = (owner for shard in leases.shards.values() for owner in self._owner(shard))
         signs = {name: self._sign(name, leases, now) for name in {*leases.replicas, *owners}}
-        return replace(self, leases=leases, signs=signs)
+        return replace(self, leases=leases, asked=asked, signs=signs)
 
     def wrote(self, number: int, shard: ShardLease) -> Division:
         """A write of ours succeeded: that is how the shard's Lease is now."""
@@ -107,11 +109,16 @@ class Division:
             number for number, shard in self.leases.shards.items() if shard.lease.holding.holder == self.identity
         )
 
-    def plan(self, now: Instant) -> Plan:
-        """What to do, if this replica's own Lease is good."""
+    def plan(self) -> Plan:
+        """What to do, if this replica's own Lease is good.
+
+        However long ago the list was asked for, nobody is held to be dead for time that has passed since: a replica may
+        have renewed its Lease in the meantime, and the Leases of its shards do not tell, since it writes them only to
+        take them.
+        """
         owning = self._owners()
         living = sorted(
-            (one for one in self.leases.replicas.values() if self._lives(one.lease_name, now)),
+            (one for one in self.leases.replicas.values() if self._lives(one.lease_name)),
             # creationTimestamp is in seconds: of two in the same one, who owns shards was first.
             key=lambda one: (one.created, one.lease_name not in owning, one.lease_name),
         )
@@ -124,7 +131,7 @@ class Division:
         held: dict[str, list[int]] = {name: [] for name in peers}
         free: list[int] = []
         for number in range(self.count):
-            owners = self._living_owner(number, now)
+            owners = self._living_owner(number)
             for owner in owners:
                 held.get(owner, []).append(number)
             if not owners:
@@ -135,9 +142,9 @@ class Division:
             Sharing(),
             len(living),
             # Shards of another number are other shards: they have to be let go of first.
-            () if self._others_own(set(names) - set(peers), now) else _dealt(self.lease_name, held, parts, free),
+            () if self._others_own(set(names) - set(peers)) else _dealt(self.lease_name, held, parts, free),
             frozenset(mine[parts[self.lease_name] :]),
-            tuple(self._meaningless(now)) if names[0] == self.lease_name else (),
+            tuple(self._meaningless()) if names[0] == self.lease_name else (),
         )
 
     def _owner(self, shard: ShardLease) -> tuple[str, ...]:
@@ -148,12 +155,12 @@ class Division:
     def _owners(self) -> set[str]:
         return {owner for shard in self.leases.shards.values() for owner in self._owner(shard)}
 
-    def _living_owner(self, number: int, now: Instant) -> tuple[str, ...]:
+    def _living_owner(self, number: int) -> tuple[str, ...]:
         shard = self.leases.shards.get(number)
-        return () if shard is None else tuple(name for name in self._owner(shard) if self._lives(name, now))
+        return () if shard is None else tuple(name for name in self._owner(shard) if self._lives(name))
 
-    def _others_own(self, others: set[str], now: Instant) -> bool:
-        return any(not others.isdisjoint(self._living_owner(number, now)) for number in self.leases.shards)
+    def _others_own(self, others: set[str]) -> bool:
+        return any(not others.isdisjoint(self._living_owner(number)) for number in self.leases.shards)
 
     def _sign(self, name: str, leases: ShardLeases, now: Instant) -> Sign:
         there = leases.replicas.get(name)
@@ -164,26 +171,26 @@ class Division:
             return before
         return Sign(holding, now)
 
-    def _lives(self, name: str, now: Instant) -> bool:
+    def _lives(self, name: str) -> bool:
         there = self.leases.replicas.get(name)
         if there is not None and there.has_left:
             return False
-        return now < self.signs[name].since + self._duration(name)
+        return self.asked < self.signs[name].since + self._duration(name)
 
     def _duration(self, name: str) -> float:
         there = self.leases.replicas.get(name)
         own = self.times.lease_duration.total_seconds()
         return own if there is None else there.lease.holding.duration_seconds
 
-    def _meaningless(self, now: Instant) -> Iterator[Replica | ShardLease]:
+    def _meaningless(self) -> Iterator[Replica | ShardLease]:
         """Leases of replicas that are gone for long, and of shards that there are no more."""
         owners = self._owners()
         for name, one in self.leases.replicas.items():
             gone_at = self.signs[name].since + LINGER_DURATIONS * self._duration(name)
-            if name not in owners and (one.has_left or now >= gone_at):
+            if name not in owners and (one.has_left or self.asked >= gone_at):
                 yield one
         for number, shard in self.leases.shards.items():
-            if number >= self.count and not self._living_owner(number, now):
+            if number >= self.count and not self._living_owner(number):
                 yield shard
 
 

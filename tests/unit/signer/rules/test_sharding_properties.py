@@ -27,7 +27,7 @@ counts = st.integers(1, 40)
 def plans(living: list[str], count: int, owners: Mapping[int, str]) -> dict[str, Plan]:
     """What each of them would do, all seeing the same."""
     ones = [replica(identity, count=count) for identity in living]
-    return {identity: division(identity, count).read(leases(ones, owners), 0.0).plan(0.0) for identity in living}
+    return {identity: division(identity, count).read(leases(ones, owners), 0.0, 0.0).plan() for identity in living}
 
 
 def settled(living: list[str], count: int, owners: Mapping[int, str]) -> dict[int, str]:
@@ -115,8 +115,8 @@ class Model:
     offset: float
     rate: float
     leaving: set[int] = field(default_factory=set)
-    seen: Mapping[str, tuple[int, Holding]] | None = None
-    """A list that is under way back."""
+    seen: tuple[Mapping[str, tuple[int, Holding]], float] | None = None
+    """A list that is under way back, and when it was asked for."""
     renewal: Write | None = None
     renewed: tuple[Lease, float] | None = None
 
@@ -231,13 +231,15 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def lists(self, replica: int) -> None:
-        self.replicas[replica].seen = dict(self.stored)
+        one = self.replicas[replica]
+        one.seen = dict(self.stored), one.clock(self.time)
 
     @rule(replica=REPLICAS)
     def hears(self, replica: int) -> None:
         one = self.replicas[replica]
         if one.seen is not None:
-            one.known, one.seen = one.known.read(_listed(one.seen), one.clock(self.time)), None
+            stored, asked = one.seen
+            one.known, one.seen = one.known.read(_listed(stored), asked, one.clock(self.time)), None
             one.leaving &= one.known.owned()
 
     @rule(replica=REPLICAS, late=st.booleans())
@@ -246,7 +248,7 @@ class Sharing(RuleBasedStateMachine):
         one = self.replicas[replica]
         if one.seen is not None or not one.leads(self.time):
             return
-        plan = one.known.plan(one.clock(self.time))
+        plan = one.known.plan()
         for number in plan.take:
             self._write(one, number, taken(one.identity, TIMES, self._day(one)), late=late)
         one.leaving |= plan.release & one.known.owned()
