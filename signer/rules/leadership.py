@@ -109,7 +109,9 @@ class Election:
         return replace(self, seen=Unseen())
 
     def wrote(self, lease: Lease, began: Instant, now: Instant) -> Election:
-        """A write that was sent at ``began`` succeeded: ``lease`` is ours."""
+        """A write that was sent at ``began`` succeeded: ``lease`` is ours, but for one that has lost it before."""
+        if isinstance(self.standing(now), Lost):
+            return self
         return replace(self, seen=Seen(lease, now), led=Led(began))
 
     def turn(self, now: Instant, moment: datetime) -> Wait | Create | Update:

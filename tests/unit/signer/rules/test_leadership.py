@@ -106,6 +106,16 @@ def test_it_leads_no_more_when_another_holds_the_lease() -> None:
     assert free.standing(101.0) == Lost("nobody holds the Lease now")
 
 
+def test_who_has_lost_it_has_lost_it_for_good() -> None:
+    """Its last renewal may have been carried out; the answer came when others could already have taken over."""
+    late = leading_since(100.0).wrote(lease(taken("me", TIMES, DAY), "2"), 109.9, 110.0)
+    assert late.standing(110.0) == Lost("the Lease could not be renewed within 10 seconds")
+    taken_away = (
+        leading_since(100.0).read(lease(OTHERS), 101.0).wrote(lease(taken("me", TIMES, DAY), "3"), 101.0, 102.0)
+    )
+    assert taken_away.standing(102.0) == Lost("other holds the Lease now")
+
+
 def test_a_lease_that_somebody_deleted_is_made_again() -> None:
     without = leading_since(100.0).found_none()
     assert without.standing(101.0) == Leading(110.0)
