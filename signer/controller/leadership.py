@@ -27,8 +27,8 @@ from signer.rules.leadership import Create, Election, Leading, Lost, Seen, Stand
 
 _LOG = logging.getLogger(__name__)
 _RANDOM: Final = SystemRandom()
-RELEASE_SECONDS: Final = 0.4
-"""For one write at the end; without it a standby takes over when the Lease has run out."""
+RELEASE_SECONDS: Final = 0.9
+"""For a handshake and two writes at the end; without them a standby takes over when the Lease has run out."""
 
 
 class LeadershipLost(Exception):
