@@ -200,8 +200,11 @@ async def repeat_for_key(
     Whoever sees a request can post copies of it, also with another ``expirationSeconds``, which no evidence covers. A
     copy gets what the original got, and no second certificate: it can neither fill the journal nor shorten a life.
     """
+    entries = record.entries_for_key(public_key_digest(request), str(request.envelope.signer))
+    if not entries:
+        return NotRepeatable()
     wanted = plan(request, facts, authority)
-    for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
+    for entry in entries:
         life = entry.not_after - entry.not_before
         if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
             continue
