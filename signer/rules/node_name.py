@@ -22,17 +22,14 @@ _INFRASTRUCTURE_NAME_SCHEMES: Final = frozenset({"azure"})
 # For instances of MachinePools, which have neither: the provider ID's last segment. Docker: the container's name.
 _LAST_SEGMENT_SCHEMES: Final = frozenset({"docker"})
 
-_NODE_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 MAXIMUM_NODE_NAME_CHARACTERS: Final = 253
 
 
 def is_node_name(text: str) -> bool:
     """Whether ``text`` is a DNS-1123 subdomain, as ``ValidateNodeName`` wants (``pkg/apis/core/validation``)."""
-    return (
-        len(text) <= MAXIMUM_NODE_NAME_CHARACTERS
-        and _NODE_NAME.fullmatch(text) is not None
-        and all(label and not label.startswith("-") and not label.endswith("-") for label in text.split("."))
-    )
+    return len(text) <= MAXIMUM_NODE_NAME_CHARACTERS and _NODE_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

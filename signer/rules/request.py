@@ -7,7 +7,6 @@ Kubernetes itself demands; the rest is stricter, because the raw request may hol
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -45,6 +44,7 @@ MINIMUM_RSA_EXPONENT: Final = 65537
 ALLOWED_CURVES: Final = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 ALLOWED_SIGNATURE_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
 
+_NODE_ATTRIBUTES: Final = sorted((COMMON_NAME, ORGANIZATION))
 _BOOTSTRAP_TOKEN_ID: Final = re.compile(r"[a-z0-9]{6}")
 _KEY_ENCIPHERMENT: Final = "key encipherment"
 _USAGES: Final = {
@@ -216,7 +216,7 @@ def subject_is_a_node(facts: ShapeFacts) -> None:
     if any(len(relative_name) != 1 for relative_name in subject):
         raise Refused(Reason.INVALID_SUBJECT, "the subject has a multi-valued relative distinguished name")
     values = [(attribute.oid, attribute.value) for relative_name in subject for attribute in relative_name]
-    if Counter(oid for oid, _ in values) != Counter((COMMON_NAME, ORGANIZATION)):
+    if sorted(oid for oid, _ in values) != _NODE_ATTRIBUTES:
         raise Refused(Reason.INVALID_SUBJECT, "the subject must hold one common name, one organization, nothing else")
     if (ORGANIZATION, NODES_GROUP) not in values:
         raise Refused(Reason.INVALID_SUBJECT, f"the subject's organization is not {NODES_GROUP}")
@@ -269,7 +269,8 @@ def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
 def usages_fit_the_purpose(facts: ShapeFacts) -> None:
     """Digital signature and client or server auth, each once; key encipherment may come with them."""
     envelope = facts.request.envelope
-    if Counter(envelope.usages) - Counter([_KEY_ENCIPHERMENT]) != Counter(_USAGES[envelope.signer.purpose]):
+    asked = frozenset(envelope.usages)
+    if asked - {_KEY_ENCIPHERMENT} != _USAGES[envelope.signer.purpose] or len(asked) != len(envelope.usages):
         raise Refused(
             Reason.INVALID_USAGES,
             f"usages must be {usages_of(envelope.signer.purpose)}, with or without {_KEY_ENCIPHERMENT}",

@@ -43,6 +43,7 @@ MAXIMUM_LABEL_CHARACTERS: Final = 63
 _SERVICE_DOMAINS: Final = ("svc", DEFAULT_SERVICE_DOMAIN)
 # A host whose last label is a number is an IPv4 address to resolvers (WHATWG URL, "ends in a number"; inet_aton).
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_CHARACTERS_OF_ADDRESSES: Final = re.compile(r"[0-9a-f.:]+")
 
 _NOBODYS_NETWORKS: Final = (
     IPv4Network("0.0.0.0/8"),
@@ -304,8 +305,11 @@ def _is_spelling(address: IPAddress) -> bool:
 def _address(text: str) -> IPAddress | str:
     """The IP address that ``text`` is, or else the DNS name, lower case without its root dot."""
     name = text.lower().removesuffix(".")
+    without_zone = name.partition("%")[0]
+    if not _CHARACTERS_OF_ADDRESSES.fullmatch(without_zone):
+        return name  # most are names, and the library takes ten times as long to say so
     try:
-        address = ip_address(name.partition("%")[0])
+        address = ip_address(without_zone)
     except ValueError:
         return name
     return address if isinstance(address, IPv4Address) else IPv6Address(int(address))
