@@ -175,14 +175,10 @@ def object_identifier(dotted: str) -> bytes:
     return encode(Tag.OBJECT_IDENTIFIER, bytes(content))
 
 
-_WITHOUT_ZONE: Final = len("2026-01-02T03:04:05")
-_NO_SEPARATORS: Final = str.maketrans("", "", "-T:")
-
-
 def time(moment: datetime) -> bytes:
     """``Time`` of RFC 5280 4.1.2.5. ``moment`` is aware and has no fraction of a second."""
     utc = moment.astimezone(UTC)
-    digits = utc.isoformat(timespec="seconds")[:_WITHOUT_ZONE].translate(_NO_SEPARATORS).encode("ascii")
+    digits = b"%04d%02d%02d%02d%02d%02dZ" % (utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second)
     if utc.year >= _FIRST_GENERALIZED_TIME_YEAR:
-        return encode(Tag.GENERALIZED_TIME, digits + b"Z")
-    return encode(Tag.UTC_TIME, digits[2:] + b"Z")
+        return encode(Tag.GENERALIZED_TIME, digits)
+    return encode(Tag.UTC_TIME, digits[2:])

