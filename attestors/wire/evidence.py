@@ -101,7 +101,7 @@ def decode(data: bytes) -> Evidence:
         UnsupportedVersion: of another version than :data:`ENVELOPE_VERSIONS`.
     """
     try:
-        pairs = json.loads(data.decode("utf-8"), object_pairs_hook=_Pairs)
+        pairs = _DECODER.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # also bad UTF-8, and integers too long to convert
         raise MalformedEvidence("the evidence is not UTF-8 JSON") from error
     if not isinstance(pairs, _Pairs):
@@ -146,6 +146,9 @@ def _version(pairs: _Pairs) -> str:
 
 class _Pairs(list[tuple[str, Any]]):
     """Marks a JSON object while keeping its order and its repetitions."""
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
 def _is_unicode(text: str) -> bool:

@@ -306,14 +306,12 @@ def _self_check(
     """
     try:
         issued = x509.load_der_x509_certificate(certificate)
-        verify(
-            require_supported_public_key(signing.certificate.public_key, "tls.crt"),
-            issued.signature,
-            issued.tbs_certificate_bytes,
-        )
+        to_be_signed = issued.tbs_certificate_bytes
+        public_key = require_supported_public_key(signing.certificate.public_key, "tls.crt")
+        verify(public_key, issued.signature, to_be_signed)
         as_requested = (
             issued.version is x509.Version.v3
-            and issued.tbs_certificate_bytes == tbs
+            and to_be_signed == tbs
             and issued.serial_number == request.serial_number
             and issued.not_valid_before_utc == request.not_before
             and issued.not_valid_after_utc == request.not_after
