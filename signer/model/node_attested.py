@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from attestors.contract import Security
-from attestors.wire.names import Purpose, SignerName, parse_signer_name
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
@@ -76,15 +75,8 @@ def valid_until(record: AttestedNode) -> datetime:
 
 def last_client_entry(record: AttestedNode) -> JournalEntry | Unjournaled:
     """The journal entry of the client certificate of the record's own identity that runs out last."""
-    entries = (
-        entry for entry in record.journal if entry.decided >= record.first_attestation and _is_client(entry.signer_name)
-    )
+    entries = (entry for entry in record.journal if entry.decided >= record.first_attestation and entry.is_for_client)
     return max(entries, key=lambda entry: entry.not_after, default=Unjournaled())
-
-
-def _is_client(signer_name: str) -> bool:
-    signer = parse_signer_name(signer_name)
-    return isinstance(signer, SignerName) and signer.purpose is Purpose.CLIENT
 
 
 def node_attested_after(decision: Decision, hint: str = "") -> NodeAttested:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.contract import Security
+from attestors.wire.names import CLIENT_SIGNER_PREFIX
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
 from signer.model.kubernetes_time import format_time, parse_time
 
@@ -99,6 +100,11 @@ class JournalEntry:
     """The CSR's creation time, as the workload cluster says; it only ever tells older from newer."""
     decided: datetime
 
+    @property
+    def is_for_client(self) -> bool:
+        """Whether it is a client certificate."""
+        return self.signer_name.startswith(CLIENT_SIGNER_PREFIX)
+
 
 @dataclass(frozen=True, slots=True)
 class StockApproval:
@@ -169,7 +175,8 @@ class AttestedNode:
             first_attestation = self.first_attestation
         else:
             first_attestation = max((entry.decided, *(former.decided + _TICK for former in self.journal)))
-        entry = replace(entry, decided=max(entry.decided, first_attestation))
+        if entry.decided < first_attestation:
+            entry = replace(entry, decided=first_attestation)
         return replace(
             self,
             machine=MachineKey.of(machine),

@@ -28,7 +28,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final, Protocol
 
 from attestors.contract import IPAddress, VerifiedIdentity
-from attestors.wire.names import CLIENT_SIGNER_PREFIX, Purpose
+from attestors.wire.names import Purpose
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
@@ -174,9 +174,7 @@ def valid_client_entries(record: AttestedNode, now: datetime) -> tuple[JournalEn
     return tuple(
         entry
         for entry in record.journal
-        if entry.signer_name.startswith(CLIENT_SIGNER_PREFIX)
-        and entry.decided >= record.first_attestation
-        and entry.not_after > now
+        if entry.is_for_client and entry.decided >= record.first_attestation and entry.not_after > now
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
-from attestors.wire.names import CLIENT_SIGNER_PREFIX, NODE_USER_PREFIX, Purpose
+from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import Policy
@@ -150,9 +150,7 @@ def no_former_credential_is_valid(facts: StockServingFacts) -> None:
     ends = [
         entry.not_after
         for entry in facts.record.journal
-        if entry.signer_name.startswith(CLIENT_SIGNER_PREFIX)
-        and entry.decided < facts.record.first_attestation
-        and entry.not_after > facts.now
+        if entry.is_for_client and entry.decided < facts.record.first_attestation and entry.not_after > facts.now
     ]
     if ends:
         raise Deferred(
