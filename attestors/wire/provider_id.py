@@ -9,15 +9,14 @@ import functools
 import re
 from typing import Final
 
-from pyasn1.codec.der import decoder, encoder
-from pyasn1.error import PyAsn1Error
-from pyasn1.type import char
-
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS
 
 # `scheme://rest` without white space or control characters: what every Cluster API provider writes.
 _PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9+.-]*://[\x21-\x7e]+")
 _MAXIMUM_DER_BYTES: Final = MAXIMUM_PROVIDER_ID_CHARACTERS + 8
+_UTF8_STRING: Final = 0x0C
+"""Identifier octet of a primitive UTF8String (X.690 section 8.23)."""
+_LONG_LENGTH: Final = 0x80
 
 
 class InvalidProviderID(ValueError):
@@ -43,10 +42,20 @@ def encode(provider_id: str) -> bytes:
     Raises:
         InvalidProviderID: the text is no provider ID.
     """
-    return bytes(encoder.encode(char.UTF8String(check_provider_id(provider_id))))
+    content = check_provider_id(provider_id).encode("ascii")
+    return bytes((_UTF8_STRING, *_length(len(content)))) + content
 
 
-@functools.lru_cache(maxsize=4096)
+def _length(octets: int) -> bytes:
+    """The length octets of DER: definite, and as few as there can be (X.690 section 10.1)."""
+    if octets < _LONG_LENGTH:
+        return bytes((octets,))
+    length = octets.to_bytes((octets.bit_length() + 7) // 8, "big")
+    return bytes((_LONG_LENGTH | len(length),)) + length
+
+
+# Asked for six times while a request is judged.
+@functools.lru_cache(maxsize=256)
 def decode(value: bytes) -> str:
     """Read the extension's value: exactly one UTF8String in DER, nothing behind it.
 
@@ -55,14 +64,25 @@ def decode(value: bytes) -> str:
     """
     if len(value) > _MAXIMUM_DER_BYTES:
         raise InvalidProviderID(f"longer than {MAXIMUM_PROVIDER_ID_CHARACTERS} characters")
-    try:
-        decoded, rest = decoder.decode(value, asn1Spec=char.UTF8String())
-        text = str(decoded)
-    except (PyAsn1Error, UnicodeError, OverflowError) as error:  # the last one: of a length beyond all memory
-        raise InvalidProviderID("the extension's value is not a UTF8String") from error
-    if rest:
+    if len(value) < 2 or value[0] != _UTF8_STRING:
+        raise InvalidProviderID("the extension's value is not a UTF8String")
+    start, end = _content(value)
+    if end < len(value):
         raise InvalidProviderID("the extension's value has bytes behind the UTF8String")
-    # pyasn1 accepts BER lengths here; encoding again must give the very same bytes.
+    try:
+        text = value[start:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidProviderID("the extension's value is not a UTF8String") from error
+    # Any length was accepted here, in any form: encoding again must give the very same bytes.
     if encode(text) != value:
         raise InvalidProviderID("the extension's value is not DER")
     return text
+
+
+def _content(value: bytes) -> tuple[int, int]:
+    """Where the content of the element begins, and where its length octets say that it ends."""
+    length, start = value[1], 2
+    if length >= _LONG_LENGTH:
+        start += length - _LONG_LENGTH
+        length = int.from_bytes(value[2:start], "big")
+    return start, start + length

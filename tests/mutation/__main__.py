@@ -12,7 +12,6 @@ from typing import Final
 import cryptography.x509
 import hypothesis
 import msgspec
-import pyasn1.codec.der.decoder
 
 import attestors.contract
 import attestors.wire.evidence
@@ -98,7 +97,7 @@ def _unused(*_: object) -> None:
     """Names the modules above."""
 
 
-_unused(cryptography.x509, msgspec, pyasn1.codec.der.decoder, attestors.contract, attestors.wire, Mutant)
+_unused(cryptography.x509, msgspec, attestors.contract, attestors.wire, Mutant)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

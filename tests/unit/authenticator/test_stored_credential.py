@@ -356,7 +356,7 @@ sys.exit(code)
 """
 FORBIDDEN = {
     *("argparse", "asyncio", "attestors", "cryptography", "dataclasses", "email", "http", "importlib.metadata"),
-    *("inspect", "logging", "pathlib", "pyasn1", "shutil", "socket", "ssl", "subprocess", "tempfile", "typing"),
+    *("inspect", "logging", "pathlib", "shutil", "socket", "ssl", "subprocess", "tempfile", "typing"),
     *("urllib", "yaml", "authenticator.commands", "authenticator.flow", "authenticator.store", "datetime", "calendar"),
 }
 
