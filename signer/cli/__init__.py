@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
+from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
-from signer.cli.explain import ExplainFailed, WrongUse, add_explain
+from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
 from signer.cli.status import add_status

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from signer.controller.configuration import Configuration, InvalidConfiguration, read_attestors
-from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
+from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
+from signer.model.decision import printable
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -17,6 +18,35 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "node-attestation-system"
 # apimachinery ``validation.IsValidLabelValue``.
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+# apimachinery ``validation.IsDNS1123Label`` and ``IsDNS1123Subdomain``.
+_NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+_CLUSTER: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
+
+
+class WrongUse(ValueError):
+    """The arguments cannot be followed; the message says which."""
+
+
+def namespace(text: str) -> str:
+    """The type of arguments that name a namespace."""
+    if _NAMESPACE.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{printable(text)!r} is no namespace: up to 63 lower-case letters, digits and '-'"
+        )
+    return text
+
+
+def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
+    """NAME or NAMESPACE/NAME.
+
+    Raises:
+        WrongUse: it is neither.
+    """
+    of, _, name = text.rpartition("/")
+    of = of or default_namespace
+    if _NAMESPACE.fullmatch(of) is None or _CLUSTER.fullmatch(name) is None:
+        raise WrongUse(f"{printable(text)!r} names no Cluster: write NAMESPACE/NAME")
+    return ClusterKey(of, name)
 
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +58,7 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
     """Where the controller keeps what is its own."""
     parser.add_argument(
         "--controller-namespace",
+        type=namespace,
         default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
         help="the controller's own namespace, where IdentityReservations live (default: POD_NAMESPACE, "
         f"or {DEFAULT_NAMESPACE})",
@@ -36,7 +67,7 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """What the operator decides: the same arguments for the controller, and for what says how it would decide."""
-    parser.add_argument("--namespace", help="serve Clusters of this namespace only (default: all)")
+    parser.add_argument("--namespace", type=namespace, help="serve Clusters of this namespace only (default: all)")
     parser.add_argument(
         "--watch-filter",
         default="",
@@ -66,7 +97,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
     Raises:
         InvalidConfiguration: they contradict each other, or the file cannot be followed.
     """
-    insecure_namespaces = frozenset(filter(None, options.insecure_attestor_namespaces.split(",")))
+    insecure_namespaces = frozenset(map(_listed, filter(None, options.insecure_attestor_namespaces.split(","))))
     if options.enable_insecure_attestor != bool(insecure_namespaces):
         raise InvalidConfiguration(
             "--enable-insecure-attestor and --insecure-attestor-namespaces are given together, or neither"
@@ -79,6 +110,13 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
     )
+
+
+def _listed(text: str) -> str:
+    try:
+        return namespace(text)
+    except argparse.ArgumentTypeError as error:
+        raise InvalidConfiguration(f"--insecure-attestor-namespaces: {error}") from None
 
 
 def _watch_filter(value: str) -> WatchFilter:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from signer.authority import load_authority_certificates
-from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
+from signer.cli.arguments import WrongUse, add_configuration, add_kubeconfig, cluster_key, configuration_of
 from signer.cli.explain_output import as_json, show
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.answers import NotingRegistry
@@ -57,10 +57,6 @@ _KIND: Final = "CertificateSigningRequest"
 
 class ExplainFailed(Exception):
     """It cannot be explained; the message says why."""
-
-
-class WrongUse(ValueError):
-    """The arguments cannot be followed; the message says which."""
 
 
 def add_explain(commands: Commands) -> None:
@@ -112,7 +108,7 @@ def _explain(options: argparse.Namespace) -> int:
 async def _live(options: argparse.Namespace) -> Explanation:
     if options.cluster is None:
         raise WrongUse("--cluster NAMESPACE/NAME says which Cluster the CSR was posted in")
-    key = _key(options.cluster)
+    key = cluster_key(options.cluster, default_namespace="default")
     configuration = configuration_of(options)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
@@ -139,7 +135,10 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     manifest = _given(options.csr) or _the_named(recorded, options.csr)
     configuration = replace(configuration, namespace=header.controller_namespace)
     notes = ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked.", *_notes(manifest)]
-    key = _key(options.cluster) if options.cluster is not None else _recorded_cluster(recorded)
+    if options.cluster is not None:
+        key = cluster_key(options.cluster, default_namespace="default")
+    else:
+        key = _recorded_cluster(recorded)
     if header.insecure_allowed and not configuration.insecure_enabled:
         allowed = frozenset({key.namespace})
         configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
@@ -196,13 +195,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ExplainFailed(f"--record: {path}: {error.strerror or type(error).__name__}") from error
-
-
-def _key(text: str) -> ClusterKey:
-    namespace, _, name = text.rpartition("/")
-    if not name:
-        raise WrongUse("--cluster is NAMESPACE/NAME")
-    return ClusterKey(namespace or "default", name)
 
 
 def _given(csr: str) -> Mapping[str, Any] | None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.cli.arguments import add_controller_namespace, add_kubeconfig, cluster_key, namespace
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
 from signer.controller.standing import Attested, Standing, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
@@ -55,15 +55,16 @@ def add_preflight(commands: Commands) -> None:
     )
     parser.set_defaults(command=_preflight)
     parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
-    parser.add_argument("--namespace", default="default", help="namespace of the Cluster (default: default)")
+    parser.add_argument(
+        "--namespace", type=namespace, default="default", help="namespace of the Cluster (default: default)"
+    )
     add_kubeconfig(parser)
     add_controller_namespace(parser)
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def _preflight(options: argparse.Namespace) -> int:
-    namespace, _, name = options.cluster.rpartition("/")
-    key = ClusterKey(namespace or options.namespace, name)
+    key = cluster_key(options.cluster, default_namespace=options.namespace)
     try:
         found = asyncio.run(_look(options, key))
     except _CANNOT_BE_SAID as error:

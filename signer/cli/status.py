@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_controller_namespace, add_kubeconfig
+from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
 from signer.controller.configuration import Configuration
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
@@ -44,7 +44,7 @@ def add_status(commands: Commands) -> None:
     parser.set_defaults(command=_status)
     add_kubeconfig(parser)
     add_controller_namespace(parser)
-    parser.add_argument("--namespace", help="Clusters of this namespace only (default: all)")
+    parser.add_argument("--namespace", type=namespace, help="Clusters of this namespace only (default: all)")
     parser.add_argument(
         "--timeout",
         type=_seconds,

@@ -93,6 +93,10 @@ class Configuration:
         return self.insecure_enabled and namespace in self.insecure_namespaces
 
 
+class _RepeatedKey(yaml.constructor.ConstructorError):
+    """A mapping has the same key twice; the mark is where the mapping begins."""
+
+
 class _NoRepeatedKeys(yaml.SafeLoader):
     """YAML lets the last of two equal keys win; here a second ``tpm:`` must not silently replace the first."""
 
@@ -100,7 +104,7 @@ class _NoRepeatedKeys(yaml.SafeLoader):
         """Refuse repeated keys."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         if len(keys) != len({str(key) for key in keys}):
-            raise yaml.constructor.ConstructorError(None, None, "a key is repeated", node.start_mark)
+            raise _RepeatedKey(None, None, "a key is repeated", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -115,22 +119,40 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
     Raises:
         InvalidConfiguration: it cannot be read, or a field is wrong.
     """
-    try:
-        # A subclass of SafeLoader: it makes plain values only.
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoRepeatedKeys) or {}  # noqa: S506
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration(f"--config: {path}: {type(error).__name__}") from error
-    except yaml.YAMLError as error:
-        raise InvalidConfiguration(f"--config: {path} is not YAML, or repeats a key") from error
+    document = _document(path)
+    if document is None:
+        return {}
     if not isinstance(document, Mapping) or set(document) - {"attestors"}:
         raise InvalidConfiguration(f"--config: {path}: the one top-level field is attestors")
-    entries = document.get("attestors") or {}
+    entries = document.get("attestors")
+    if entries is None:
+        return {}
     if not isinstance(entries, Mapping):
         raise InvalidConfiguration(f"--config: {path}: attestors must map provider names to their settings")
     return {
         str(provider): _attestor(f"{path}: attestors.{provider}", provider, entry)
         for provider, entry in entries.items()
     }
+
+
+def _document(path: Path) -> Any:
+    """What the file says; None where that is nothing. Messages never quote it: settings may hold secrets."""
+    try:
+        # A subclass of SafeLoader: it makes plain values only.
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_NoRepeatedKeys)  # noqa: S506
+    except OSError as error:
+        raise InvalidConfiguration(f"--config: {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfiguration(f"--config: {path} is not UTF-8 text") from error
+    except _RepeatedKey as error:
+        raise InvalidConfiguration(f"--config: {path} repeats a key{_where(error)}") from error
+    except yaml.YAMLError as error:
+        raise InvalidConfiguration(f"--config: {path} is not YAML{_where(error)}") from error
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
@@ -141,7 +163,8 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
     if not isinstance(entry, Mapping) or set(entry) - {"namespaces", "settings"}:
         raise InvalidConfiguration(f"--config: {path} has the fields namespaces and settings")
     namespaces = entry.get("namespaces", [ALL_NAMESPACES])
-    settings = entry.get("settings") or {}
+    settings = entry.get("settings")
+    settings = {} if settings is None else settings
     if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
         raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")
     if not isinstance(settings, Mapping):

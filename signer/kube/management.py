@@ -119,7 +119,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
     # What a malformed file does to the library.
     malformed = (ConfigException, yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError)
     if not _exists(path):
-        raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file")
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file; give --kubeconfig, or set KUBECONFIG")
 
     configuration = Configuration()
     try:
@@ -127,7 +127,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         connection = _connection(configuration)
         _token(configuration)
     except malformed as error:
-        raise ManagementConfigurationRefused(f"kubeconfig: {type(error).__name__}: {error}") from error
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_what_is_wrong(error)}") from error
     finally:
         # The library writes embedded keys to temporary files and keeps them until the process ends.
         kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
@@ -161,6 +161,23 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
 def _exists(path: str) -> bool:
     """Whether one of the files of a ``$KUBECONFIG`` list is there; the library only logs when none is."""
     return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part)
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """One line for a person about what a file did to the library, whose own words are often those of its code."""
+    import yaml
+    from kubernetes.aio.config import ConfigException
+
+    if isinstance(error, yaml.YAMLError):
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        return "it is not YAML" + ("" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})")
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, ConfigException):
+        return " ".join(str(error).split())
+    return f"it is not a kubeconfig ({type(error).__name__})"
 
 
 def _connection(configuration: Configuration) -> ClusterConnection:

@@ -89,8 +89,21 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--leader-elect-renew-deadline", "10s "), "a duration is a number and a unit"),
         (("run", "--leader-elect-renew-deadline", "999999999h" * 3000), "more than a day"),
         (("run", "--watch-filter", "no label"), "--watch-filter is a label's value"),
+        (("run", "--namespace", "A/../B"), "argument --namespace: 'A/../B' is no namespace"),
+        (("run", "--namespace", ""), "argument --namespace: '' is no namespace"),
+        (("run", "--controller-namespace", "a" * 64), "is no namespace"),
+        (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", "a, b"), "' b' is no namespace"),
+        (("status", "--namespace", "a.b"), "argument --namespace: 'a.b' is no namespace"),
+        (("preflight", ""), "'' names no Cluster: write NAMESPACE/NAME"),
+        (("preflight", "a/b/c"), "'a/b/c' names no Cluster: write NAMESPACE/NAME"),
+        (("preflight", "a/"), "'a/' names no Cluster"),
+        (("preflight", "a/b%2fc"), "names no Cluster"),
+        (("preflight", "b", "--namespace", ".."), "argument --namespace: '..' is no namespace"),
+        (("explain", "csr-1", "--cluster", "a/b/c"), "'a/b/c' names no Cluster: write NAMESPACE/NAME"),
+        (("explain", "csr-1", "--cluster", ""), "'' names no Cluster"),
+        (("explain", "csr-1"), "--cluster NAMESPACE/NAME says which Cluster"),
         (("run", "--insecure-diagnostics"), "how --diagnostics-address is served: give both"),
-        (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: FileNotFoundError"),
+        (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: No such file or directory"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],
 )
@@ -99,6 +112,12 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.C
     error = capsys.readouterr().err
     assert expected in error
     assert "Traceback" not in error
+
+
+def test_wrong_namespace_of_the_pod(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "../kube-system")
+    assert run("run") == EXIT_USAGE
+    assert "argument --controller-namespace: '../kube-system' is no namespace" in capsys.readouterr().err
 
 
 def parsed(*arguments: str) -> argparse.Namespace:

@@ -31,15 +31,21 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"\xff\xfe", "UnicodeDecodeError"),
-        ("a: [", "is not YAML"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        ("a: [", "is not YAML (line 1, column 5)"),
+        ("a: \0", "is not YAML"),
         ("!!python/object/apply:os.system [id]", "is not YAML"),
         ("[]\n- a", "is not YAML"),
         ("attestors: {tpm: {}, tpm: {settings: {a: b}}}", "repeats a key"),
         ("attestors: {tpm: {settings: {deep: {a: b, a: c}}}}", "repeats a key"),
         ("attestors: {}\nattestors: {}", "repeats a key"),
+        ("attestors:\n  tpm:\n    settings:\n      a: 1\n      a: 2", "repeats a key (line 4, column 7)"),
+        ("[]", "the one top-level field is attestors"),
+        ("false", "the one top-level field is attestors"),
+        ("''", "the one top-level field is attestors"),
         ("[attestors]", "the one top-level field is attestors"),
         ("attestors: {}\nmode: x", "the one top-level field is attestors"),
+        ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),
         ("attestors: {'': {}}", "attestors."),
@@ -48,6 +54,7 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {settings: []}}", "attestors.tpm.settings must be an object"),
         ("attestors: {tpm: {settings: [a]}}", "attestors.tpm.settings must be an object"),
     ],
 )
@@ -65,9 +72,11 @@ def test_refusal_does_not_quote_the_file(tmp_path: Path) -> None:
     assert "c2VjcmV0" not in str(refused.value)
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="FileNotFoundError"):
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"/absent: No such file or directory$"):
         read_attestors(tmp_path / "absent")
+    with pytest.raises(InvalidConfiguration, match=rf"{tmp_path}: Is a directory$"):
+        read_attestors(tmp_path)
 
 
 def test_settings_are_not_shown() -> None:

@@ -266,12 +266,37 @@ async def test_what_the_client_does_not_do_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", ["", "[]", "a: [", "apiVersion: v1", "current-context: x\ncontexts: {}\n"])
-async def test_a_malformed_file_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is not a kubeconfig"),
+        (b"[]", "it is not a kubeconfig"),
+        (b"a: [", r"it is not YAML \(line 1, column 5\)$"),
+        (b"\xff\xfe", "it is not UTF-8 text$"),
+        (b"a: \0", "it is not YAML$"),
+        (b"apiVersion: v1", "Invalid kube-config file. Expected key current-context"),
+        (b"current-context: x\ncontexts: {}\n", "Invalid kube-config"),
+    ],
+)
+async def test_a_malformed_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "config"
-    path.write_text(content)
-    with pytest.raises(ManagementConfigurationRefused, match="kubeconfig"):
+    path.write_bytes(content)
+    with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {path}: .*{why}") as refused:
         await management_connection(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+async def test_a_file_that_cannot_be_read_is_refused_in_words(
+    authority: Authority, client_pair: Pair, tmp_path: Path
+) -> None:
+    with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {tmp_path}: no such file; give --kube"):
+        await management_connection(tmp_path)
+    document = kubeconfig_document(authority, client_pair)
+    del document["clusters"][0]["cluster"]["certificate-authority-data"]
+    document["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path)
+    with pytest.raises(ManagementConfigurationRefused, match=f": {tmp_path}: Is a directory$|does not exist"):
+        await management_connection(_write(tmp_path / "config", document))
 
 
 @pytest.mark.slow
