@@ -161,19 +161,22 @@ async def _judged(place: Place, line: ChainedLine, halves: Halves) -> Judged | B
     return Judged(place, decision.cluster, decision.request.name, said.kind, said.reason, comparison)
 
 
-def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine]]:
-    """The decisions in these files that can be read; nothing is verified.
+def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine] | Broken]:
+    """The decisions in these files, and the lines that cannot be read; nothing is verified.
 
     Raises:
         OSError: a file cannot be read.
     """
     for path in paths:
         for number, line in enumerate(read_lines(path), start=1):
-            if isinstance(line, ChainedLine) and line.kind == DECISION:
+            place = Place(printable(path.name), number)
+            if isinstance(line, Unreadable):
+                yield Broken(place, f"the line {line.why}")
+            elif line.kind == DECISION:
                 try:
-                    yield Place(printable(path.name), number), read_decision_line(line.content)
-                except InvalidValue:
-                    continue
+                    yield place, read_decision_line(line.content)
+                except InvalidValue as error:
+                    yield Broken(place, printable(f"the line is no decision: {error}"))
 
 
 def is_bad(finding: Finding) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 EXIT_BAD: Final = 1
 _SHOWN_ROWS: Final = 1000
+# Of at most 20 octets (RFC 5280, section 4.1.2.2); a sign octet may stand before them.
+_SERIAL_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,42}", re.ASCII)
 _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
     Reproduced: ("same", "green"),
     ReproducedInPart: ("same, in part", "yellow"),
@@ -69,7 +72,9 @@ def add_audit(commands: Commands) -> None:
     what = showing.add_mutually_exclusive_group(required=True)
     what.add_argument("--csr", metavar="NAME", help="name of the CertificateSigningRequest")
     what.add_argument("--node", metavar="NAME", help="name of the node")
-    what.add_argument("--serial", metavar="HEX", help="serial number of the certificate, hexadecimal")
+    what.add_argument(
+        "--serial", type=_serial_number, metavar="HEX", help="serial number of the certificate, hexadecimal"
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +158,9 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
     for one in bad:
         console.print(Text(f"{one.place}: {_why(one)}", style="red"))
     if bad:
-        console.print(Text(f"{len(bad)} of {len(findings)} findings are bad.", style="bold red"))
+        good = sum(not is_bad(one) for one in judged)
+        said = f"NOT in order: {len(bad)} found, named above; {good} decisions are as their facts give them."
+        console.print(Text(said, style="bold red"))
     else:
         in_part = sum(isinstance(one.comparison, ReproducedInPart) for one in judged)
         said = f"The chain is whole; {len(judged)} decisions are as their facts give them"
@@ -187,12 +194,18 @@ def _table_of(judged: Sequence[Judged]) -> Table:
 
 
 def _show(options: argparse.Namespace) -> int:
+    found: list[tuple[Place, DecisionLine]] = []
+    unread = 0
     try:
-        found = [
-            (place, line) for place, line in decisions(files_in_order(options.files)) if _is_asked_for(line, options)
-        ]
+        for one in decisions(files_in_order(options.files)):
+            if isinstance(one, Broken):
+                unread += 1
+            elif _is_asked_for(one[1], options):
+                found.append(one)
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
+    if unread:
+        print(f"Lines that cannot be read: {unread}. `audit verify` says which.", file=sys.stderr)
     if options.output == "json":
         json.dump([{"place": str(place), **json.loads(line.encode())} for place, line in found], sys.stdout, indent=2)
         print()
@@ -207,8 +220,15 @@ def _is_asked_for(line: DecisionLine, options: argparse.Namespace) -> bool:
         return bool(line.request.name == options.csr)
     if options.node is not None:
         return bool(line.decision.node_name == options.node)
-    wanted = options.serial.lower().replace(":", "").lstrip("0")
-    return not isinstance(entry, NoEntry) and f"{entry.serial_number:x}" == wanted
+    return not isinstance(entry, NoEntry) and bool(entry.serial_number == options.serial)
+
+
+def _serial_number(text: str) -> int:
+    """As openssl and browsers write it, with or without colons."""
+    digits = text.replace(":", "")
+    if _SERIAL_NUMBER.fullmatch(digits) is None:
+        raise argparse.ArgumentTypeError("hexadecimal digits, as openssl x509 -serial prints them")
+    return int(digits, 16)
 
 
 def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:

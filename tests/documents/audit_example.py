@@ -11,7 +11,7 @@ from rich.console import Console
 
 from attestors.registry import Registry
 from signer.audit.halves import Halves
-from signer.audit.verification import Finding, decisions, verify
+from signer.audit.verification import Broken, Finding, decisions, verify
 from signer.cli.audit import show_described, show_findings
 from signer.controller.configuration import read_attestors
 from tests.documents.markdown import ROOT
@@ -34,7 +34,8 @@ def verified(*, with_config: bool = True) -> str:
 
 def shown() -> str:
     """What ``audit show --node worker-1`` prints."""
-    found = [(place, line) for place, line in decisions([_LOG]) if line.decision.node_name == "worker-1"]
+    read = [one for one in decisions([_LOG]) if not isinstance(one, Broken)]
+    found = [(place, line) for place, line in read if line.decision.node_name == "worker-1"]
     return _printed(lambda console: show_described(found, console))
 
 

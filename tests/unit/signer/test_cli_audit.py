@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,49 @@ def test_an_empty_log_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     FileLines(tmp_path / "audit.log", 0, 0).close()
     assert main(["audit", "verify", str(tmp_path / "audit.log")]) == 0
     assert "0 decisions" in capsys.readouterr().out
+
+
+_RECORDED = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
+
+
+def test_what_cannot_be_read_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b"\xff not a log\n" + _RECORDED.read_bytes() + b"cut off")
+    assert main(["audit", "show", str(path), "--node", "worker-1", "--output", "json"]) == 0
+    printed = capsys.readouterr()
+    assert "Lines that cannot be read: 2. `audit verify` says which." in printed.err
+    assert len(json.loads(printed.out)) >= 1
+
+
+def test_a_log_that_is_not_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "audit.log"
+    start, _, *others = _RECORDED.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join((start, *others)))
+    assert main(["audit", "verify", str(path)]) == 1
+    assert "NOT in order: 1 found, named above; 2 decisions are as their facts give them." in capsys.readouterr().out
+
+
+def test_nothing_is_said_of_a_log_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "show", str(_RECORDED), "--node", "nobody"]) == 1
+    printed = capsys.readouterr()
+    assert "No decision about that" in printed.out
+    assert printed.err == ""
+
+
+def test_a_serial_number_as_others_write_it(capsys: pytest.CaptureFixture[str]) -> None:
+    number = int(re.findall(r'"serial_number":([0-9]+)', _RECORDED.read_text())[0])
+    digits = f"{number:040X}"
+    for written in (f"{number:x}", digits, ":".join(digits[at : at + 2] for at in range(0, 40, 2))):
+        assert main(["audit", "show", str(_RECORDED), "--serial", written, "--output", "json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+@pytest.mark.parametrize("written", ["zz", "", "0x12", "-1", "1" * 43, "\u0661"])
+def test_a_serial_number_that_is_none(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "show", str(_RECORDED), f"--serial={written}"])
+    assert ended.value.code == 2
+    assert "argument --serial: hexadecimal digits" in capsys.readouterr().err
 
 
 def test_a_name_with_the_marks_of_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
