@@ -36,6 +36,8 @@ _FULL_CERTIFICATE: Final = b"\x10\x02"
 _STORED_HEADER_BYTES: Final = 5
 _PADDING: Final = b"\x00\xff"
 """What erased NV memory reads as."""
+_BETWEEN: Final = _PADDING + b"\r\n"
+"""Line ends, too: what keeps files in repositories puts one behind AMD's certificates in DER."""
 
 _VERSION, _ISSUER_UNIQUE_ID, _SUBJECT_UNIQUE_ID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
 _SERIAL, _ALGORITHM, _ISSUER, _VALIDITY, _SUBJECT, _KEY = range(6)
@@ -100,7 +102,7 @@ def read_stored_certificate(data: bytes) -> Certificate:
 
 
 def read_certificates(data: bytes, *, maximum_count: int) -> tuple[Certificate, ...]:
-    """Certificates one after the other, with padding between and behind them (NV indices 0x01c00100 and up).
+    """Certificates one after the other, with padding or line ends between and behind them (NV 0x01c00100 and up).
 
     Raises:
         CertificateUnreadable: too many, too large, or something else between them; the text says "certificate N".
@@ -127,11 +129,11 @@ def _without_header(data: bytes) -> bytes:
 
 
 def _elements_between_padding(data: bytes) -> Iterator[Element]:
-    rest = data.lstrip(_PADDING)
+    rest = data.lstrip(_BETWEEN)
     while rest:
         element = der.read_first(rest)
         yield element
-        rest = rest[len(element.encoded) :].lstrip(_PADDING)
+        rest = rest[len(element.encoded) :].lstrip(_BETWEEN)
 
 
 def _read(certificate: Element) -> Certificate:

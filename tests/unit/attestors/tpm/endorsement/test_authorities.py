@@ -23,9 +23,20 @@ def as_pem(certificate: bytes, label: str = "CERTIFICATE") -> bytes:
         [as_pem(INTERMEDIATE).replace(b"\n", b"\r\n")],
         [INTERMEDIATE],
         [ROOT + INTERMEDIATE],
+        [INTERMEDIATE + b"\n"],
+        [ROOT + b"\r\n" + INTERMEDIATE + b"\r\n"],
         [b"", as_pem(INTERMEDIATE), as_pem(INTERMEDIATE)],
     ],
-    ids=["PEM", "several with text between", "other line ends", "DER", "several in DER", "twice"],
+    ids=[
+        "PEM",
+        "several with text between",
+        "other line ends",
+        "DER",
+        "several in DER",
+        "DER with a line end",
+        "several in DER with line ends",
+        "twice",
+    ],
 )
 def test_files_of_any_kind(intermediates: list[bytes]) -> None:
     Attempt(roots=[as_pem(ROOT)], intermediates=intermediates).verify()
