@@ -140,6 +140,26 @@ TABLE: Final = (
         RunBy("tests/documents/test_tpm.py::test_the_annotation_is_written_by_the_real_kubectl"),
     ),
     Entry("docs/tpm.md", "kubectl describe", _READ),
+    Entry(
+        "docs/tpm.md",
+        "python -m attestors.tpm endorsement",
+        RunBy("tests/documents/test_tpm.py::test_a_recorded_certificate_is_judged"),
+    ),
+    Entry(
+        "docs/tpm.md",
+        "python -m attestors.tpm quote",
+        RunBy("tests/documents/test_tpm.py::test_the_commands_make_a_quote_that_verifies"),
+    ),
+    Entry(
+        "docs/tpm.md",
+        "tpm2_createak",
+        RunBy("tests/documents/test_tpm.py::test_the_commands_make_a_quote_that_verifies"),
+    ),
+    Entry(
+        "docs/tpm.md",
+        "tpm2_quote",
+        RunBy("tests/documents/test_tpm.py::test_the_commands_make_a_quote_that_verifies"),
+    ),
     Entry("docs/tpm.md", "", RunBy("tests/documents/test_tpm.py::test_the_commands_give_the_fingerprint")),
     Entry("docs/troubleshooting.md", "kubectl", _READ),
     Entry(

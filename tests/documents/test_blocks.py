@@ -33,7 +33,10 @@ KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
 KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "label", "patch", "scale", "wait"}
 HELM_COMMANDS = {"install", "uninstall", "upgrade"}
-RUN_ELSEWHERE = {"openssl", "sha256sum", "tpm2_createek", "tpm2_nvread", "tpm2_readpublic"}
+RUN_ELSEWHERE = {
+    *("openssl", "sha256sum"),
+    *("tpm2_createak", "tpm2_createek", "tpm2_nvread", "tpm2_quote", "tpm2_readpublic"),
+}
 """By ``test_tpm``, on a software TPM; in that document alone."""
 ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
 LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,10 @@ from tests.support.software_tpm import SoftwareTPM
 DOCUMENT = ROOT / "docs/tpm.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 RSA_CERTIFICATE = 0x01C00002
-COMMANDS = [
-    block for block in blocks(DOCUMENT) if block.language == "console" and block.text.partition(" ")[0] in RUN_ELSEWHERE
-]
+CONSOLE = [block for block in blocks(DOCUMENT) if block.language == "console"]
+JUDGING = [block for block in CONSOLE if "python -m attestors.tpm " in block.text]
+COMMANDS = [block for block in CONSOLE if block not in JUDGING and block.text.partition(" ")[0] in RUN_ELSEWHERE]
+PROGRAM = f"{sys.executable} -m attestors.tpm "
 
 
 def test_every_reason_of_the_controller_half_is_in_the_table() -> None:
@@ -174,6 +177,45 @@ def test_the_commands_give_the_fingerprint(block: Block, chip: SoftwareTPM, tmp_
 
 def test_there_is_a_command_for_each_way_to_the_fingerprint() -> None:
     assert len(COMMANDS) == 3
+
+
+def test_a_recorded_certificate_is_judged() -> None:
+    (block,) = [block for block in JUDGING if " endorsement " in block.text]
+    done = in_bash(block, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a manufacturer vouches" in done.stdout
+
+
+def test_python_runs() -> None:
+    (block,) = [block for block in blocks(DOCUMENT) if block.language == "python"]
+    exec(compile(block.text, str(block), "exec"), {})  # noqa: S102 - the document's own example
+
+
+@pytest.mark.slow
+def test_the_commands_make_a_quote_that_verifies(
+    chip: SoftwareTPM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = [block for block in JUDGING if " quote " in block.text]
+    monkeypatch.setenv("TPM2TOOLS_TCTI", chip.tcti)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    flushed = "".join(
+        f"{line}\n{'tpm2_flushcontext --transient-object' if line.startswith('tpm2_') else ''}\n"
+        for line in block.text.splitlines()
+    )
+    done = in_bash(dataclasses.replace(block, text=flushed), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^sha256:7 +[0-9a-f]{64}$", done.stdout, re.MULTILINE)
+
+
+def in_bash(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.text.replace("python -m attestors.tpm ", PROGRAM)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,181 @@
+"""``python -m attestors.tpm``: judge what a TPM showed, as the controller would, without controller and without TPM.
+
+For operators who want to know whether their folders hold the authorities of their machines before any of these asks,
+and for reviewers. The files are those that tpm2-tools write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import binascii
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from attestors.tpm.attestation_key import UnsuitableKey
+from attestors.tpm.endorsement import (
+    AuthoritiesUnreadable,
+    EndorsementCertificateRefused,
+    load_endorsement_authorities,
+    verify_endorsement_certificate,
+)
+from attestors.tpm.endorsement.certificate import read_stored_certificate
+from attestors.tpm.quote import Nonce, QuoteRefused, verify_quote
+from attestors.tpm.reader import MalformedStructure
+from attestors.tpm.selection import InvalidPCRSelection, PCRSelection
+from attestors.wire.binding import BindingMismatch
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 2
+
+_PEM: Final = re.compile(rb"-----BEGIN (CERTIFICATE|PUBLIC KEY)-----(.*?)-----END \1-----", re.DOTALL)
+_SIZE_BYTES: Final = 2
+_REFUSED: Final = (EndorsementCertificateRefused, MalformedStructure, UnsuitableKey, BindingMismatch, QuoteRefused)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: it verifies; 1: it is refused, and why; 2: wrong use, or a file cannot be used."""
+    options = _parser().parse_args(arguments)
+    try:
+        for name, value in options.judge(options).items():
+            print(f"{name:<16}{value}")
+    except _REFUSED as error:
+        print(f"refused: {error}")
+        return EXIT_REFUSED
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    except AuthoritiesUnreadable as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m attestors.tpm",
+        description="Judges what a TPM showed, as the controller would. Exit code 0: it verifies; 1: it is refused.",
+    )
+    kinds = parser.add_subparsers(required=True, metavar="COMMAND")
+    certificate = kinds.add_parser("endorsement", help="an endorsement key certificate: does a manufacturer vouch?")
+    certificate.set_defaults(judge=_judge_certificate)
+    certificate.add_argument("certificate", type=Path, metavar="FILE", help="as it stands in NV, or in PEM")
+    certificate.add_argument("--roots", type=Path, required=True, metavar="FILE|FOLDER", help="endorsementRootsFolder")
+    certificate.add_argument("--intermediates", type=Path, metavar="FILE|FOLDER", help="endorsementIntermediatesFolder")
+    certificate.add_argument("--chain", type=Path, metavar="FILE", help="certificates of authorities from the TPM")
+    certificate.add_argument(
+        "--key", type=Path, metavar="FILE", help="the TPM's endorsement key, PEM or DER (default: the certificate's)"
+    )
+    certificate.add_argument("--accept-expired", action="store_true", help="acceptExpiredAuthorities")
+    certificate.add_argument("--at", type=_time, metavar="TIME", help="such as 2026-01-02T03:04:05Z (default: now)")
+    quote = kinds.add_parser("quote", help="a quote: did this key's TPM say this of its PCRs?")
+    quote.set_defaults(judge=_judge_quote)
+    for flag, text in (
+        ("--ak", "public area of the attestation key: tpm2_createak --public, tpm2_readpublic --output"),
+        ("--quote", "tpm2_quote --message"),
+        ("--signature", "tpm2_quote --signature"),
+        ("--values", "tpm2_quote --pcr, with --pcrs_format values"),
+    ):
+        quote.add_argument(flag, type=Path, required=True, metavar="FILE", help=text)
+    quote.add_argument("--pcrs", type=_selection, required=True, metavar="SELECTION", help="such as sha256:0,1,7")
+    quote.add_argument("--nonce", type=_nonce, required=True, metavar="HEX", help="tpm2_quote --qualification")
+    return parser
+
+
+def _judge_certificate(options: argparse.Namespace) -> Mapping[str, object]:
+    authorities = load_endorsement_authorities(
+        roots=_files(options.roots),
+        intermediates=_files(options.intermediates) if options.intermediates is not None else {},
+        accept_expired=options.accept_expired,
+    )
+    certificate = _plain(options.certificate.read_bytes())
+    own = read_stored_certificate(certificate).public_key
+    verified = verify_endorsement_certificate(
+        certificate,
+        endorsement_key=own if options.key is None else _plain(options.key.read_bytes()),
+        authorities=authorities,
+        at=options.at or datetime.now(UTC),
+        intermediates=() if options.chain is None else (options.chain.read_bytes(),),
+    )
+    return {
+        "verified": "a manufacturer vouches for this endorsement key",
+        "fingerprint": f"sha256:{verified.public_key_sha256}",
+        "manufacturer": verified.manufacturer or "not named",
+        "model": verified.model or "not named",
+        "issuer": verified.issuer,
+        "root": verified.root,
+        "valid": f"{verified.not_before:%Y-%m-%d} to {verified.not_after:%Y-%m-%d}",
+        "key": "that of the certificate, no TPM's: --key compares one" if options.key is None else "the TPM's",
+    }
+
+
+def _judge_quote(options: argparse.Namespace) -> Mapping[str, object]:
+    verified = verify_quote(
+        ak_public=_public_area(options.ak.read_bytes()),
+        quote=options.quote.read_bytes(),
+        signature=options.signature.read_bytes(),
+        pcr_values=options.values.read_bytes(),
+        selection=options.pcrs,
+        extra_data=Nonce(options.nonce),
+    )
+    return {
+        "verified": "a TPM that holds this attestation key made this quote, for this nonce",
+        "key": f"name {verified.attestation_key.name.hex()}",
+        **{str(pcr): value.hex() for pcr, value in verified.pcrs.items()},
+    }
+
+
+def _files(path: Path) -> Mapping[str, bytes]:
+    """One file, or all of a folder but hidden ones, as the controller reads them."""
+    if not path.is_dir():
+        return {path.name: path.read_bytes()}
+    found = sorted(one for one in path.iterdir() if not one.name.startswith(".") and not one.is_dir())
+    return {one.name: one.read_bytes() for one in found}
+
+
+def _plain(data: bytes) -> bytes:
+    """Without PEM's clothes, where it has some."""
+    matched = _PEM.search(data)
+    if matched is None:
+        return data
+    try:
+        return binascii.a2b_base64(b"".join(matched[2].split()))
+    except binascii.Error:
+        return data
+
+
+def _public_area(data: bytes) -> bytes:
+    """TPMT_PUBLIC. tpm2-tools write it as TPM2B_PUBLIC, two bytes of size before it; a type is never its size."""
+    size, public = int.from_bytes(data[:_SIZE_BYTES], "big"), data[_SIZE_BYTES:]
+    return public if size == len(public) else data
+
+
+def _time(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("a time is of the form 2026-01-02T03:04:05Z") from None
+    if at.tzinfo is None:
+        raise argparse.ArgumentTypeError("a time has a zone: 2026-01-02T03:04:05Z")
+    return at
+
+
+def _selection(text: str) -> PCRSelection:
+    try:
+        return PCRSelection.parse(text)
+    except InvalidPCRSelection as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _nonce(text: str) -> bytes:
+    try:
+        return Nonce(bytes.fromhex(text)).value
+    except ValueError:
+        raise argparse.ArgumentTypeError("1 to 66 bytes in hexadecimal") from None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
