@@ -66,10 +66,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Print the status.
 
     Raises:
-        StoreUnusable: the store cannot be read.
+        StoreUnusable: the store cannot be read, or is not ours alone to write: then nothing would be read from it.
     """
     configuration = configuration_of(options)
     store = Store(configuration.store)
+    store.look()
     now = Clock().now()
     client = store.pair(Purpose.CLIENT)
     certificates = {

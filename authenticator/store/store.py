@@ -56,8 +56,22 @@ class Store:
             StoreUnusable: it cannot be made, belongs to somebody else, or others may write in it.
         """
         with self._reporting("open"):
+            if self.folder.exists() and not self.folder.is_dir():
+                raise StoreUnusable(f"the store {self.folder} is no folder: name another one with --store")
             self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            found = self.folder.stat()
+            self._require_ours()
+
+    def look(self) -> None:
+        """See that the folder is ours alone to write, for who only reads; a missing one is empty, and not made.
+
+        Raises:
+            StoreUnusable: it belongs to somebody else, or others may write in it.
+        """
+        with self._reporting("open"), contextlib.suppress(FileNotFoundError):
+            self._require_ours()
+
+    def _require_ours(self) -> None:
+        found = self.folder.stat()
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
             raise StoreUnusable(
                 f"the store {self.folder} must belong to the user who runs kubelet-authenticator (uid {os.geteuid()}), "

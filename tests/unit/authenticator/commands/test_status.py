@@ -235,6 +235,15 @@ def test_a_store_that_cannot_be_read(node: Node) -> None:
     assert "does not end with one private key" in log
 
 
+def test_a_store_that_others_may_write_in(node: Node) -> None:
+    """Nothing else reads it, so it is of no use that a valid certificate is there."""
+    keep(node, 9 * DAY)
+    node.store.folder.chmod(0o777)
+    code, output, log = node.run("status")
+    assert (code, output) == (ExitCode.STORE, "")
+    assert "nobody else may write in it: chown and chmod go-w" in log
+
+
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_nothing_shows_a_secret(node: Node, output: str) -> None:
     keep(node, 9 * DAY)

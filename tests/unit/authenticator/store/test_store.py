@@ -75,12 +75,20 @@ def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path, mode: int)
     tmp_path.chmod(mode)
     with pytest.raises(StoreUnusable, match="nobody else may write in it: chown and chmod go-w"):
         Store(tmp_path).open()
+    with pytest.raises(StoreUnusable, match="nobody else may write in it: chown and chmod go-w"):
+        Store(tmp_path).look()
+
+
+def test_who_looks_makes_no_folder(tmp_path: Path) -> None:
+    Store(tmp_path / "pki").look()
+    assert not (tmp_path / "pki").exists()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o700])
 def test_a_folder_of_ours_alone_is_good(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     Store(tmp_path).open()
+    Store(tmp_path).look()
 
 
 def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +101,7 @@ def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnusable, match=r"cannot open .*file: File exists"):
+    with pytest.raises(StoreUnusable, match=r"the store .*file is no folder: name another one"):
         Store(tmp_path / "file").open()
 
 
