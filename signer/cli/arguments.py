@@ -51,7 +51,12 @@ def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     """Which management cluster."""
-    parser.add_argument("--kubeconfig", type=Path, help="management cluster (default: in-cluster, or KUBECONFIG)")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="management cluster (default: KUBECONFIG, else the Pod's service account, else ~/.kube/config)",
+    )
 
 
 def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,7 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controller-namespace",
         type=namespace,
+        metavar="NAMESPACE",
         default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
         help="the controller's own namespace, where IdentityReservations live (default: POD_NAMESPACE, "
         f"or {DEFAULT_NAMESPACE})",
@@ -76,7 +82,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     )
     add_controller_namespace(parser)
     parser.add_argument(
-        "--config", type=Path, help="YAML file with what the operator allows and sets for each attestor"
+        "--config", type=Path, metavar="FILE", help="YAML file with what the operator allows and sets for each attestor"
     )
     parser.add_argument(
         "--enable-insecure-attestor",

@@ -64,7 +64,10 @@ def add_audit(commands: Commands) -> None:
     verifying.set_defaults(command=_verify)
     _add_files(verifying)
     verifying.add_argument(
-        "--config", type=Path, help="the controller's --config, where attestors need the operator's settings"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="the controller's --config, where attestors need the operator's settings",
     )
     showing = subcommands.add_parser("show", help="print the decisions about one request, node or certificate")
     showing.set_defaults(command=_show)

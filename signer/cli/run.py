@@ -34,7 +34,12 @@ _LOG = logging.getLogger(__name__)
 
 def add_run(commands: Commands) -> None:
     """Add the command."""
-    run = commands.add_parser("run", help="run the controller until SIGTERM")
+    run = commands.add_parser(
+        "run",
+        help="run the controller until SIGTERM",
+        description="Runs until SIGTERM or SIGINT. Exit code 0: stopped as asked; 1: failed while running; 2: wrong "
+        "usage or configuration; 4: it led, and lost the Lease.",
+    )
     run.set_defaults(command=_run)
     add_kubeconfig(run)
     add_configuration(run)

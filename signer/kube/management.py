@@ -51,7 +51,7 @@ async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
     Client certificates from a credential plugin are read once: make the access anew after Unauthorized.
     Raises ManagementConfigurationRefused.
     """
-    if kubeconfig is None and "KUBECONFIG" not in os.environ and _IN_CLUSTER in os.environ:
+    if kubeconfig is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     return await _from_kubeconfig(path)

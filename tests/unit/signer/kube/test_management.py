@@ -234,8 +234,11 @@ async def test_where_the_configuration_comes_from(
     _write(tmp_path / "home" / ".kube" / "config", named("home"))
     assert await server(None) == "https://home.example"
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    with pytest.raises(ManagementConfigurationRefused, match="in-cluster"):
-        await server(None)
+    for unset in (None, ""):
+        if unset is not None:
+            monkeypatch.setenv("KUBECONFIG", unset)
+        with pytest.raises(ManagementConfigurationRefused, match="in-cluster"):
+            await server(None)
     monkeypatch.setenv("KUBECONFIG", str(_write(tmp_path / "environment", named("environment"))))
     assert await server(None) == "https://environment.example"
     assert await server(_write(tmp_path / "given", named("given"))) == "https://given.example"
