@@ -209,6 +209,8 @@ def error_for_status(
 ) -> ApiError:
     """The error that an HTTP status, with the Kubernetes reason, means; without credentials that it repeats."""
     text = without_credentials(message) or f"HTTP status {status}, without a Kubernetes Status"
+    if status == 404 and not message:  # what the API server itself answers where no such resource is defined
+        text += ": this resource is not served there"
     if status == 429:
         return TooManyRequests(text, status=status, reason=reason, retry_after_seconds=retry_after_seconds)
     if 500 <= status <= 599:
