@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from signer.kube.client import TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized
+from signer.kube.tls import TlsMaterialRefused, client_context
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -188,13 +189,18 @@ def _connection(configuration: Configuration) -> ClusterConnection:
         raise ManagementConfigurationRefused("insecure-skip-tls-verify: the server is always verified; give its CA")
     if configuration.proxy:
         raise ManagementConfigurationRefused("proxy-url: proxies are not supported")
-    return ClusterConnection(
+    connection = ClusterConnection(
         server=configuration.host.rstrip("/"),
         certificate_authority=_authority(configuration.ssl_ca_cert),
         tls_server_name=configuration.tls_server_name or None,
         client_certificate=Path(configuration.cert_file).read_bytes() if configuration.cert_file else None,
         client_key=Path(configuration.key_file).read_bytes() if configuration.key_file else None,
     )
+    try:
+        client_context(connection)
+    except TlsMaterialRefused as error:
+        raise ManagementConfigurationRefused(f"the management cluster: {error}") from error
+    return connection
 
 
 def _authority(path: str | None) -> bytes:

@@ -290,6 +290,27 @@ async def test_a_malformed_file_is_refused(tmp_path: Path, content: bytes, why: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("cluster", "the certificate authority is not a PEM bundle"),
+        ("user", "the client certificate and key cannot be"),
+    ],
+)
+async def test_unusable_certificates_are_refused(
+    authority: Authority, client_pair: Pair, tmp_path: Path, where: str, words: str
+) -> None:
+    document = kubeconfig_document(authority, client_pair)
+    garbage = base64.b64encode(b"garbage").decode()
+    if where == "cluster":
+        document["clusters"][0]["cluster"]["certificate-authority-data"] = garbage
+    else:
+        document["users"][0]["user"]["client-certificate-data"] = garbage
+    with pytest.raises(ManagementConfigurationRefused, match=f"the management cluster: {words}"):
+        await management_connection(_write(tmp_path / "config", document))
+
+
+@pytest.mark.slow
 async def test_a_file_that_cannot_be_read_is_refused_in_words(
     authority: Authority, client_pair: Pair, tmp_path: Path
 ) -> None:
