@@ -61,6 +61,7 @@ ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
 """In a wake-up: every request of the cluster may be affected."""
 
+_APPLY: Final = "apply what `node-attestation-controller crds` prints"
 OUT_OF_TOUCH_SECONDS: Final = 60.0
 """For as long as this, list and watch may fail before what they last said is no ground for a decision."""
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
@@ -122,9 +123,21 @@ async def discover_cluster_api(client: GetCalls) -> ClusterAPIVersion:
     try:
         served = await client.get(f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}")
     except NotFound:
-        served = await client.get(f"/apis/{CLUSTERS_V1BETA1.group}/{CLUSTERS_V1BETA1.version}")
+        served = await _serves_v1beta1(client)
         return ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, _if_served(MACHINE_POOLS_V1BETA1, served))
     return ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, _if_served(MACHINE_POOLS_V1BETA2, served))
+
+
+async def _serves_v1beta1(client: GetCalls) -> JsonObject:
+    group = CLUSTERS_V1BETA1.group
+    try:
+        return await client.get(f"/apis/{group}/{CLUSTERS_V1BETA1.version}")
+    except NotFound as error:
+        versions = f"{CLUSTERS_V1BETA2.version} nor {CLUSTERS_V1BETA1.version}"
+        raise NotFound(
+            f"it serves neither {group}/{versions}: install Cluster API there, or name the cluster where it is",
+            status=error.status,
+        ) from error
 
 
 def _if_served(resource: Resource, served: JsonObject) -> Resource | NotServed:
@@ -257,8 +270,11 @@ class Inventory:
         for mirror, path in self._watched():
             objects: list[JsonObject] = []
             async with contextlib.aclosing(source.list_pages(path)) as pages:
-                async for page in pages:
-                    objects += [item for item in page["items"] if mirror.holds_of_list(item)]
+                try:
+                    async for page in pages:
+                        objects += [item for item in page["items"] if mirror.holds_of_list(item)]
+                except NotFound as error:
+                    raise NotFound(f"{path} is not served there: {_APPLY}", status=error.status) from error
             mirror.replaced(objects)
 
     async def filled(self) -> None:

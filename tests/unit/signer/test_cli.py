@@ -21,6 +21,8 @@ from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
+REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
+"""Cluster API's."""
 
 
 @pytest.fixture(autouse=True)
@@ -193,8 +195,20 @@ def test_port_that_is_taken(kubeconfig: Path, how: tuple[str, ...], capsys: pyte
 def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", "--kubeconfig", str(kubeconfig)) == EXIT_FAILED
     error = capsys.readouterr().err
-    assert "node-attestation-controller: the management cluster: 404" in error
+    assert "node-attestation-controller: the management cluster: 404 NotFound: it serves neither" in error
+    assert "install Cluster API there" in error
     assert "Traceback" not in error
+
+
+def test_management_cluster_without_our_definitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedAPI() as api:
+        for file in sorted(REDUCED.glob("*.yaml")):
+            api.apply_yaml(file.read_text())
+        path = tmp_path / "kubeconfig"
+        path.write_text(api.kubeconfig())
+        assert run("status", "--kubeconfig", str(path)) == EXIT_FAILED
+    error = capsys.readouterr().err
+    assert "/nodeattestationpolicies is not served there: apply what `node-attestation-controller crds` prints" in error
 
 
 def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -353,7 +353,7 @@ async def test_without_machine_pools(version: str, also: tuple[str, ...]) -> Non
 
 
 async def test_neither_is_an_error() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"neither cluster\.x-k8s\.io/v1beta2 nor v1beta1: install Cluster API there"):
         await discover(Discovery())
 
 
