@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attestors.registry import Registry
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.collector import collect_seldom, keep_what_there_is
@@ -104,11 +105,23 @@ def _run(options: argparse.Namespace) -> int:
 def _configuration(options: argparse.Namespace) -> Configuration:
     if options.insecure_diagnostics and not options.diagnostics_address:
         raise InvalidConfiguration("--insecure-diagnostics says how --diagnostics-address is served: give both")
+    configuration = configuration_of(options)
+    _require_installed(configuration, Registry().providers)
     return replace(
-        configuration_of(options),
+        configuration,
         leader_election=leader_election(options),
         workers_per_cluster=options.workers_per_cluster,
     )
+
+
+def _require_installed(configuration: Configuration, installed: frozenset[str]) -> None:
+    """A name that is misspelt would leave the attestor that was meant allowed everywhere, without its settings."""
+    missing = sorted(configuration.attestors.keys() - installed)
+    if missing:
+        raise InvalidConfiguration(
+            f"--config: attestors.{missing[0]}: no attestor of that name is installed; installed are: "
+            f"{', '.join(sorted(installed)) or 'none'}"
+        )
 
 
 async def _run_until_signal(options: argparse.Namespace, configuration: Configuration) -> None:

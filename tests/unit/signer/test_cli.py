@@ -116,6 +116,17 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.C
     assert "Traceback" not in error
 
 
+def test_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Misspelt, it would leave the one that was meant allowed everywhere."""
+    config = tmp_path / "config.yaml"
+    config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
+    assert run("run", "--config", str(config)) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert (
+        "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, gcp, insecure, " in error
+    )
+
+
 def test_wrong_namespace_of_the_pod(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "../kube-system")
     assert run("run") == EXIT_USAGE
