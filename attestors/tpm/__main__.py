@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import binascii
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name, value in options.judge(options).items():
             print(f"{name:<16}{value}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _REFUSED as error:
         print(f"refused: {error}")
         return EXIT_REFUSED

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from authenticator.commands import agent, credential, prepare, request, status
 from authenticator.commands.arguments import report
@@ -21,17 +22,26 @@ exit codes:
   3 still pending            7 denied
 """
 
+# As shells say it: 128, and SIGINT or SIGPIPE.
+_INTERRUPTED: Final = 130
+_NOBODY_READS: Final = 141
+
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
     try:
         options = parser().parse_args(arguments)
-        return int(options.command(options))
+        code = int(options.command(options))
+        sys.stdout.flush()
+        return code
     except Failure as failure:
         report(str(failure))
         return failure.exit_code
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
+    except BrokenPipeError:  # whoever read has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at the end
+        return _NOBODY_READS
 
 
 class _Parser(argparse.ArgumentParser):

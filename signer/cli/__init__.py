@@ -8,6 +8,7 @@ approved or challenged, 4 denied, 5 waits, 6 is left alone.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -30,13 +31,17 @@ _DISTRIBUTION: Final = "capi-node-attestation"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_LEADERSHIP_LOST: Final = 4
+EXIT_INTERRUPTED: Final = 130
+"""As shells say it: 128 and SIGINT."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of ``node-attestation-controller``."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.command(options))
+        code = int(options.command(options))
+        sys.stdout.flush()
+        return code
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         print(f"node-attestation-controller: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -49,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ApiError as error:
         print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except BrokenPipeError:  # whoever read has read enough, as `head` does; rich ends with the same code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at the end
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import version
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from signer.cli import EXIT_FAILED, EXIT_USAGE, _parser, main
+from signer.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, _parser, main
 from signer.cli.leader_election import leader_election
 from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
@@ -23,6 +26,7 @@ from signer.testing.api import EmbeddedAPI
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
 """Cluster API's."""
+RECORDED_LOG = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +53,36 @@ def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed == [yaml.safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
     assert {one["kind"] for one in printed} == {"CustomResourceDefinition"}
     assert sorted(path.name for path in DEPLOYED.iterdir()) == sorted(CRD_FILES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("crds",), ("audit", "verify", str(RECORDED_LOG))], ids=lambda words: words[0])
+def test_a_reader_that_has_read_enough(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """As ``head`` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "signer.cli", *arguments],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (ran.returncode, ran.stderr) == (EXIT_FAILED, b"")
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("signer.cli._crds", interrupted)
+    assert run("crds") == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == ""
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from datetime import timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,6 +245,25 @@ def test_a_store_that_others_may_write_in(node: Node) -> None:
     code, output, log = node.run("status")
     assert (code, output) == (ExitCode.STORE, "")
     assert "nobody else may write in it: chown and chmod go-w" in log
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_read_enough(tmp_path: Path, unbuffered: str) -> None:
+    """As ``head`` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "authenticator.cli", "status", "--provider", "insecure", "--store", str(tmp_path)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
