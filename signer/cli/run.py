@@ -196,14 +196,14 @@ def _address(flag: str, text: str) -> tuple[str, int]:
 
 
 def _not_negative(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 1_000_000:
-        raise argparse.ArgumentTypeError("between 0 and 1000000")
-    return number
+    return _between(0, 1_000_000, text)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError("between 1 and 1000")
-    return number
+    return _between(1, 1000, text)
+
+
+def _between(least: int, most: int, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"between {least} and {most}")
+    return int(text)
