@@ -77,8 +77,10 @@ def _finding(one: Finding) -> dict[str, Any]:
 def show(explained: Explanation, console: Console) -> None:
     """The same for people."""
     request = explained.request
-    console.print(Text.assemble("CSR ", (request.name, "bold"), " of Cluster ", (str(explained.cluster), "bold")))
-    console.print(Text(f"{request.signer_name}, requested by {request.requester}, {request.created or 'undated'}"))
+    name = request.name or "without a name"
+    console.print(Text.assemble("CSR ", (name, "bold"), " of Cluster ", (str(explained.cluster), "bold")))
+    signer, requester = request.signer_name or "no signer", request.requester or "nobody"
+    console.print(Text(f"{signer}, requested by {requester}, {request.created or 'undated'}"))
     for one in explained.standing.conditions:
         console.print(Text.assemble(("It stands as ", "dim"), f"{one.type} ({one.reason}): {one.message}"))
     if explained.standing.has_certificate:

@@ -197,3 +197,15 @@ def test_what_is_no_recording(offline: Run, tmp_path: Path, content: str, said: 
     code, report, error = offline("join", "--objects", str(file))
     assert (code, report) == (2, {})
     assert said in error
+
+
+def test_a_request_that_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects, request = tmp_path / "objects.yaml", tmp_path / "request.yaml"
+    objects.write_text(yaml.safe_dump({"kind": "Cluster", "metadata": {"name": "production", "namespace": "team-a"}}))
+    request.write_text("kind: CertificateSigningRequest\n")
+    assert main(["explain", str(request), "--objects", str(objects), "--cluster", "team-a/production"]) == 6
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == [
+        "CSR without a name of Cluster team-a/production",
+        "no signer, requested by nobody, undated",
+    ]
