@@ -88,7 +88,7 @@ class Cases:
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy; kept while the policy stays the same and none of them is broken."""
         kept = self._attestors
-        if kept is None or kept.policy != policy or (kept.any_broken and self._is_old()):
+        if kept is None or kept.policy != policy or (self._is_old() and kept.any_broken):
             kept = self._attestors = AttestorSet(
                 policy, self._configuration, self._registry, self._inventory.authentic.challenge_keys
             )

@@ -73,6 +73,7 @@ class Room(Generic[Key]):
         self._places: dict[Key, _Place] = {}
         self._shares: dict[Screening, Shares[Key]] = {screening: Shares() for screening in Screening}
         self._together = together
+        self._taken = 0
         self._held = 0
         """Of what is shared."""
 
@@ -116,11 +117,13 @@ class Room(Generic[Key]):
     def _give(self, key: Key, place: _Place) -> None:
         self._places[key] = place
         self._shares[place.lane.screening].add(place.lane.path, key, place.portion)
+        self._taken += place.portion.weight
         self._hold()
 
     def _release(self, key: Key) -> _Place:
         place = self._places.pop(key)
         self._shares[place.lane.screening].remove(place.lane.path, key)
+        self._taken -= place.portion.weight
         self._hold()
         return place
 
@@ -141,10 +144,6 @@ class Room(Generic[Key]):
         """Whether listing again is worth its cost."""
         limits = self._limits()
         return len(self._places) < limits.requests / 2 and self._taken < self._bytes(limits) / 2
-
-    @property
-    def _taken(self) -> int:
-        return sum(shares.weight for shares in self._shares.values())
 
     def _has_room_for(self, weight: int, limits: Limits) -> bool:
         return len(self._places) < limits.requests and self._taken + weight <= self._bytes(limits)

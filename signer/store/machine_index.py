@@ -37,8 +37,11 @@ class MachineIndex:
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
         """The cluster's Machines with that provider ID, then the instances that no Machine stands for."""
         machines = tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
+        listing = self._pools_by_provider_id.get((cluster, provider_id))
+        if listing is None:  # most have no pool, and each request asks a few times
+            return machines
         standing = {machine.owner_pool for machine in machines}
-        pools = (self._pools[key] for key in self._pools_by_provider_id.get((cluster, provider_id), {}))
+        pools = (self._pools[key] for key in listing)
         return (*machines, *(pool.instance(provider_id) for pool in pools if pool.name not in standing))
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:

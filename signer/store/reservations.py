@@ -261,8 +261,7 @@ class Reservations:
             if existing is None:
                 raise _Changed from None
             return existing
-        self._inventory.reservations.written(created)
-        return parse_reservation(created)
+        return self._inventory.reservations.written(created) or parse_reservation(created)
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
         name = pair.name(side)
@@ -271,9 +270,8 @@ class Reservations:
         except NotFound:
             self._inventory.reservations.forget(self._namespace, name)
             return None
-        self._inventory.reservations.written(manifest)
         try:
-            return parse_reservation(manifest)
+            return self._inventory.reservations.written(manifest) or parse_reservation(manifest)
         except InvalidReservation as error:
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"IdentityReservation {name} cannot be read ({error}): delete it"
@@ -299,8 +297,7 @@ class Reservations:
             written = await self._client.patch(self._path(reservation.name), {"metadata": metadata})
         except (NotFound, Conflict):
             raise _Changed from None
-        self._inventory.reservations.written(written)
-        return parse_reservation(written)
+        return self._inventory.reservations.written(written) or parse_reservation(written)
 
     async def _delete(self, reservation: Reservation) -> None:
         """Delete exactly the version that was read; one that was changed or re-created meanwhile stays."""
