@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from concurrent.futures import CancelledError
+import logging
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ from signer.controller.run import ControllerOptions
 from signer.kube.connection import ClusterConnection
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, LoopThread
 
+_LOG = logging.getLogger(__name__)
 CONTROLLER_NAMESPACE: Final = "node-attestation-system"
 
 
@@ -47,6 +49,7 @@ class RunningController:
                 standing_by=lambda leadership: self._elected_by(leadership, started),
             )
         )
+        self._running.add_done_callback(_warn_of_lost_leadership)
         self._thread.run(_first(started, asyncio.wrap_future, self._running))
         return self
 
@@ -87,6 +90,12 @@ class RunningController:
     def kill(self) -> None:
         """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""
         self._running.cancel()
+
+
+def _warn_of_lost_leadership(running: Future[None]) -> None:
+    """A process would be started again. Here nobody works from now on: say why, where something waits for it."""
+    if not running.cancelled() and isinstance(lost := running.exception(), LeadershipLost):
+        _LOG.warning("a controller has ended: leadership lost: %s", lost)
 
 
 async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:

@@ -16,7 +16,10 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.integration.house import MASTERS, House, keyed_mac
 from tests.support.processes import wait_until
 
-TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
+TIMES: Final = ElectionTimes(timedelta(seconds=8), timedelta(seconds=7), timedelta(milliseconds=200))
+"""Short, and yet all replicas of a test share one process, which on a busy machine stands still for seconds."""
+DEADLINE: Final = f"{TIMES.renew_deadline.total_seconds():g}"
+"""In seconds, as messages say it."""
 USED_BY_SHARDS: Final = {
     ("coordination.k8s.io", verb, "leases") for verb in ("create", "get", "list", "update", "delete")
 }
