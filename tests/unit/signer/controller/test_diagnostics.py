@@ -10,8 +10,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from signer.controller import diagnostics
+from signer.controller.bounded_server import Handler
 from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.health import Health
 from signer.controller.metrics import Metrics
@@ -191,23 +193,34 @@ async def test_a_known_token_does_not_wait_behind_strangers() -> None:
 
 async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit log and slow CA keys wait for the same threads."""
-    started, go_on = 0, threading.Event()
+    started, go_on, arrived = 0, threading.Event(), asyncio.Semaphore(0)
+    serving = diagnostics._serve_metrics
 
     def slowly(_: object) -> bytes:
         nonlocal started
         started += 1
-        go_on.wait(10)
+        go_on.wait(60)
         return b"made"
 
+    def counted(metrics: Metrics) -> Handler:
+        serve = serving(metrics)
+
+        async def count_and_serve(request: web.BaseRequest) -> web.Response:
+            arrived.release()
+            return await serve(request)
+
+        return count_and_serve
+
     monkeypatch.setattr(diagnostics, "generate_latest", slowly)
+    monkeypatch.setattr(diagnostics, "_serve_metrics", counted)
     async with insecure_diagnostics_server("127.0.0.1", 0, Metrics(), Health()) as address:
         for _ in range(20):
             _, writer = await asyncio.open_connection(*address)
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            await asyncio.sleep(0.01)
+            await arrived.acquire()
             writer.close()
         asking = asyncio.create_task(fetch(address, "/metrics"))
-        await asyncio.sleep(0.05)
+        await arrived.acquire()
         go_on.set()
         assert await asking == (200, "made")
     assert started == 1

@@ -273,12 +273,16 @@ async def test_plain_http_is_not_spoken(authority: Authority) -> None:
 async def test_calls_share_connections_and_keep_to_the_limit(authority: Authority, tls: ssl.SSLContext) -> None:
     running = most = 0
     peers = set()
+    full = asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
         nonlocal running, most
         peers.add(request.get_extra_info("peername"))
         running += 1
         most = max(most, running)
+        if running == 3:
+            full.set()
+        await full.wait()  # a handshake may take longer than all calls over one connection
         await asyncio.sleep(0.005)
         running -= 1
         return await echo(request)

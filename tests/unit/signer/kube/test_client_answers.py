@@ -257,6 +257,7 @@ async def test_an_answer_of_too_many_values_is_not_decoded(authority: Authority,
 
 
 async def test_a_dripping_body_meets_the_total_timeout(authority: Authority, tls: ssl.SSLContext) -> None:
+    """A busy machine may need all of a short one for the handshake."""
     dripped = 0
 
     async def drip(line: str, writer: asyncio.StreamWriter) -> None:
@@ -268,13 +269,14 @@ async def test_a_dripping_body_meets_the_total_timeout(authority: Authority, tls
             await writer.drain()
             await asyncio.sleep(0.005)
 
-    async with (
-        raw_server(authority, drip, context=tls) as server,
-        Client(server.connection, timeout_seconds=0.25) as client,
-    ):
-        with pytest.raises(Unreachable, match="timeout") as raised:
-            await client.get(PATH)
-    assert raised.value.cause is Cause.TIMEOUT
+    async with raw_server(authority, drip, context=tls) as server:
+        for seconds in (0.25, 1.0, 5.0):
+            async with Client(server.connection, timeout_seconds=seconds) as client:
+                with pytest.raises(Unreachable, match="timeout") as raised:
+                    await client.get(PATH)
+            assert raised.value.cause is Cause.TIMEOUT
+            if dripped > 1:
+                break
     assert dripped > 1
 
 
