@@ -97,7 +97,7 @@ async def test_who_is_being_answered_makes_way_for_nobody() -> None:
 
 
 async def test_strangers_write_no_logs(caplog: pytest.LogCaptureFixture) -> None:
-    async with bounded_server("127.0.0.1", 0, {"/": answer, "/fails": fail}, connection_seconds=0.2) as address:
+    async with bounded_server("127.0.0.1", 0, {"/": answer, "/fails": fail}) as address:
         for sent in (
             b"\x16\x03\x01\r\n\r\n",
             b"GET http://a:99999/ HTTP/1.1\r\n\r\n",

@@ -270,9 +270,10 @@ async def test_a_management_cluster_that_fails(house: House) -> None:
 
 async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.remove()
+    usual = restoration_module.CLUSTER_TIMEOUT_SECONDS
     monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", 0.3)
     house.api.faults.inject(f"POST {BINDINGS}", delay_seconds=3600)
-    await fails_then_works(house)
+    await fails_then_works(house, lambda: monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", usual))
 
 
 async def test_kept_grants_that_cannot_be_listed_are_listed_again(

@@ -157,8 +157,8 @@ async def test_time_that_was_left_to_others_is_not_the_lists(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else who has many hostile servers could keep an honest one's long list from ever being read."""
-    monkeypatch.setattr("signer.kube.client.LIST_SECONDS", 1.0)
-    monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 0.3)
+    monkeypatch.setattr("signer.kube.client.LIST_SECONDS", 2.0)
+    monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 0.55)
     handler = _pages(*({"metadata": {"continue": token}, "items": [{}]} for token in ("a", "b", "c", "d", "")))
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         assert len([page async for page in client.list_pages("/api/v1/secrets")]) == 5
