@@ -6,7 +6,9 @@ import sys
 from typing import Final
 
 EXIT_USAGE: Final = 2
-_EXTRA: Final = frozenset({"aiohttp", "kubernetes", "msgspec", "prometheus_client", "rich"})
+_EXTRA: Final = frozenset(
+    {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
+)
 """What the extra ``controller`` brings, and a node does not have."""
 
 

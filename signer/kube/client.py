@@ -16,20 +16,19 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
-import yarl
-from aiohttp import hdrs
 
 from signer.kube.allowances import Allowances, NoRoom, Room
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
+from signer.kube.http.failures import MalformedAnswer
+from signer.kube.http.pool import Answer, Pool
+from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.shallow import shallow
 from signer.kube.tls import client_context
 from signer.kube.transport import (
     check_is_json,
     error_from_answer,
-    keepalive_socket,
     read_bounded,
     unreachable,
 )
@@ -71,7 +70,6 @@ Parameters = Mapping[str, str | int | bool]
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
 _CONTINUE = re.compile(r"[ -~]{0,8192}", re.ASCII)
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 _CONTENT_TYPE_JSON = "application/json"
 
 
@@ -113,10 +111,8 @@ class Client:
         Watches take no slot: with one for each resource they would leave none for calls. ``allowances`` are those that
         clients of several servers share that may be hostile; without them, this server is trusted not to be.
         """
-        self._server = connection.server.rstrip("/")
-        if not self._server.startswith("https://"):
-            raise ValueError("an API server is reached by https only")
-        self._server_hostname = connection.tls_server_name
+        self._origin = Origin.of(connection.server)
+        self._server_name = connection.tls_server_name
         self._tls = connection.tls if connection.tls is not None else client_context(connection)
         self._timeout_seconds = timeout_seconds
         self._maximum_body_bytes = maximum_body_bytes
@@ -125,29 +121,18 @@ class Client:
         self._token_source = token_source
         self._allowances = allowances if allowances is not None else Allowances.boundless()
         self._pace = self._allowances.pace()  # of all that it says: a server that ends each watch soon gains nothing
-        self._headers = {
-            hdrs.ACCEPT: _CONTENT_TYPE_JSON,
-            hdrs.ACCEPT_ENCODING: "identity",
-            hdrs.USER_AGENT: user_agent,
-        }
-        if connection.bearer_token is not None:
-            self._headers[hdrs.AUTHORIZATION] = _bearer(connection.bearer_token)
+        fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
+        self._requests = RequestWriter(self._origin, fields)
+        token = connection.bearer_token
+        self._authorization = {} if token is None else {"Authorization": _bearer(token)}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
-        self._open_session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
-        if self._open_session is not None:
+        if self._pool is not None:
             raise RuntimeError("a client is opened once")
-        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, socket_factory=keepalive_socket)
-        self._open_session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=_NO_TIMEOUT,  # asyncio.timeout below bounds the whole call, reading included
-            auto_decompress=False,
-            trust_env=False,
-            requote_redirect_url=False,
-        )
+        self._pool = Pool(self._origin, self._tls, self._server_name)
         return self
 
     async def __aexit__(
@@ -157,8 +142,8 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections; running calls and watches end with Unreachable."""
-        if self._open_session is not None:
-            await self._open_session.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     # Calls
 
@@ -267,35 +252,35 @@ class Client:
         loop = asyncio.get_running_loop()
         query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
         ends_at = loop.time() + timeout_seconds + WATCH_GRACE_SECONDS
-        response = None
+        answer = None
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                response = await self._send("GET", path, query, None, None)
-                if response.status != 200:
-                    raise await self._error(response)
-                check_is_json(response)
+                answer = await self._send("GET", path, query, None, _CONTENT_TYPE_JSON)
+                if answer.head.status != 200:
+                    raise await self._error(answer)
+                check_is_json(answer)
             accepted()
             with self._allowances.room() as room:
-                async with contextlib.aclosing(self._lines(response, idle_seconds, ends_at, room)) as lines:
+                async with contextlib.aclosing(self._lines(answer, idle_seconds, ends_at, room)) as lines:
                     async for line in lines:
                         yield self._decoded(line, "the watch holds an event that is no JSON object")
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error) from None
         finally:
-            if response is not None:
-                response.close()
+            if answer is not None:
+                answer.close()
 
     # Machinery
 
     async def _lines(
-        self, response: aiohttp.ClientResponse, idle_seconds: float, ends_at: float, room: Room
+        self, answer: Answer, idle_seconds: float, ends_at: float, room: Room
     ) -> AsyncGenerator[bytes, None]:
         """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too."""
         loop = asyncio.get_running_loop()
         pending = bytearray()
         while True:
             async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
-                chunk = await response.content.read(WATCH_READ_BYTES)
+                chunk = await answer.read(WATCH_READ_BYTES)
             if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
                 raise TimeoutError
             if not chunk:
@@ -328,20 +313,20 @@ class Client:
     ) -> tuple[JsonObject, int, float]:
         """The answer's JSON object, its size in bytes, and for how many seconds it was left lying."""
         payload = None if body is None else self._encode(body)
-        response = None
+        answer = None
         try:
             async with asyncio.timeout(self._timeout_seconds), self._slots:
-                response = await self._send(method, path, params, payload, content_type)
-                if not 200 <= response.status < 300:
-                    raise await self._error(response)
-                check_is_json(response)
-                raw = await read_bounded(response, self._maximum_body_bytes, self._allowances)
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+                answer = await self._send(method, path, params, payload, content_type)
+                if not 200 <= answer.head.status < 300:
+                    raise await self._error(answer)
+                check_is_json(answer)
+                raw = await read_bounded(answer, self._maximum_body_bytes, self._allowances)
+        except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error) from None
         finally:
-            if response is not None:
+            if answer is not None:
                 # Closes the connection unless the whole answer was read; then it is back in the pool already.
-                response.close()
+                answer.close()
         rested = await self._rest_after(len(raw) * _CPU_SECONDS_PER_BYTE) if len(raw) > PACED_ANSWER_BYTES else 0.0
         return self._decoded(raw, "the answer is no JSON object"), len(raw), rested
 
@@ -353,34 +338,20 @@ class Client:
         return pause
 
     async def _send(
-        self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str | None
-    ) -> aiohttp.ClientResponse:
-        if self._open_session is None or self._open_session.closed:
+        self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str
+    ) -> Answer:
+        if self._pool is None or self._pool.closed:
             raise Unreachable("the client is closed", cause=Cause.RESET)
-        headers = self._headers
-        if payload is not None and content_type is not None:
-            headers = {**headers, hdrs.CONTENT_TYPE: content_type}
+        fields = dict(self._authorization)
         if self._token_source is not None and (token := await self._token_source.token()) is not None:
-            headers = {**headers, hdrs.AUTHORIZATION: _bearer(token)}
-        return await self._open_session.request(
-            method,
-            self._url(path, params),
-            data=payload,
-            headers=headers,
-            allow_redirects=False,
-            server_hostname=self._server_hostname,
-        )
+            fields["Authorization"] = _bearer(token)
+        if payload is not None:
+            fields["Content-Type"] = content_type
+        request = self._requests.write(method, _target(path, params), fields, payload)
+        return await self._pool.send(request, repeatable=method == "GET")
 
-    def _url(self, path: str, params: Parameters | None) -> yarl.URL:
-        if _PATH.fullmatch(path) is None:
-            raise ValueError("an API path is absolute, encoded, and without dot segments and query")
-        if not params:
-            return yarl.URL(self._server + path, encoded=True)
-        query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
-        return yarl.URL(f"{self._server}{path}?{query}", encoded=True)
-
-    async def _error(self, response: aiohttp.ClientResponse) -> ApiError:
-        error = await error_from_answer(response, self._allowances)
+    async def _error(self, answer: Answer) -> ApiError:
+        error = await error_from_answer(answer, self._allowances)
         if isinstance(error, Unauthorized) and self._token_source is not None:
             self._token_source.rejected()
         return error
@@ -396,6 +367,15 @@ class Client:
                 return self._decode(shallow(raw))
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise UnexpectedAnswer(message, status=200) from None
+
+
+def _target(path: str, params: Parameters | None) -> str:
+    if _PATH.fullmatch(path) is None:
+        raise ValueError("an API path is absolute, encoded, and without dot segments and query")
+    if not params:
+        return path
+    query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
+    return f"{path}?{query}"
 
 
 def _bearer(token: str) -> str:

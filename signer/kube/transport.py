@@ -1,13 +1,11 @@
-"""Between aiohttp and the client: bounded reading, and what aiohttp's failures mean."""
+"""Between HTTP and the client: bounded reading, and what failures below the Kubernetes API mean."""
 
 from __future__ import annotations
 
 import asyncio.sslproto
 import socket
 import ssl
-from typing import Any
 
-import aiohttp
 import msgspec
 
 from signer.kube.allowances import Allowances, NoRoom
@@ -20,12 +18,11 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
+from signer.kube.http.failures import BrokenOff, MalformedAnswer
+from signer.kube.http.pool import Answer
 
 MAXIMUM_ERROR_BODY_BYTES = 64 * 1024
 TLS_READ_BUFFER_BYTES = 32 * 1024
-KEEPALIVE_IDLE_SECONDS = 30
-KEEPALIVE_INTERVAL_SECONDS = 10
-KEEPALIVE_PROBES = 3
 
 
 class _Details(msgspec.Struct):
@@ -55,102 +52,91 @@ def shrink_tls_buffers() -> None:
         asyncio.sslproto.SSLProtocol.max_size = TLS_READ_BUFFER_BYTES
 
 
-def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A TCP socket that notices within a minute that the peer of a silent watch is gone (tcp(7))."""
-    family, kind, protocol = address[:3]
-    opened = socket.socket(family, kind, protocol)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
-    ):
-        if hasattr(socket, option):
-            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return opened
+def check_is_json(answer: Answer) -> None:
+    """Raise UnexpectedAnswer for a body that is not plain JSON: another content type, compressed unasked, or of no
+    length that the server says: it may have been cut off.
+    """
+    head = answer.head
+    if head.content_type.partition(";")[0].strip().lower() != "application/json":
+        raise UnexpectedAnswer("the answer is not application/json", status=head.status)
+    if head.content_encoding not in {"", "identity"}:
+        raise UnexpectedAnswer("the answer is compressed, which was not asked for", status=head.status)
+    if head.ends_with_connection:
+        raise UnexpectedAnswer("the answer does not say where it ends", status=head.status)
 
 
-def check_is_json(response: aiohttp.ClientResponse) -> None:
-    """Raise UnexpectedAnswer for a body that is not plain JSON: another content type, or compressed unasked."""
-    content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise UnexpectedAnswer("the answer is not application/json", status=response.status)
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise UnexpectedAnswer("the answer is compressed, which was not asked for", status=response.status)
-
-
-async def read_bounded(response: aiohttp.ClientResponse, maximum_bytes: int, allowances: Allowances) -> bytes:
+async def read_bounded(answer: Answer, maximum_bytes: int, allowances: Allowances) -> bytes:
     """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``; or than there is
     room for beside what others read.
     """
     # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
     # collector of cycles comes by, which is seldom.
-    if (response.content_length or 0) > maximum_bytes:
-        raise _too_large(response, maximum_bytes)
+    if (answer.head.content_length or 0) > maximum_bytes:
+        raise _too_large(answer, maximum_bytes)
     chunks: list[bytes] = []
     size = 0
     with allowances.room() as room:
-        while chunk := await response.content.readany():
+        while chunk := await answer.read():
             size += len(chunk)
             if size > maximum_bytes:
-                raise _too_large(response, maximum_bytes)
+                raise _too_large(answer, maximum_bytes)
             try:
                 room.hold(size)
             except NoRoom:
-                raise AnswerTooLarge("too many large answers are being read", status=response.status) from None
+                raise AnswerTooLarge("too many large answers are being read", status=answer.head.status) from None
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _too_large(response: aiohttp.ClientResponse, maximum_bytes: int) -> AnswerTooLarge:
-    return AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=response.status)
+def _too_large(answer: Answer, maximum_bytes: int) -> AnswerTooLarge:
+    return AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=answer.head.status)
 
 
-async def error_from_answer(response: aiohttp.ClientResponse, allowances: Allowances) -> ApiError:
+async def error_from_answer(answer: Answer, allowances: Allowances) -> ApiError:
     """The error that an answer outside 2xx means, with the Kubernetes Status of its body where there is one."""
-    status = response.status
+    status = answer.head.status
     if 300 <= status < 400:
         return UnexpectedAnswer("the server redirects, which is never followed", status=status)
     details = _Status()
     try:
-        check_is_json(response)
-        parsed = _decode_status(await read_bounded(response, MAXIMUM_ERROR_BODY_BYTES, allowances))
+        check_is_json(answer)
+        parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, allowances))
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):
         pass  # no Status, so its text is not believed; the HTTP status alone still says what happened
-    pause = retry_after_seconds(response.headers.get("Retry-After"))
+    pause = retry_after_seconds(answer.head.retry_after)
     if pause is None and details.details is not None:
         pause = retry_after_seconds(details.details.retry_after_seconds)
     return error_for_status(status, reason=details.reason, message=details.message, retry_after_seconds=pause)
 
 
-def unreachable(error: aiohttp.ClientError | OSError) -> ApiError:
-    """What a failure below HTTP means. Raised ``from None``: aiohttp's texts repeat what the server sent.
+def unreachable(error: OSError | MalformedAnswer) -> ApiError:
+    """What a failure below the Kubernetes API means. Raised ``from None``.
 
-    ``error`` loses its traceback: aiohttp's readers keep the error, and its frames the reader and all that was read.
+    ``error`` loses its traceback, whose frames hold what was read.
     """
     error.__traceback__ = None
+    if isinstance(error, MalformedAnswer):
+        return UnexpectedAnswer("the answer is not HTTP/1.1 as an API server speaks it")
+    if isinstance(error, BrokenOff):
+        if error.tls_reason is not None:
+            return Unreachable(f"TLS failed: {error.tls_reason}", cause=Cause.TLS)
+        what = "the answer ended before its end" if error.within_answer else "the server closed the connection"
+        return Unreachable(f"connection reset: {what}", cause=Cause.RESET)
     if isinstance(error, TimeoutError):
         return Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    return _not_connected(error)
+
+
+def _not_connected(error: OSError) -> Unreachable:
+    if isinstance(error, socket.gaierror):
         return Unreachable("name resolution failed: the server's name has no address", cause=Cause.NAME_RESOLUTION)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        verification = error.certificate_error
-        text = verification.verify_message if isinstance(verification, ssl.SSLCertVerificationError) else ""
-        return Unreachable(f"TLS verification failed: {text or 'the server certificate is not valid'}", cause=Cause.TLS)
-    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        reason = getattr(cause, "reason", None)
-        return Unreachable(f"TLS failed: {reason or 'handshake broken off'}", cause=Cause.TLS)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
-        return Unreachable(f"connection failed: {error.os_error.strerror or 'network error'}", cause=Cause.NETWORK)
-    if isinstance(error, aiohttp.ClientResponseError):
-        return UnexpectedAnswer("the answer is not HTTP/1.1 as an API server speaks it")
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return Unreachable("connection reset: the answer ended before its end", cause=Cause.RESET)
-    if isinstance(error, aiohttp.ClientOSError) and isinstance(error.__cause__, ssl.SSLError):
-        return Unreachable(f"TLS failed: {error.__cause__.reason}", cause=Cause.TLS)
-    return Unreachable("connection reset: the server closed the connection", cause=Cause.RESET)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = error.verify_message or "the server certificate is not valid"
+        return Unreachable(f"TLS verification failed: {text}", cause=Cause.TLS)
+    if isinstance(error, ssl.SSLError):
+        return Unreachable(f"TLS failed: {error.reason or 'handshake broken off'}", cause=Cause.TLS)
+    if isinstance(error, ConnectionRefusedError):
+        return Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
+    return Unreachable(f"connection failed: {error.strerror or 'network error'}", cause=Cause.NETWORK)

@@ -43,11 +43,16 @@ def test_contracts_hold() -> None:
         ("    controller\n    audit | store\n", "    audit | store\n    controller\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
         ("    commands\n    flow\n", "    flow\n    commands\n"),
-        ("    aiohttp\n    kubernetes\n", "    aiohttp\n    yaml\n"),
+        (
+            "    httptools\n    kubernetes\n    msgspec\n    prometheus_client\n",
+            "    httptools\n    yaml\n    msgspec\n",
+        ),
         ("    tempfile\n    threading\n\n", "    tempfile\n    yaml\n\n"),
         ("    attestors.insecure\n    attestors.tpm\n\n", "    attestors.wire\n\n"),
         ("    attestors.tpm\n    attestors.registry\n\n", "    attestors.contract\n\n"),
         ("    attestors.clouds.google.compute\n", "    attestors.clouds.google.credentials\n"),
+        ("    pool\n    dial\n", "    dial\n    pool\n"),
+        ("    select\n    socket\n", "    select\n    httptools\n"),
     ],
     ids=[
         "ground floor",
@@ -59,6 +64,8 @@ def test_contracts_hold() -> None:
         "a used module",
         "what clouds use",
         "who uses google-auth",
+        "pool over dial",
+        "a network for bytes",
     ],
 )
 def test_a_violation_is_found(tmp_path: Path, layers: str, reversed_layers: str) -> None:

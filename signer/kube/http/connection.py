@@ -1,0 +1,152 @@
+"""One connection: a request out, its answer in, and nothing else ever.
+
+Reading stops above a bound of what nobody took yet. No failure is kept as an exception: its traceback would hold what
+was read until Python's collector of cycles comes by; each is made where it is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import ssl
+from collections.abc import Callable
+
+from signer.kube.http.answer import AnswerHead, AnswerParser
+from signer.kube.http.failures import BrokenOff, MalformedAnswer
+
+MAXIMUM_HELD_BYTES = 64 * 1024
+"""Of one answer's body before reading stops; beside them is what asyncio has decrypted at once."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """The asyncio protocol of one connection over TLS."""
+
+    __slots__ = ("_answer", "_loop", "_on_lost", "_paused", "_quiet", "_tls_reason", "_transport",
+                 "_waiter", "lost")  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[HttpConnection], None]) -> None:
+        """``on_lost`` is called once, when the connection is gone."""
+        self._loop = loop
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._answer: AnswerParser | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._quiet = select.poll()
+        self._paused = False
+        self.lost = False
+        """It is gone."""
+        self._tls_reason: str | None = None
+
+    # For those who ask
+
+    async def ask(self, request: bytes) -> AnswerHead:
+        """Send a request; the head of its answer. Whoever fails or is cancelled here must ``abort``.
+
+        Raises:
+            BrokenOff: the connection ended first.
+            MalformedAnswer: what came is no answer.
+        """
+        if self._transport is None or self._answer is not None:
+            raise BrokenOff(within_answer=False, tls_reason=self._tls_reason)
+        answer = self._answer = AnswerParser()
+        self._transport.write(request)
+        while answer.head is None:
+            await self._more(answer)
+        return answer.head
+
+    async def read(self, maximum: int | None = None) -> bytes:
+        """Of the answer's body what is there, at least a byte and at most ``maximum``; empty at its end.
+
+        Raises:
+            BrokenOff, MalformedAnswer: as ``ask``; what was read and not taken is lost.
+        """
+        answer = self._answer
+        if answer is None:
+            raise BrokenOff(within_answer=True)
+        while not answer.held:
+            if answer.complete:
+                return b""
+            await self._more(answer)
+        data = answer.take(maximum)
+        self._resume_if_taken(answer)
+        return data
+
+    def finish(self) -> bool:
+        """Forget the answer. Whether the connection may carry another request; if not, it is to be aborted."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
+        return answer is not None and answer.reusable and self._is_open() and not self._paused
+
+    def is_silent(self) -> bool:
+        """While nobody asks: it is open, and nothing came that the event loop has not seen yet, such as its end.
+
+        A request that is sent where the server has closed already is lost, and nobody knows whether it was read.
+        """
+        return self._is_open() and not self._quiet.poll(0)
+
+    def abort(self) -> None:
+        """Close at once; what is not sent is not sent any more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Machinery
+
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def _more(self, answer: AnswerParser) -> None:
+        """Wait until something changes."""
+        if answer.malformed:
+            raise MalformedAnswer
+        if self.lost:
+            raise BrokenOff(within_answer=answer.began, tls_reason=self._tls_reason)
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _pause_if_full(self, answer: AnswerParser, transport: asyncio.Transport) -> None:
+        # Not behind the last byte: what comes there is nobody's, and seen at once.
+        if answer.held > MAXIMUM_HELD_BYTES and not answer.complete and not self._paused:
+            self._paused = True
+            transport.pause_reading()
+
+    def _resume_if_taken(self, answer: AnswerParser) -> None:
+        if self._paused and self._transport is not None and answer.held <= MAXIMUM_HELD_BYTES // 2:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._quiet.register(transport.get_extra_info("socket"), select.POLLIN | select.POLLPRI)
+
+    def data_received(self, data: bytes) -> None:
+        answer, transport = self._answer, self._transport
+        if transport is None:  # aborted, with more to hand over
+            return
+        if answer is None or answer.complete:
+            transport.abort()  # nothing was asked; it must never be taken for the next answer
+            return
+        answer.feed(data)
+        if answer.malformed or (answer.head is not None and answer.head.ends_with_connection):
+            transport.abort()
+        else:
+            self._pause_if_full(answer, transport)
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError):
+            self._tls_reason = error.reason or "broken off"
+        self.lost = True
+        self._transport = None
+        self._wake()
+        self._on_lost(self)

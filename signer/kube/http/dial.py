@@ -1,0 +1,105 @@
+"""From a host's name to a connection: resolve, connect, shake hands."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+import aiohappyeyeballs
+
+from signer.kube.http.connection import HttpConnection
+from signer.kube.http.request import Origin
+
+KEEPALIVE_IDLE_SECONDS = 30
+KEEPALIVE_INTERVAL_SECONDS = 10
+KEEPALIVE_PROBES = 3
+HAPPY_EYEBALLS_SECONDS: Final = 0.25
+"""After which the next address is tried beside the one that does not answer (RFC 8305 section 5)."""
+Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
+
+
+def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A TCP socket that notices within a minute that the peer of a silent watch is gone (tcp(7))."""
+    family, kind, protocol = address[:3]
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, option):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return opened
+
+
+class Dialer:
+    """Makes connections to one origin, each verified by its certificate."""
+
+    def __init__(self, origin: Origin, tls: ssl.SSLContext, server_name: str | None) -> None:
+        """``server_name`` is verified instead of the origin's host."""
+        self._origin = origin
+        self._tls = tls
+        self._server_name = (server_name or origin.host).rstrip(".")  # RFC 6066: without the dot of a full name
+        self._addresses: list[Address] | None = _literal(origin)
+        self._lookup: asyncio.Task[list[Address]] | None = None
+
+    async def dial(self, make: Callable[[], HttpConnection]) -> HttpConnection:
+        """A connection, its handshake done.
+
+        Raises:
+            socket.gaierror: the host's name has no address.
+            ssl.SSLError: the handshake failed; SSLCertVerificationError where it is the server's certificate.
+            OSError: no connection.
+        """
+        addresses = self._addresses if self._addresses is not None else await self._resolve()
+        opened = await aiohappyeyeballs.start_connection(
+            addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
+        )
+        _, connection = await asyncio.get_running_loop().create_connection(
+            make, sock=opened, ssl=self._tls, server_hostname=self._server_name
+        )
+        return connection
+
+    async def _resolve(self) -> list[Address]:
+        """One look-up at a time, however many wait: it takes a thread of all, for as long as a name server likes."""
+        if self._lookup is None or self._lookup.done():
+            self._lookup = asyncio.get_running_loop().create_task(_resolved(self._origin))
+            self._lookup.add_done_callback(_retrieve)
+        return await asyncio.shield(self._lookup)
+
+    def close(self) -> None:
+        """Wait for no name server any more."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+
+
+def _literal(origin: Origin) -> list[Address] | None:
+    try:
+        version = ipaddress.ip_address(origin.host).version
+    except ValueError:
+        return None
+    if version == 4:
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (origin.host, origin.port))]
+    return [(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (origin.host, origin.port, 0, 0))]
+
+
+async def _resolved(origin: Origin) -> list[Address]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except UnicodeError:  # a label too long for DNS
+        raise socket.gaierror(socket.EAI_NONAME, "no name that DNS can hold") from None
+    if not found:
+        raise socket.gaierror(socket.EAI_NONAME, "no address")
+    return list(found)
+
+
+def _retrieve(lookup: asyncio.Task[list[Address]]) -> None:
+    """So that asyncio does not complain where all who waited have gone."""
+    if not lookup.cancelled():
+        lookup.exception()

@@ -1,0 +1,60 @@
+"""What a request looks like on the wire. The only place that writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+HTTPS_PORT = 443
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where requests go."""
+
+    host: str
+    """A name or an address; IPv6 without brackets."""
+    port: int
+    path_prefix: str
+    """In front of each path; empty, or begins with a slash and ends with none."""
+
+    @property
+    def authority(self) -> str:
+        """The value of ``Host`` (RFC 9110 section 7.2): without the port where it is that of https."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == HTTPS_PORT else f"{host}:{self.port}"
+
+    @classmethod
+    def of(cls, server: str) -> Origin:
+        """Of ``https://host[:port][/prefix]``; raises ValueError for anything else."""
+        parts = urlsplit(server)
+        if parts.scheme != "https" or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
+            raise ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
+        return cls(parts.hostname, parts.port or HTTPS_PORT, parts.path.rstrip("/"))
+
+
+class RequestWriter:
+    """Writes requests to one origin; all have ``fields`` in common."""
+
+    def __init__(self, origin: Origin, fields: Mapping[str, str]) -> None:
+        self._path_prefix = origin.path_prefix
+        lines = [f"Host: {origin.authority}", *(f"{name}: {value}" for name, value in fields.items())]
+        self._common = "\r\n".join(lines)
+        self._lines = len(lines)
+
+    def write(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
+        """One request. ``target`` is path and query behind the prefix, both encoded.
+
+        Raises:
+            ValueError: a part holds what would begin another part, line, or request, or is not ASCII.
+        """
+        lines = [f"{method} {self._path_prefix}{target} HTTP/1.1", self._common]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        head = "\r\n".join(lines) + "\r\n\r\n"
+        ends = len(lines) + self._lines  # one for each line, and the empty one; the common lines count as one so far
+        if head.count("\r") != ends or head.count("\n") != ends or "\0" in head or lines[0].count(" ") != 2:
+            raise ValueError("a part of the request holds a character that would end it")
+        return head.encode("ascii") + (body or b"")

@@ -1,0 +1,1 @@
+"""Tests of signer.kube.http."""

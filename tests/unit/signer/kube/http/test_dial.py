@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from signer.kube.client import Client
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import Cause, Unreachable
+from signer.kube.http.dial import keepalive_socket
+from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
+from tests.unit.signer.kube.support import Authority, http_answer
+
+PATH = "/api/v1/secrets"
+Lookup = Callable[..., list[Any]]
+
+
+def test_sockets_probe_a_silent_peer() -> None:
+    with keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))) as opened:
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        probes = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) * opened.getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_KEEPCNT
+        )
+    assert idle + probes <= 60
+
+
+async def answering(conversation: Conversation) -> None:
+    while True:
+        await conversation.hear()
+        await conversation.say(http_answer(b"{}"))
+
+
+def named(server: Talkative, host: str) -> ClusterConnection:
+    """The same server, by a name."""
+    port = server.connection.server.rpartition(":")[2]
+    return ClusterConnection(f"https://{host}:{port}", server.connection.certificate_authority)
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, lookup: Lookup) -> None:
+    """Let the event loop resolve names by ``lookup``, in a thread as ever."""
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+def addresses(port: int, *hosts: str) -> list[Any]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+
+async def test_a_name_is_looked_up_and_verified(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolving(monkeypatch, lambda host, port, *_, **__: addresses(port, "127.0.0.1"))
+    async with conversations(authority, tls, answering) as server:
+        for host in ("api.example", "api.example."):
+            async with Client(named(server, host)) as client:
+                assert await client.get(PATH) == {}
+        async with Client(named(server, "other.example")) as client:
+            with pytest.raises(Unreachable, match="TLS verification failed"):
+                await client.get(PATH)
+
+
+async def test_the_next_address_is_tried(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolving(monkeypatch, lambda host, port, *_, **__: addresses(port, "127.0.0.99", "127.0.0.1"))
+    async with conversations(authority, tls, answering) as server, Client(named(server, "api.example")) as client:
+        assert await client.get(PATH) == {}
+
+
+async def test_all_addresses_refuse(authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch, lambda host, port, *_, **__: addresses(port, "127.0.0.1", "127.0.0.1"))
+    async with Client(ClusterConnection(f"https://api.example:{unused_port}", authority.certificate)) as client:
+        with pytest.raises(Unreachable) as raised:
+            await client.get(PATH)
+    assert raised.value.cause is Cause.REFUSED
+
+
+async def test_one_look_up_at_a_time(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow name server, perhaps a tenant's, holds one thread of those that all clusters share."""
+    running = most = total = 0
+
+    def slow(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        nonlocal running, most, total
+        running, total = running + 1, total + 1
+        most = max(most, running)
+        assert release.wait(10)
+        running -= 1
+        return addresses(port, "127.0.0.1")
+
+    release = threading.Event()
+    resolving(monkeypatch, slow)
+    async with conversations(authority, tls, answering) as server, Client(named(server, "api.example")) as client:
+        calls = [asyncio.create_task(client.get(PATH)) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        calls[0].cancel()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        assert await asyncio.gather(*calls[1:]) == [{}] * 4
+    assert (most, total) == (1, 1)
+
+
+async def test_a_failed_look_up_is_made_again(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[list[Any] | Exception] = [socket.gaierror(-2, "unknown"), UnicodeError("label"), []]
+
+    def lookup(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        outcome = outcomes.pop(0) if outcomes else addresses(port, "127.0.0.1")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    resolving(monkeypatch, lookup)
+    async with conversations(authority, tls, answering) as server, Client(named(server, "api.example")) as client:
+        for _ in range(3):
+            with pytest.raises(Unreachable, match="name resolution") as raised:
+                await client.get(PATH)
+            assert raised.value.cause is Cause.NAME_RESOLUTION
+        assert await client.get(PATH) == {}
+
+
+async def test_a_label_too_long_for_a_name_has_no_address(authority: Authority) -> None:
+    async with Client(ClusterConnection(f"https://{'a' * 64}.example", authority.certificate)) as client:
+        with pytest.raises(Unreachable) as raised:
+            await client.get(PATH)
+    assert raised.value.cause is Cause.NAME_RESOLUTION
+
+
+@pytest.mark.parametrize("reads", [10_000, 1], ids=["closed", "reset"])  # what is left unread makes it a reset (tcp(7))
+async def test_a_handshake_that_is_broken_off(authority: Authority, reads: int) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(reads)
+        writer.transport.abort()
+
+    listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with listener, Client(ClusterConnection(f"https://127.0.0.1:{port}", authority.certificate)) as client:
+        with pytest.raises(Unreachable, match="connection failed") as raised:
+            await client.get(PATH)
+    assert raised.value.cause is Cause.NETWORK
+
+
+async def test_an_address_of_the_sixth_version(authority: Authority, tls: ssl.SSLContext) -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+            port = probe.getsockname()[1]
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    async with Client(ClusterConnection(f"https://[::1]:{port}", authority.certificate)) as client:
+        with pytest.raises(Unreachable, match="refused"):
+            await client.get(PATH)
