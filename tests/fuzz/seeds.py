@@ -50,6 +50,7 @@ def seeds() -> Iterator[Seed]:
     yield from _of_requests()
     yield from _of_tpms()
     yield from _of_clouds()
+    yield from _of_answers()
     yield from _of_objects()
     yield from _of_authorities()
     yield from _of_nodes()
@@ -180,6 +181,27 @@ def _of_clouds() -> Iterator[Seed]:
     yield "gcp-shielded-instance", "one", _json(shielded_document(instance))
     yield "gce-provider-id", "one", b"gce://example-project/europe-west1-b/worker-1"
     yield "cloud-url", "https", b"https://oauth2.example:8443/keys?alt=json"
+
+
+def _of_answers() -> Iterator[Seed]:
+    """As kube-apiserver writes them; and what is rarer."""
+    head = (
+        b"HTTP/1.1 200 OK\r\nAudit-Id: 7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11\r\nCache-Control: no-cache, private\r\n"
+        b"Content-Type: application/json\r\nDate: Sun, 22 Nov 2026 13:00:00 GMT\r\n"
+    )
+    yield "http-answer", "object", head + b'Content-Length: 15\r\n\r\n{"kind":"List"}'
+    event = b'{"type":"BOOKMARK","object":{}}\n'
+    yield (
+        "http-answer",
+        "watch",
+        head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(event), event),
+    )
+    refused = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    yield "http-answer", "refused", refused
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n"
+    chunks = b"Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2;a=b\r\n{}\r\n0\r\nX: y\r\n\r\n"
+    yield "http-answer", "trailers", hint + b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + chunks
+    yield "http-answer", "no-length", b"HTTP/1.1 502 X\r\nContent-Type: text/html\r\n\r\n<p>"
 
 
 def _of_objects() -> Iterator[Seed]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import attested, clouds, controller, node, tpm, wire
+from tests.fuzz.targets import attested, clouds, controller, http, node, tpm, wire
 
 ALL: Final[tuple[Target, ...]] = (
     *wire.TARGETS,
@@ -14,6 +14,7 @@ ALL: Final[tuple[Target, ...]] = (
     *tpm.TARGETS,
     *clouds.TARGETS,
     *controller.TARGETS,
+    *http.TARGETS,
     *node.TARGETS,
 )
 TARGETS: Final = {target.name: target for target in ALL}
