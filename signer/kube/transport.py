@@ -133,10 +133,10 @@ def _not_connected(error: OSError) -> Unreachable:
     if isinstance(error, socket.gaierror):
         return Unreachable("name resolution failed: the server's name has no address", cause=Cause.NAME_RESOLUTION)
     if isinstance(error, ssl.SSLCertVerificationError):
-        text = error.verify_message or "the server certificate is not valid"
+        text = getattr(error, "verify_message", None) or "the server certificate is not valid"
         return Unreachable(f"TLS verification failed: {text}", cause=Cause.TLS)
     if isinstance(error, ssl.SSLError):
-        return Unreachable(f"TLS failed: {error.reason or 'handshake broken off'}", cause=Cause.TLS)
+        return Unreachable(f"TLS failed: {getattr(error, 'reason', None) or 'handshake broken off'}", cause=Cause.TLS)
     if isinstance(error, ConnectionRefusedError):
         return Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
     return Unreachable(f"connection failed: {error.strerror or 'network error'}", cause=Cause.NETWORK)

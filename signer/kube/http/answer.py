@@ -73,7 +73,7 @@ class AnswerParser:
         failed = False
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):  # also what the callbacks below raise
+        except (HttpParserError, HttpParserUpgrade):  # also what the callbacks below raise, and status 101
             failed = True
         body = self._body_bytes - before
         self._overhead = max(0, self._overhead + len(data) - body - OVERHEAD_PER_BODY_BYTE * body)
@@ -118,7 +118,7 @@ class AnswerParser:
         if self._fields > MAXIMUM_FIELDS or self._head_bytes > MAXIMUM_HEAD_BYTES:
             raise HttpParserError("too much head")
         key = name.lower()
-        if key in _USED and self.head is None:  # else a trailer, which changes nothing
+        if key in _USED:
             text = value.strip(b" \t").decode("latin-1")
             earlier = self._used.get(key)
             self._used[key] = text if earlier is None else f"{earlier}, {text}"
@@ -126,9 +126,9 @@ class AnswerParser:
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self._parser.get_status_code()
-        if status < 100 or status == 101 or self._parser.get_http_version() not in {"1.1", "1.0"}:
-            raise HttpParserError("not HTTP/1, or not any more")
-        if status >= 200:
+        if status < 100 or self._parser.get_http_version() not in {"1.1", "1.0"}:
+            raise HttpParserError("not HTTP/1")
+        if status >= 200:  # what trailers say is not looked at
             self.head = _head(status, self._used)
 
     def on_body(self, data: bytes) -> None:

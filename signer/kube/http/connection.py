@@ -137,15 +137,20 @@ class HttpConnection(asyncio.Protocol):
             transport.abort()  # nothing was asked; it must never be taken for the next answer
             return
         answer.feed(data)
-        if answer.malformed or (answer.head is not None and answer.head.ends_with_connection):
+        if answer.malformed:
             transport.abort()
         else:
             self._pause_if_full(answer, transport)
         self._wake()
 
+    def eof_received(self) -> None:
+        # All that the server said is here. Closed in order, the connection would stay until the server has read what is
+        # left of a request, and a hostile one reads nothing.
+        self.abort()
+
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, ssl.SSLError):
-            self._tls_reason = error.reason or "broken off"
+            self._tls_reason = getattr(error, "reason", None) or "broken off"  # Python's own have none
         self.lost = True
         self._transport = None
         self._wake()

@@ -72,11 +72,6 @@ class Dialer:
             self._lookup.add_done_callback(_retrieve)
         return await asyncio.shield(self._lookup)
 
-    def close(self) -> None:
-        """Wait for no name server any more."""
-        if self._lookup is not None:
-            self._lookup.cancel()
-
 
 def _literal(origin: Origin) -> list[Address] | None:
     try:

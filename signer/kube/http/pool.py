@@ -16,6 +16,9 @@ from signer.kube.http.request import Origin
 IDLE_SECONDS = 15.0
 """After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""
 
+CLOSE_SECONDS = 2.0
+"""For which the end of connections is waited for; it comes at once."""
+
 
 class Answer:
     """An answer whose head is here. To be closed: only then its connection is closed, or used again."""
@@ -90,14 +93,13 @@ class Pool:
         self.closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
-        self._dialer.close()
         self._idle.clear()
         for connection in self._open:
             connection.abort()
         if self._open:
             if self._all_lost is None:
                 self._all_lost = self._loop.create_future()
-            await asyncio.shield(self._all_lost)
+            await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
     def give_back(self, connection: HttpConnection) -> None:
         """Of an answer that is closed."""

@@ -1,13 +1,43 @@
 from __future__ import annotations
 
 import asyncio.sslproto
+import socket
+import ssl
 
 import pytest
 
-from signer.kube.transport import TLS_READ_BUFFER_BYTES, shrink_tls_buffers
+from signer.kube.errors import Cause, Unreachable
+from signer.kube.http.failures import BrokenOff
+from signer.kube.transport import TLS_READ_BUFFER_BYTES, shrink_tls_buffers, unreachable
 
 
 def test_tls_buffers_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.sslproto.SSLProtocol, "max_size", 256 * 1024)
     shrink_tls_buffers()
     assert asyncio.sslproto.SSLProtocol.max_size == TLS_READ_BUFFER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "cause"),
+    [
+        (TimeoutError(), "timeout", Cause.TIMEOUT),
+        (socket.gaierror(-2, "unknown"), "name resolution failed", Cause.NAME_RESOLUTION),
+        (ConnectionRefusedError(111, "refused"), "connection refused", Cause.REFUSED),
+        (OSError(113, "No route to host"), "connection failed: No route to host", Cause.NETWORK),
+        (ConnectionResetError(), "connection failed: network error", Cause.NETWORK),
+        (ssl.SSLCertVerificationError(1, "x"), "TLS verification failed: the server certificate is", Cause.TLS),
+        (ssl.SSLError(1, "x"), "TLS failed: handshake broken off", Cause.TLS),
+        (BrokenOff(within_answer=True, tls_reason="ALERT"), "TLS failed: ALERT", Cause.TLS),
+        (BrokenOff(within_answer=True), "connection reset: the answer ended", Cause.RESET),
+        (BrokenOff(within_answer=False), "connection reset: the server closed", Cause.RESET),
+    ],
+)
+def test_what_failures_below_mean(error: OSError, message: str, cause: Cause) -> None:
+    try:
+        raise error
+    except OSError as raised:
+        meant = unreachable(raised)
+    assert isinstance(meant, Unreachable)
+    assert meant.message.startswith(message)
+    assert meant.cause is cause
+    assert error.__traceback__ is None, "its frames hold what was read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -12,7 +13,8 @@ import pytest
 from signer.kube.client import Client
 from signer.kube.errors import Cause, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.http import pool as pool_module
-from signer.kube.http.connection import MAXIMUM_HELD_BYTES
+from signer.kube.http.connection import MAXIMUM_HELD_BYTES, HttpConnection
+from signer.kube.http.dial import Dialer
 from signer.kube.http.failures import BrokenOff
 from signer.kube.http.pool import Pool
 from signer.kube.http.request import Origin, RequestWriter
@@ -297,6 +299,24 @@ async def test_an_answer_before_the_request_is_sent(authority: Authority, tls: s
     assert len(server.asked[0].body) > 16 << 20
 
 
+async def test_a_server_that_ends_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
+    """What is left of the request keeps neither the call nor the connection."""
+
+    async def script(conversation: Conversation) -> None:
+        assert await conversation.reader.read(1) == b"P"
+        conversation.writer.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await released.wait()
+
+    released = asyncio.Event()
+    async with conversations(authority, tls, script) as server:
+        async with Client(server.connection, timeout_seconds=5) as client:
+            with pytest.raises(Unreachable, match="the server closed the connection"):
+                await client.create(PATH, {"a": "x" * (16 << 20)})
+            assert client._pool is not None
+            assert not client._pool._open
+        released.set()
+
+
 # Memory
 
 
@@ -386,7 +406,25 @@ async def test_a_pool_that_is_closed_connects_no_more(authority: Authority, tls:
         connecting = asyncio.create_task(pool.send(request, repeatable=True))
         await asyncio.sleep(0)
         await pool.close()
-        for call in (connecting, pool.send(request, repeatable=True)):
-            with pytest.raises(BrokenOff):
-                await call
+        with pytest.raises(BrokenOff):
+            await connecting
+        opened = server.opened
+        with pytest.raises(BrokenOff):
+            await pool.send(request, repeatable=True)
+        assert server.opened == opened
     assert server.asked == []
+
+
+async def test_a_connection_that_is_lost_at_once_is_not_waited_for(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dial(self: Dialer, make: Callable[[], HttpConnection]) -> HttpConnection:
+        connection = make()
+        connection.connection_lost(ssl.SSLError(1, "alert"))
+        return connection
+
+    monkeypatch.setattr(Dialer, "dial", dial)
+    async with conversations(authority, tls, answering) as server, pool_of(server) as (pool, request):
+        with pytest.raises(BrokenOff):
+            await pool.send(request, repeatable=True)
+        assert not pool._open
