@@ -10,6 +10,7 @@ import asyncio
 import select
 import ssl
 from collections.abc import Callable
+from typing import cast
 
 from signer.kube.http.answer import AnswerHead, AnswerParser
 from signer.kube.http.failures import BrokenOff, MalformedAnswer
@@ -125,8 +126,8 @@ class HttpConnection(asyncio.Protocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No isinstance: other event loops have transports of their own.
+        self._transport = cast("asyncio.Transport", transport)
         self._quiet.register(transport.get_extra_info("socket"), select.POLLIN | select.POLLPRI)
 
     def data_received(self, data: bytes) -> None:
