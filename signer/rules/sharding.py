@@ -166,8 +166,9 @@ class Division:
         there = leases.replicas.get(name)
         holding = there.lease.holding if there is not None else NoLease()
         before = self.signs.get(name)
-        # A Lease that somebody deleted is no sign of life, and no proof of death either: its owner makes it again.
-        if before is not None and (before.holding == holding or isinstance(holding, NoLease)):
+        # A Lease that somebody deleted is no proof of death: its owner makes it again, and may have renewed it until it
+        # was deleted, which nobody has seen.
+        if before is not None and before.holding == holding:
             return before
         return Sign(holding, now)
 

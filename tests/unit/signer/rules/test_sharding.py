@@ -106,15 +106,24 @@ def test_the_shards_of_one_that_has_left_are_free_at_once() -> None:
 
 
 def test_a_lease_that_somebody_deleted_is_no_death() -> None:
-    """Its owner makes it again; who never does is dead as long after its last sign of life as otherwise."""
+    """Its owner makes it again; who never does is dead one duration after that was first seen."""
     owners = {2: "b", 3: "b"}
     known = seen("a", (0.0, owners))
-    known = known.read(leases([replica("a", count=COUNT, renewals=1)], owners), 10.0, 10.0)
-    assert plan_at(known, 14.9).take == (0, 1), "more than a's part, for as long as b lives"
-    assert plan_at(known, 15.0).take == (0, 1, 2, 3)
-    both = [replica("a", count=COUNT, renewals=2), replica("b", count=COUNT, renewals=9)]
-    back = known.read(leases(both, owners), 14.0, 14.0)
-    assert plan_at(back, 28.9).take == (0, 1)
+    for renewals, now in ((1, 10.0), (2, 20.0)):
+        known = known.read(leases([replica("a", count=COUNT, renewals=renewals)], owners), now, now)
+    assert plan_at(known, 24.9).take == (0, 1), "more than a's part, for as long as b lives"
+    assert plan_at(known, 25.0).take == (0, 1, 2, 3)
+    both = [replica("a", count=COUNT, renewals=3), replica("b", count=COUNT, renewals=9)]
+    back = known.read(leases(both, owners), 24.0, 24.0)
+    assert plan_at(back, 38.9).take == (0, 1)
+
+
+def test_who_has_not_looked_for_long_does_not_know_how_long_ago_a_lease_was_deleted() -> None:
+    """Its owner renewed it meanwhile; found by a model with people who delete Leases."""
+    owners = {2: "b", 3: "b"}
+    known = seen("a", (0.0, owners))
+    late = known.read(leases([replica("a", count=COUNT, renewals=9)], owners), 16.0, 16.0)
+    assert late.plan().take == (0, 1)
 
 
 def test_a_holder_that_nobody_knows_owns_for_one_duration_at_most() -> None:
