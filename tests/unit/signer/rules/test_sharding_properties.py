@@ -140,6 +140,7 @@ class Sharing(RuleBasedStateMachine):
         super().__init__()
         self.time = 0.0
         self.stored: dict[str, tuple[int, Holding]] = {}
+        self.writes = 0
         self.born = 0
         self.replicas = [self._new(0.0, 1.0) for _ in range(3)]
         self.astray: list[Write] = []
@@ -153,7 +154,8 @@ class Sharing(RuleBasedStateMachine):
         version = self.stored.get(write.lease, (0, None))[0]
         if version != write.upon:
             return False
-        self.stored[write.lease] = (version + 1, write.holding)
+        self.writes += 1
+        self.stored[write.lease] = (self.writes, write.holding)
         return True
 
     def _day(self, one: Model) -> datetime:
@@ -208,6 +210,11 @@ class Sharing(RuleBasedStateMachine):
             if self._carried_out(one.renewal):
                 version, holding = self.stored[one.renewal.lease]
                 one.renewed = Lease(holding, {"version": version}), one.renewal.began
+            elif one.renewal.lease in self.stored:
+                version, holding = self.stored[one.renewal.lease]
+                one.election = one.election.read(Lease(holding, {"version": version}), one.clock(self.time))
+            else:
+                one.election = one.election.found_none()
             one.renewal = None
 
     @rule(replica=REPLICAS)
@@ -226,6 +233,10 @@ class Sharing(RuleBasedStateMachine):
             holding = released(lease.holding, self._day(one))
             self.astray.append(Write(one.known.lease_name, lease.manifest["version"], holding, 0.0))
             self.replicas[replica] = self._new(one.offset, one.rate)
+
+    @rule(replica=REPLICAS)
+    def somebody_deletes_its_lease(self, replica: int) -> None:
+        self.stored.pop(self.replicas[replica].known.lease_name, None)
 
     # The shards
 
@@ -270,7 +281,7 @@ class Sharing(RuleBasedStateMachine):
         if late:
             self.astray.append(write)
         elif self._carried_out(write):
-            lease = Lease(holding, {"version": version + 1})
+            lease = Lease(holding, {"version": self.writes})
             one.known = one.known.wrote(number, ShardLease(write.lease, "", lease))
 
     @rule(which=st.integers(0, 3))
