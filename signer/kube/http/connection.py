@@ -77,7 +77,7 @@ class HttpConnection(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.close()
-        return answer is not None and answer.reusable and self._is_open() and not self._paused
+        return answer is not None and answer.reusable and self._is_open() and not self._paused and self._is_sent()
 
     def is_silent(self) -> bool:
         """While nobody asks: it is open, and nothing came that the event loop has not seen yet, such as its end.
@@ -95,6 +95,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    def _is_sent(self) -> bool:
+        """But for one request at most: a server that answers and never reads would have them all wait here."""
+        return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     async def _more(self, answer: AnswerParser) -> None:
         """Wait until something changes."""

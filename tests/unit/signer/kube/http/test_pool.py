@@ -299,6 +299,30 @@ async def test_an_answer_before_the_request_is_sent(authority: Authority, tls: s
     assert len(server.asked[0].body) > 16 << 20
 
 
+async def test_a_server_that_answers_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
+    """It would have request after request wait in our memory, each with a continue token as long as it likes."""
+
+    async def script(conversation: Conversation) -> None:
+        assert await conversation.reader.read(1) in {b"P", b"G"}
+        await conversation.say(http_answer(b'{"connection":%d}' % conversation.number))
+        await asked_again.wait()
+        await conversation.say(http_answer(b'{"connection":%d}' % conversation.number))
+        await conversation.hear()
+
+    asked_again = asyncio.Event()
+    async with client_of(authority, tls, script) as (client, server):
+        assert await client.create(PATH, {"a": "x" * (16 << 20)}) == {"connection": 0}
+        again = asyncio.create_task(client.get(PATH))
+        assert client._pool is not None
+        while client._pool._idle:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        asked_again.set()
+        assert await again == {"connection": 0}
+        assert await client.get(PATH) == {"connection": 1}
+        await asyncio.wait_for(server.gone[0].wait(), 5)
+    assert server.opened == 2
+
+
 async def test_a_server_that_ends_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
     """What is left of the request keeps neither the call nor the connection."""
 
