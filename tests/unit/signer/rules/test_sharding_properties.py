@@ -141,6 +141,7 @@ class Sharing(RuleBasedStateMachine):
         self.time = 0.0
         self.stored: dict[str, tuple[int, Holding]] = {}
         self.writes = 0
+        self.deleted: set[str] = set()
         self.born = 0
         self.replicas = [self._new(0.0, 1.0) for _ in range(3)]
         self.astray: list[Write] = []
@@ -236,7 +237,11 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def somebody_deletes_its_lease(self, replica: int) -> None:
-        self.stored.pop(self.replicas[replica].known.lease_name, None)
+        """Not twice: between two looks that find none, nobody sees that it was made again and deleted again."""
+        name = self.replicas[replica].known.lease_name
+        if name in self.stored and name not in self.deleted:
+            self.deleted.add(name)
+            del self.stored[name]
 
     # The shards
 
