@@ -46,6 +46,8 @@ _ADVICE: Mapping[str, str] = {
 
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
+_MAXIMUM_LABEL_BYTES = 63
+"""RFC 1035 section 2.3.4; TLS cannot name, nor verify, a server with a longer one."""
 _PATH_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?", re.ASCII)
 _SERVER_CHARACTERS = re.compile(r"[!-~]{1,1024}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
@@ -183,7 +185,9 @@ def _is_host(host: str) -> bool:
             return ipaddress.IPv6Address(host).scope_id is None
         except ValueError:
             return False
-    return _HOST_NAME.fullmatch(host) is not None and ".." not in host
+    if _HOST_NAME.fullmatch(host) is None:
+        return False
+    return all(0 < len(label) <= _MAXIMUM_LABEL_BYTES for label in host.split("."))
 
 
 def _server_name(cluster: Mapping[str, Any]) -> str | None:

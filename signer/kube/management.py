@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from signer.kube.client import TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized
+from signer.kube.http.request import Origin
 from signer.kube.tls import TlsMaterialRefused, client_context
 
 if TYPE_CHECKING:
@@ -183,8 +184,10 @@ def _what_is_wrong(error: Exception) -> str:
 
 def _connection(configuration: Configuration) -> ClusterConnection:
     """What the library read, refusing what the client does not do."""
-    if not configuration.host.startswith("https://"):
-        raise ManagementConfigurationRefused("the management API server must be reached by https")
+    try:
+        Origin.of(configuration.host)
+    except ValueError as error:
+        raise ManagementConfigurationRefused(f"the management cluster: {error}") from None
     if not configuration.verify_ssl:
         raise ManagementConfigurationRefused("insecure-skip-tls-verify: the server is always verified; give its CA")
     if configuration.proxy:

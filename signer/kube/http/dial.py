@@ -60,9 +60,17 @@ class Dialer:
         opened = await aiohappyeyeballs.start_connection(
             addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
         )
-        _, connection = await asyncio.get_running_loop().create_connection(
-            make, sock=opened, ssl=self._tls, server_hostname=self._server_name
-        )
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                make, sock=opened, ssl=self._tls, server_hostname=self._server_name
+            )
+        except ssl.SSLError:  # some are ValueErrors
+            raise
+        except ValueError:  # of the name, before anything is sent: the socket is still nobody's
+            opened.close()
+            error = ssl.SSLError(ssl.SSL_ERROR_SSL, "server name")
+            error.reason = "the name to verify is none that a certificate can hold"
+            raise error from None
         return connection
 
     async def _resolve(self) -> list[Address]:

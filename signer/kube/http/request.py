@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 HTTPS_PORT = 443
+_VISIBLE = re.compile(r"[!-~]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,17 @@ class Origin:
     @classmethod
     def of(cls, server: str) -> Origin:
         """Of ``https://host[:port][/prefix]``; raises ValueError for anything else."""
-        parts = urlsplit(server)
-        if parts.scheme != "https" or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
-        return cls(parts.hostname, parts.port or HTTPS_PORT, parts.path.rstrip("/"))
+        refused = ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
+        if _VISIBLE.fullmatch(server) is None:  # urlsplit would leave out some of the others
+            raise refused
+        try:
+            parts = urlsplit(server)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise refused from None
+        if parts.scheme != "https" or not host or port == 0 or parts.username is not None or set(server) & {"?", "#"}:
+            raise refused
+        return cls(host, port or HTTPS_PORT, parts.path.rstrip("/"))
 
 
 class RequestWriter:

@@ -251,6 +251,8 @@ async def test_where_the_configuration_comes_from(
     ("cluster", "user", "message"),
     [
         ({"server": "http://c1.example"}, {}, "https"),
+        ({"server": "https://c1.example:65536"}, {}, "https://host"),
+        ({"server": "https://user@c1.example"}, {}, "https://host"),
         ({"insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify"),
         ({"proxy-url": "http://proxy.example"}, {}, "proxy-url"),
         ({}, {"username": "a", "password": "b"}, "password"),

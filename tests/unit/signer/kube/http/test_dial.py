@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import gc
 import socket
 import ssl
 import threading
@@ -132,6 +134,17 @@ async def test_a_label_too_long_for_a_name_has_no_address(authority: Authority) 
         with pytest.raises(Unreachable) as raised:
             await client.get(PATH)
     assert raised.value.cause is Cause.NAME_RESOLUTION
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", ".a"])
+async def test_a_name_that_no_certificate_can_hold(authority: Authority, tls: ssl.SSLContext, name: str) -> None:
+    async with conversations(authority, tls, answering) as server:
+        connection = dataclasses.replace(server.connection, tls_server_name=name)
+        async with Client(connection) as client:
+            with pytest.raises(Unreachable, match="TLS failed: the name to verify") as raised:
+                await client.get(PATH)
+    assert raised.value.cause is Cause.TLS
+    gc.collect()  # a socket that is left open warns, and a warning is an error
 
 
 @pytest.mark.parametrize("reads", [10_000, 1], ids=["closed", "reset"])  # what is left unread makes it a reset (tcp(7))
