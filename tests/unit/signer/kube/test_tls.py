@@ -28,6 +28,11 @@ def test_the_server_is_verified_and_old_tls_is_not_spoken(authority: Authority, 
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+def test_a_server_cannot_ask_for_handshake_after_handshake(authority: Authority) -> None:
+    """HelloRequest (RFC 5246 section 7.4.1.1), which Python's own server cannot send."""
+    assert client_context(_connection(authority, None)).options & ssl.OP_NO_RENEGOTIATION
+
+
 def test_only_the_given_authority_is_trusted(authority: Authority) -> None:
     assert client_context(_connection(authority, None)).cert_store_stats()["x509"] == 1
 
