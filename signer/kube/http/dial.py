@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ KEEPALIVE_INTERVAL_SECONDS = 10
 KEEPALIVE_PROBES = 3
 HAPPY_EYEBALLS_SECONDS: Final = 0.25
 """After which the next address is tried beside the one that does not answer (RFC 8305 section 5)."""
+MAXIMUM_ADDRESSES: Final = 8
+"""Of one family that are tried. A tenant's name server can name hundreds that never answer, and each is an open socket
+beside the others until the call's time is over."""
 Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
 
 
@@ -99,7 +103,13 @@ async def _resolved(origin: Origin) -> list[Address]:
         raise socket.gaierror(socket.EAI_NONAME, "no name that DNS can hold") from None
     if not found:
         raise socket.gaierror(socket.EAI_NONAME, "no address")
-    return list(found)
+    of_family: Counter[int] = Counter()
+    tried: list[Address] = []
+    for address in found:
+        of_family[address[0]] += 1
+        if of_family[address[0]] <= MAXIMUM_ADDRESSES:
+            tried.append(address)
+    return tried
 
 
 def _retrieve(lookup: asyncio.Task[list[Address]]) -> None:

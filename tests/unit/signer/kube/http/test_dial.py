@@ -14,6 +14,7 @@ import pytest
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Cause, Unreachable
+from signer.kube.http import dial
 from signer.kube.http.dial import keepalive_socket
 from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
 from tests.unit.signer.kube.support import Authority, http_answer
@@ -72,6 +73,31 @@ async def test_the_next_address_is_tried(
     resolving(monkeypatch, lambda host, port, *_, **__: addresses(port, "127.0.0.99", "127.0.0.1"))
     async with conversations(authority, tls, answering) as server, Client(named(server, "api.example")) as client:
         assert await client.get(PATH) == {}
+
+
+async def test_of_many_addresses_some_of_each_family_are_tried(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server listens at another address than those, so that each is refused and the next tried."""
+    tried: list[tuple[Any, ...]] = []
+
+    def recording(address: tuple[Any, ...]) -> socket.socket:
+        tried.append(address)
+        return keepalive_socket(address)
+
+    monkeypatch.setattr(dial, "keepalive_socket", recording)
+    resolving(
+        monkeypatch,
+        lambda host, port, *_, **__: [
+            *((socket.AF_INET6, socket.SOCK_STREAM, 6, "", (f"::ffff:127.0.1.{i}", port, 0, 0)) for i in range(1, 20)),
+            *addresses(port, *(f"127.0.1.{i}" for i in range(1, 20))),
+        ],
+    )
+    async with conversations(authority, tls, answering) as server, Client(named(server, "api.example")) as client:
+        with pytest.raises(Unreachable):
+            await client.get(PATH)
+    hosts = sorted(address[4][0] for address in tried)
+    assert hosts == [f"127.0.1.{i}" for i in range(1, 9)] + [f"::ffff:127.0.1.{i}" for i in range(1, 9)]
 
 
 async def test_all_addresses_refuse(authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
