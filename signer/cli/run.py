@@ -17,6 +17,7 @@ from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse,
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
 from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election
+from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
 from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.logs import configure_logging, log_loop_fault
@@ -98,6 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     configuration = _configuration(options)
     shrink_tls_buffers()
     collect_seldom()
+    open_as_many_files_as_allowed()
     asyncio.run(_run_until_signal(options, configuration))
     return 0
 

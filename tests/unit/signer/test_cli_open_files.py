@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from signer.cli.open_files import open_as_many_files_as_allowed
+
+
+def test_the_soft_limit_becomes_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
+    try:
+        open_as_many_files_as_allowed()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_where_the_hard_one_cannot_be_reached_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    open_as_many_files_as_allowed()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
