@@ -35,6 +35,7 @@ def test_figures_are_those_of_the_code() -> None:
         f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {room.TOGETHER_BYTES // MIB} MiB, "
         f"beyond the first {room.OWN_BYTES // MIB} MiB of each;",
         f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
+        f"| one at a time | {dial.LOOKUPS_AT_ONCE} at a time |",
         f"| addresses of its name that are tried | {dial.MAXIMUM_ADDRESSES} of each family |",
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
         f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import aiohappyeyeballs
@@ -23,6 +25,10 @@ HAPPY_EYEBALLS_SECONDS: Final = 0.25
 MAXIMUM_ADDRESSES: Final = 8
 """Of one family that are tried. A tenant's name server can name hundreds that never answer, and each is an open socket
 beside the others until the call's time is over."""
+LOOKUPS_AT_ONCE: Final = 32
+_LOOKUPS: Final = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="name look-up")
+"""Beside the threads of the event loop, of which two cores have six: a few name servers that answer slowly, perhaps
+tenants', would keep them from signing certificates."""
 Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
 
 
@@ -97,8 +103,11 @@ def _literal(origin: Origin) -> list[Address] | None:
 
 async def _resolved(origin: Origin) -> list[Address]:
     loop = asyncio.get_running_loop()
+    look_up = functools.partial(
+        socket.getaddrinfo, origin.host, origin.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+    )
     try:
-        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        found = await loop.run_in_executor(_LOOKUPS, look_up)
     except UnicodeError:  # a label too long for DNS
         raise socket.gaierror(socket.EAI_NONAME, "no name that DNS can hold") from None
     if not found:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import socket
@@ -133,6 +134,31 @@ async def test_one_look_up_at_a_time(
             await calls[0]
         assert await asyncio.gather(*calls[1:]) == [{}] * 4
     assert (most, total) == (1, 1)
+
+
+async def test_slow_name_servers_take_no_thread_that_others_need(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates are signed in threads of the event loop, which has at most 32."""
+
+    def slow(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        assert release.wait(10)
+        raise socket.gaierror(-2, "unknown")
+
+    release = threading.Event()
+    resolving(monkeypatch, slow)
+    async with contextlib.AsyncExitStack() as stack:
+        calls = []
+        for _ in range(32):
+            client = Client(ClusterConnection("https://slow.example", authority.certificate))
+            calls.append(asyncio.create_task((await stack.enter_async_context(client)).get(PATH)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        try:
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "signed"), 5) == "signed"
+        finally:
+            release.set()
+        assert {type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)} == {Unreachable}
 
 
 async def test_a_failed_look_up_is_made_again(
