@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from attestors.tpm.endorsement.certificate import Certificate, read_certificates
+from attestors.tpm.endorsement.certificate import LINE_ENDS, Certificate, read_certificates
 from attestors.tpm.endorsement.errors import AuthoritiesUnreadable, CertificateUnreadable
 from attestors.tpm.endorsement.names import ComparableName
 
@@ -111,7 +111,7 @@ def _read_files(files: Mapping[str, bytes], group: str) -> list[Certificate]:
     for name, data in files.items():
         for encoded in _certificates_in(data, f"{group}, file {name}"):
             try:
-                found.extend(read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES))
+                found += read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES, besides_padding=LINE_ENDS)
             except CertificateUnreadable as error:
                 raise AuthoritiesUnreadable(f"Endorsement {group}, file {name}: {error}") from None
             if len(found) > _MAXIMUM_AUTHORITIES:

@@ -36,8 +36,8 @@ _FULL_CERTIFICATE: Final = b"\x10\x02"
 _STORED_HEADER_BYTES: Final = 5
 _PADDING: Final = b"\x00\xff"
 """What erased NV memory reads as."""
-_BETWEEN: Final = _PADDING + b"\r\n"
-"""Line ends, too: what keeps files in repositories puts one behind AMD's certificates in DER."""
+LINE_ENDS: Final = b"\r\n"
+"""What keeps files in repositories puts one behind AMD's certificates in DER."""
 
 _VERSION, _ISSUER_UNIQUE_ID, _SUBJECT_UNIQUE_ID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
 _SERIAL, _ALGORITHM, _ISSUER, _VALIDITY, _SUBJECT, _KEY = range(6)
@@ -101,15 +101,17 @@ def read_stored_certificate(data: bytes) -> Certificate:
         raise CertificateUnreadable(f"The endorsement key certificate {error}") from None
 
 
-def read_certificates(data: bytes, *, maximum_count: int) -> tuple[Certificate, ...]:
-    """Certificates one after the other, with padding or line ends between and behind them (NV 0x01c00100 and up).
+def read_certificates(data: bytes, *, maximum_count: int, besides_padding: bytes = b"") -> tuple[Certificate, ...]:
+    """Certificates one after the other, with padding between and behind them (NV indices 0x01c00100 and up).
+
+    ``besides_padding``: other octets that may stand there, such as ``LINE_ENDS`` in files of an operator.
 
     Raises:
         CertificateUnreadable: too many, too large, or something else between them; the text says "certificate N".
     """
     found: list[Certificate] = []
     try:
-        for element in _elements_between_padding(data):
+        for element in _elements_between(_PADDING + besides_padding, data):
             if len(found) == maximum_count:
                 raise CertificateUnreadable(f"there are more than {maximum_count} certificates")
             found.append(_read(element))
@@ -128,12 +130,12 @@ def _without_header(data: bytes) -> bytes:
     return stored.removeprefix(_FULL_CERTIFICATE)
 
 
-def _elements_between_padding(data: bytes) -> Iterator[Element]:
-    rest = data.lstrip(_BETWEEN)
+def _elements_between(padding: bytes, data: bytes) -> Iterator[Element]:
+    rest = data.lstrip(padding)
     while rest:
         element = der.read_first(rest)
         yield element
-        rest = rest[len(element.encoded) :].lstrip(_BETWEEN)
+        rest = rest[len(element.encoded) :].lstrip(padding)
 
 
 def _read(certificate: Element) -> Certificate:
