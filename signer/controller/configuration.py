@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from signer.kube.strict_yaml import position
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.lease import ElectionTimes
 
@@ -145,14 +146,9 @@ def _document(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise InvalidConfiguration(f"--config: {path} is not UTF-8 text") from error
     except _RepeatedKey as error:
-        raise InvalidConfiguration(f"--config: {path} repeats a key{_where(error)}") from error
+        raise InvalidConfiguration(f"--config: {path} repeats a key{position(error)}") from error
     except yaml.YAMLError as error:
-        raise InvalidConfiguration(f"--config: {path} is not YAML{_where(error)}") from error
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    return "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}") from error
 
 
 def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:

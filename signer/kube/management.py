@@ -170,9 +170,10 @@ def _what_is_wrong(error: Exception) -> str:
     import yaml
     from kubernetes.aio.config import ConfigException
 
+    from signer.kube.strict_yaml import position
+
     if isinstance(error, yaml.YAMLError):
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        return "it is not YAML" + ("" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})")
+        return f"it is not YAML{position(error)}"
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     if isinstance(error, OSError):

@@ -34,11 +34,15 @@ def load_strict_yaml(data: bytes) -> Any:
         events = yaml.parse(text, Loader=_LOADER)
         return _document(events)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise YamlRefused(f"syntax error{where}") from None
+        raise YamlRefused(f"syntax error{position(error)}") from None
     except yaml.YAMLError:
         raise YamlRefused("it holds characters that YAML does not allow") from None
+
+
+def position(error: yaml.YAMLError) -> str:
+    """Where the document is wrong, to be appended to what is; empty where the library does not say. Quotes nothing."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _document(events: Iterator[yaml.Event]) -> Any:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import version
@@ -22,6 +19,7 @@ from signer.controller.configuration import LeaderElection, NoLeaderElection, Sh
 from signer.crds import CRD_FILES
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
+from tests.support.no_reader import run_without_reader
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
@@ -60,20 +58,7 @@ def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("arguments", [("crds",), ("audit", "verify", str(RECORDED_LOG))], ids=lambda words: words[0])
 def test_a_reader_that_has_read_enough(arguments: tuple[str, ...], unbuffered: str) -> None:
     """As ``head`` does."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "signer.cli", *arguments],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            check=False,
-            timeout=60,
-        )
-    finally:
-        os.close(writing)
-    assert (ran.returncode, ran.stderr) == (EXIT_FAILED, b"")
+    assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_FAILED, b"")
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

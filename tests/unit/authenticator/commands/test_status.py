@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from datetime import timedelta
 from ipaddress import ip_address
@@ -19,6 +17,7 @@ from authenticator.configuration import Given, configure
 from authenticator.model.attempt import Attempt, Sent, Step
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import KnownCluster
+from tests.support.no_reader import run_without_reader
 from tests.unit.authenticator.builders import (
     MACHINE_KEY,
     NODE,
@@ -250,20 +249,8 @@ def test_a_store_that_others_may_write_in(node: Node) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_read_enough(tmp_path: Path, unbuffered: str) -> None:
     """As ``head`` does."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-m", "authenticator.cli", "status", "--provider", "insecure", "--store", str(tmp_path)],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            check=False,
-            timeout=60,
-        )
-    finally:
-        os.close(writing)
-    assert (ran.returncode, ran.stderr) == (141, b"")
+    arguments = ["status", "--provider", "insecure", "--store", str(tmp_path)]
+    assert run_without_reader("authenticator.cli", arguments, unbuffered=unbuffered) == (141, b"")
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

@@ -276,7 +276,7 @@ async def test_what_the_client_does_not_do_is_refused(
     [
         (b"", "it is not a kubeconfig"),
         (b"[]", "it is not a kubeconfig"),
-        (b"a: [", r"it is not YAML \(line 1, column 5\)$"),
+        (b"a: [", r"it is not YAML at line 1, column 5$"),
         (b"\xff\xfe", "it is not UTF-8 text$"),
         (b"a: \0", "it is not YAML$"),
         (b"apiVersion: v1", "Invalid kube-config file. Expected key current-context"),
