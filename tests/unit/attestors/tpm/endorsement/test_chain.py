@@ -70,6 +70,13 @@ def test_intermediates_may_come_from_the_node_in_any_shape() -> None:
         assert Attempt(intermediates=[], sent=sent).verify().root == "CN=Test endorsement root"
 
 
+@pytest.mark.parametrize("behind", [b"\n", b"\r\n", b"\x00\n"])
+def test_a_node_sends_nothing_but_padding_behind_them(behind: bytes) -> None:
+    """Files that an operator keeps may have line ends; no TPM has."""
+    with pytest.raises(CertificateUnreadable, match="certificate 2 "):
+        Attempt(intermediates=[], sent=[intermediate() + behind]).verify()
+
+
 def test_the_root_alone_may_issue() -> None:
     assert by_root().verify().issuer == "CN=Test endorsement root"
 
