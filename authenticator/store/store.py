@@ -56,9 +56,8 @@ class Store:
             StoreUnusable: it cannot be made, belongs to somebody else, or others may write in it.
         """
         with self._reporting("open"):
-            if self.folder.exists() and not self.folder.is_dir():
-                raise StoreUnusable(f"the store {self.folder} is no folder: name another one with --store")
-            self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # by something else than a folder
+                self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._require_ours()
 
     def look(self) -> None:
@@ -72,6 +71,8 @@ class Store:
 
     def _require_ours(self) -> None:
         found = self.folder.stat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise StoreUnusable(f"the store {self.folder} is no folder: name another one with --store")
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
             raise StoreUnusable(
                 f"the store {self.folder} must belong to the user who runs kubelet-authenticator (uid {os.geteuid()}), "

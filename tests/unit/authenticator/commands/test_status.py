@@ -246,6 +246,14 @@ def test_a_store_that_others_may_write_in(node: Node) -> None:
     assert "nobody else may write in it: chown and chmod go-w" in log
 
 
+def test_a_file_in_the_place_of_the_store(node: Node) -> None:
+    node.store.folder.parent.mkdir(parents=True, exist_ok=True)
+    node.store.folder.write_text("")
+    code, output, log = node.run("status")
+    assert (code, output) == (ExitCode.STORE, "")
+    assert "is no folder: name another one with --store" in log
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_read_enough(tmp_path: Path, unbuffered: str) -> None:
     """As ``head`` does."""
