@@ -32,6 +32,9 @@ class Launched:
 class FakeEC2:
     """EC2 and IAM in one region."""
 
+    NETWORK: Final = "10.132.0.0/16"
+    """Of every instance. Left to itself moto takes any address in 10.0.0.0/8, one in 16 of them a Service's."""
+
     def __init__(self, region: str = "eu-west-1") -> None:
         from moto.server import ThreadedMotoServer
 
@@ -50,6 +53,8 @@ class FakeEC2:
         self.iam = session.client("iam", endpoint_url=self.endpoint, region_name=self.region)
         # moto reads its images with the first question, which takes longer than anybody waits for EC2.
         self.ec2.describe_instances()
+        network = self.ec2.create_vpc(CidrBlock=self.NETWORK)["Vpc"]["VpcId"]
+        self._subnet = self.ec2.create_subnet(VpcId=network, CidrBlock=self.NETWORK)["Subnet"]["SubnetId"]
         return self
 
     def __exit__(
@@ -70,6 +75,7 @@ class FakeEC2:
         """Run an instance."""
         answer = self.ec2.run_instances(
             ImageId="ami-03cf127a",
+            SubnetId=self._subnet,
             MinCount=1,
             MaxCount=1,
             MetadataOptions={"HttpTokens": tokens, "HttpPutResponseHopLimit": hop_limit},
