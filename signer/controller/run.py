@@ -19,6 +19,7 @@ from signer.audit.log import AuditLog, NoAuditLog
 from signer.controller.configuration import Configuration, Sharding
 from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
 from signer.controller.figures import ProcessFigures
+from signer.controller.first_answer import cluster_api
 from signer.controller.fleet import Fleet
 from signer.controller.health import Health, State
 from signer.controller.infrastructure_status import InfrastructureStatus
@@ -38,7 +39,7 @@ from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.inventory import Inventory
 from signer.store.mirror import InTouch
 from signer.store.rebuild import Rebuild
 from signer.store.records import Records
@@ -101,7 +102,7 @@ async def _run(
     sharing = configuration.leader_election
     async with Client(connection, token_source=token_source, connection_limit=_MANAGEMENT_CONNECTIONS) as client:
         inventory = Inventory(
-            await discover_cluster_api(client),
+            await cluster_api(client, stop),
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
             watch_filter=configuration.watch_filter,

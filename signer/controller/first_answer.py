@@ -1,0 +1,48 @@
+"""The first question to the management cluster: asked again for seconds, so that one broken connection ends nothing.
+
+A controller that ends instead is started again by the kubelet, but ever later (CrashLoopBackOff), and a replica that
+has just been elected would give its Lease away for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from random import SystemRandom
+from typing import Final
+
+from signer.kube.backoff import Backoff
+from signer.kube.errors import ServerError, TooManyRequests, Unreachable
+from signer.store.inventory import ClusterAPIVersion, GetCalls, discover_cluster_api
+
+ATTEMPTS: Final = 5
+BETWEEN: Final = Backoff(base_seconds=0.25, maximum_seconds=2.0, jitter=0.5)
+"""1.9 to 3.8 seconds in all: an address that is wrong is said to be so soon."""
+MOST_SECONDS: Final = 10.0
+"""A server that asks for a longer pause (Retry-After) is left to the kubelet's patience."""
+
+_LOG = logging.getLogger(__name__)
+
+
+async def cluster_api(client: GetCalls, stop: asyncio.Event, between: Backoff = BETWEEN) -> ClusterAPIVersion:
+    """Which Cluster API the management cluster serves.
+
+    Raises:
+        ApiError: it serves none (NotFound), or says no; or it still gives no answer after :data:`ATTEMPTS`, or when
+            ``stop`` was set meanwhile.
+    """
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return await discover_cluster_api(client)
+        except (Unreachable, ServerError, TooManyRequests) as error:
+            asked = 0.0 if isinstance(error, Unreachable) else error.retry_after_seconds or 0.0
+            pause = max(between.delay(attempt, SystemRandom()), min(asked, MOST_SECONDS))
+            _LOG.warning(
+                "cannot ask the management cluster which Cluster API it serves",
+                extra={"error": str(error), "retryInSeconds": round(pause, 1)},
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause)
+            break
+    return await discover_cluster_api(client)
