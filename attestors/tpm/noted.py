@@ -18,7 +18,8 @@ CHALLENGE_QUESTION: Final = "challenge"
 KEYS_QUESTION: Final = "number of challenge keys"
 QUOTE_QUESTION: Final = "quote's challenge"
 _NO_AUTHORITIES: Final = "none"
-_NO_MATCH: Final = bytes(32)
+_NO_MATCH: Final = b""
+"""What no evidence commits to (:meth:`attestors.wire.binding.Binding.prove`): any bytes could stand in a quote."""
 
 
 def trust_form(fingerprint: Callable[[], str], current: Callable[[], Trust]) -> AnswerForm[Trust]:
