@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from typing import Final
@@ -48,7 +47,7 @@ def read_fingerprint(said: str) -> str:
         raise NoFingerprint("neither a digest nor a key")
     try:
         key = load_der_public_key(base64.b64decode("".join(found["body"].split()), validate=True))
-    except (binascii.Error, UnsupportedAlgorithm, ValueError) as error:
+    except (UnsupportedAlgorithm, ValueError) as error:
         raise NoFingerprint("no key") from error
     return _fingerprint_of(key)
 

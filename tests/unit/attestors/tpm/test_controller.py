@@ -343,7 +343,7 @@ class TestKeys:
 
     def test_an_answer_to_an_older_one_is_not(self) -> None:
         answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32, *KEYS)).challenge(), BINDING)
-        with pytest.raises(BindingMismatch):
+        with pytest.raises(BindingMismatch, match="made for another key, cluster or signer"):
             DESK.ask(answer)
 
     def test_no_keys_at_all_prove_nothing(self) -> None:

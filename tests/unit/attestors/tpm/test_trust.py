@@ -53,8 +53,10 @@ class TestDenyList:
             f"{ONE} {TWO}",
             "zzz",
             "\ufeff#",
+            f"X{ONE}",
+            f"{ONE}X",
         ],
-        ids=range(9),
+        ids=range(11),
     )
     def test_a_line_that_would_deny_nobody_is_no_line(self, line: str) -> None:
         with pytest.raises(OperatorFileUnusable, match="deniedEndorsementKeysFile: /list: line 2 is not") as unusable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from attestors.tpm.endorsement import AuthoritiesUnreadable, authorities, load_endorsement_authorities
@@ -93,3 +95,35 @@ def test_an_authority_with_an_odd_key_is_refused_when_it_is_configured() -> None
     odd = root(key_information=b"\x30\x00")
     with pytest.raises(AuthoritiesUnreadable, match="malformed public key"):
         load_endorsement_authorities(roots=[odd])
+
+
+def test_all_manufacturers_authorities_have_room_and_no_more() -> None:
+    """The bounds themselves: 16 MiB, and 4,096 certificates of a kind."""
+    room = 16 * 1024 * 1024 - len(ROOT)
+    load_endorsement_authorities(roots=[ROOT], intermediates=[b"\x00" * room])
+    with pytest.raises(AuthoritiesUnreadable, match="larger than 16777216 bytes"):
+        load_endorsement_authorities(roots=[ROOT], intermediates=[b"\x00" * (room + 1)])
+    assert authorities._MAXIMUM_AUTHORITIES == 4096
+
+
+def test_they_are_not_shown() -> None:
+    loaded = Attempt().authorities()
+    assert repr(loaded) == f"EndorsementAuthorities(accept_expired=False, digest={loaded.digest!r})"
+
+
+class TestDigest:
+    """By which an audit log says that the same authorities counted."""
+
+    def test_is_of_the_certificates_and_of_whether_they_may_have_expired(self) -> None:
+        """As logs have it for ever."""
+        one, other = (hashlib.sha256(certificate).hexdigest() for certificate in (ROOT, INTERMEDIATE))
+        for accept_expired, first in ((False, ""), (True, "accept expired")):
+            loaded = load_endorsement_authorities(
+                roots=[ROOT, INTERMEDIATE], intermediates=[INTERMEDIATE], accept_expired=accept_expired
+            )
+            written = first + "".join(sorted((one, other))) + "\n" + other + "\n"
+            assert loaded.digest == "sha256:" + hashlib.sha256(written.encode()).hexdigest()
+
+    def test_is_the_same_in_whichever_files_and_order(self) -> None:
+        once = load_endorsement_authorities(roots=[ROOT, INTERMEDIATE])
+        assert load_endorsement_authorities(roots=[as_pem(INTERMEDIATE) * 2, ROOT]).digest == once.digest

@@ -192,6 +192,12 @@ def test_a_signature_with_unused_bits_is_refused() -> None:
     refused(certificate[:-10] + b"\x01" + certificate[-9:], "not of whole octets")
 
 
+RSA, EC_PUBLIC_KEY, ID_EC_DH, P256 = map(
+    object_identifier, ("1.2.840.113549.1.1.1", "1.2.840.10045.2.1", "1.3.132.1.12", "1.2.840.10045.3.1.7")
+)
+POINT = write.public_key_information(elliptic_key("endorsement"))[-65:]
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -202,6 +208,9 @@ def test_a_signature_with_unused_bits_is_refused() -> None:
             r"unsupported algorithm \(1.3",
         ),
         (sequence(sequence(object_identifier("1.2.840.10045.2.1")), bit_string(b"\x04")), "unsupported algorithm"),
+        (sequence(sequence(ID_EC_DH, P256), bit_string(POINT)), r"unsupported algorithm \(1.3.132.1.12"),
+        (sequence(sequence(EC_PUBLIC_KEY, P256, write.NULL), bit_string(POINT)), "malformed public key algorithm"),
+        (sequence(sequence(RSA, write.NULL, write.NULL), bit_string(b"")), "malformed public key algorithm"),
     ],
 )
 def test_other_keys_are_refused(key: bytes, words: str) -> None:
@@ -234,9 +243,11 @@ def test_malformed_rsa_keys_are_refused() -> None:
     refused(key(modulus, exponent, behind=b"\x00"), "bytes behind a value")
     refused(key(integer(-numbers.n), exponent), "RSA key outside")
     refused(key(integer(numbers.n >> 1), exponent), "RSA key outside")
+    read_stored_certificate(key(integer(2**8192 - 1), exponent))
+    refused(key(integer(2**8192 + 1), exponent), "RSA key outside")
     read_stored_certificate(key(modulus, integer(2**32 - 1)))
     read_stored_certificate(key(modulus, integer(3)))
-    for wrong in (2**32 + 1, 1, 2, -3):
+    for wrong in (2**32, 2**32 + 1, 1, 2, -3):
         refused(key(modulus, integer(wrong)), "exponent out of bounds")
     refused(key(modulus, integer(4)), "no key")
 

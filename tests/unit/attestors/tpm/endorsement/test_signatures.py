@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from attestors.tpm.endorsement import (
     SignatureRefused,
 )
+from attestors.tpm.endorsement.der import SEQUENCE, Malformed, only
+from attestors.tpm.endorsement.signatures import read_algorithm
 from signer.authority.der import context_constructed, integer, object_identifier, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.tpm.endorsement.support import (
@@ -61,6 +65,9 @@ def test_sha_1_below_a_root_is_refused(key: write.PrivateKey, algorithm: write.A
 
 PSS = write.SHA256_PSS
 SHA256 = "2.16.840.1.101.3.4.2.1"
+MGF1 = "1.2.840.113549.1.1.8"
+ALGORITHM = sequence(object_identifier(SHA256), write.NULL)
+HASH, MASK = context_constructed(0, ALGORITHM), context_constructed(1, sequence(object_identifier(MGF1), ALGORITHM))
 
 
 def pss(hash_identifier: str = SHA256, mask: str = "1.2.840.113549.1.1.8", salt: int = 32, trailer: int = 1) -> bytes:
@@ -84,6 +91,12 @@ def pss(hash_identifier: str = SHA256, mask: str = "1.2.840.113549.1.1.8", salt:
         (pss(salt=65), "out of bounds"),
         (pss(trailer=2), "out of bounds"),
         (pss(salt=20), "does not verify"),
+        (sequence(MASK), "SHA-1 with RSA-PSS"),
+        (sequence(HASH, context_constructed(1, sequence(object_identifier(MGF1)))), "unknown mask generation"),
+        (
+            sequence(HASH, context_constructed(1, sequence(object_identifier(MGF1), ALGORITHM, ALGORITHM))),
+            "unknown mask generation",
+        ),
         (b"", "malformed RSA-PSS parameters"),
         (b"\x04\x00", "malformed RSA-PSS parameters"),
     ],
@@ -108,6 +121,33 @@ def test_pss_parameters_written_out_in_full_are_accepted(
 ) -> None:
     parameters = pss(hash_identifier, salt=hash_algorithm.digest_size)
     verify_with_rsa_issuer(write.Algorithm(PSS.identifier, hash_algorithm, parameters, pss=True)).verify()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "salt"),
+    [(pss(salt=0), 0), (pss(salt=64), 64), (sequence(HASH, MASK), 20)],
+    ids=["none", "longest", "by-default"],
+)
+def test_salts_of_every_length_in_bounds_are_accepted(parameters: bytes, salt: int) -> None:
+    verify_with_rsa_issuer(Salted(PSS.identifier, PSS.hash_algorithm, parameters, pss=True, salt=salt)).verify()
+
+
+@dataclass(frozen=True)
+class Salted(write.Algorithm):
+    """RSA-PSS with a salt of another length than the digest's."""
+
+    salt: int = 32
+
+    def sign(self, key: write.PrivateKey, data: bytes) -> bytes:
+        assert isinstance(key, rsa.RSAPrivateKey)
+        return key.sign(data, padding.PSS(padding.MGF1(self.hash_algorithm), self.salt), self.hash_algorithm)
+
+
+@pytest.mark.parametrize("parts", [0, 3])
+def test_an_algorithm_of_another_structure_is_refused(parts: int) -> None:
+    algorithm = sequence(*(object_identifier(PSS.identifier), write.NULL, write.NULL)[:parts])
+    with pytest.raises(Malformed, match="has a malformed signature algorithm"):
+        read_algorithm(only(algorithm, SEQUENCE))
 
 
 @pytest.mark.parametrize(

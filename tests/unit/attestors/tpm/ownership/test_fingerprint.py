@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import base64
 import time
 
 import pytest
 
 from attestors.tpm.ownership.fingerprint import NoFingerprint, fingerprint, identity, read_fingerprint
+from signer.authority.der import bit_string, object_identifier, sequence
 from tests.unit.attestors.tpm.ownership.support import CHIP, OTHER
 from tests.unit.attestors.tpm.paper_chip import PaperChip
+
+
+def key_in_pem(information: bytes) -> str:
+    return f"-----BEGIN PUBLIC KEY-----\n{base64.b64encode(information).decode()}\n-----END PUBLIC KEY-----\n"
 
 
 def test_it_is_of_the_public_key() -> None:
@@ -47,8 +53,10 @@ def test_people_write_it_in_these_forms(chip: PaperChip, form: str) -> None:
         "-----BEGIN PUBLIC KEY----------END PUBLIC KEY-----",
         "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
         "-----BEGIN PUBLIC KEY-----\n\n-----END PUBLIC KEY-----\n",
+        "-----BEGIN PUBLIC KEY-----\nAAA\n-----END PUBLIC KEY-----\n",
+        key_in_pem(sequence(sequence(object_identifier("1.2.3")), bit_string(b"key"))),
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_everything_else_is_none(said: str) -> None:
     with pytest.raises(NoFingerprint):

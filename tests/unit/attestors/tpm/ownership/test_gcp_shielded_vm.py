@@ -55,6 +55,10 @@ async def test_the_instances_own() -> None:
     assert await ask(Compute()) == Owned(SourceName.GCP_SHIELDED_VM)
 
 
+def test_what_is_kept_of_google_is_not_shown() -> None:
+    assert repr(GCPShieldedVM(ShieldedVirtualMachines(Compute(), frozenset({"my-project"})))) == "GCPShieldedVM()"
+
+
 async def test_a_machines() -> None:
     assert await ask(Compute(), machine=ClaimedMachine("worker-1", {})) == Owned(SourceName.GCP_SHIELDED_VM)
 

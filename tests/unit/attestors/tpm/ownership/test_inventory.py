@@ -65,9 +65,10 @@ def test_nothing_is_said() -> None:
         (MINE + f"{PROVIDER_ID} {OTHER.fingerprint}", "see line 1, 2"),
         (MINE + f"other://machine {CHIP.fingerprint}", "see line 1, 2"),
         (f"#\n{PROVIDER_ID}", "see line 2"),
-        (f"{PROVIDER_ID}\n" * 7, "see line 1, 2, 3, 4, 5, ..."),
+        (f"{PROVIDER_ID}\n" * 5, "see line 1, 2, 3, 4, 5"),
+        (f"{PROVIDER_ID}\n" * 6, "see line 1, 2, 3, 4, 5, ..."),
     ],
-    ids=["two-keys", "two-machines", "no-key", "many"],
+    ids=["two-keys", "two-machines", "no-key", "some", "many"],
 )
 def test_what_contradicts_itself_is_unclear(text: str, lines: str) -> None:
     found = ask(listed(text))
@@ -156,6 +157,14 @@ class TestParsed:
         for text in (MINE, large, MINE, large, too_large, too_large):
             ask(listed(text))
         assert parsed == [MINE, large, MINE, large, too_large, too_large]
+
+    @pytest.mark.parametrize(("spare", "kept"), [(0, True), (-1, False)])
+    def test_is_bounded_to_the_byte(self, parsed: list[str], spare: int, kept: bool) -> None:
+        weight = sum(inventory_module._weight(text, parse_listing(text)) for text in (MINE, THEIRS))
+        listings = inventory_module._Parsed(weight + spare)
+        for text in (MINE, THEIRS, MINE):
+            listings.listing(text)
+        assert parsed == [MINE, THEIRS] if kept else [MINE, THEIRS, MINE]
 
     def test_what_takes_more_than_its_text_counts_as_more(self, parsed: list[str]) -> None:
         """One Secret of short lines, changed again and again, must not fill the controller's memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attestors.contract import AttestationRequest, DocumentKind
+from attestors.contract import AnswerNotRecorded, AttestationRequest, DocumentKind
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.ownership import (
     CannotBeAskedNow,
@@ -27,6 +28,8 @@ from attestors.tpm.ownership import (
     SourcesInOrder,
     Unclear,
 )
+from attestors.tpm.ownership.order import _ask
+from signer.audit.consultations import NotedConsultations, RecordedConsultations
 from tests.unit.attestors.tpm.ownership.support import (
     CHIP,
     NOT_VERIFIED,
@@ -120,8 +123,13 @@ class TestLook:
     )
     def test_the_machine_itself(self, said: str | None, expected: type) -> None:
         last = Says(OTHERS)
-        found = SourcesInOrder((MachineAnnotation(), last)).look(request(machine(said)), CHIP.key)
+        asked = request(machine(said))
+        found = SourcesInOrder((MachineAnnotation(), last)).look(asked, CHIP.key)
         assert isinstance(found, expected)
+        if isinstance(found, NobodySays):
+            alone = MachineAnnotation().look(asked, CHIP.key)
+            assert isinstance(alone, NotSaid | Unclear)
+            assert found.lacking == (alone.message,)
         assert last.asked == []
 
     def test_only_where_it_is_the_first(self) -> None:
@@ -140,6 +148,87 @@ def test_all_that_is_lacking_fits(lacking: list[str], room: int) -> None:
     else:
         assert text.count("; ") == len(lacking) - 1
         assert "..." in text
+
+
+@pytest.mark.parametrize(
+    ("lacking", "room", "text"),
+    [
+        (("abcd",), 4, "abcd"),
+        (("abcde",), 4, "a..."),
+        (("abc", "x" * 9, "y" * 9), 15, "abc; x...; y..."),
+        (("abcd", "abcd"), 10, "abcd; abcd"),
+    ],
+    ids=["just-fits", "one-too-many", "what-is-left-over-is-shared", "both-fit"],
+)
+def test_no_room_is_wasted(lacking: tuple[str, ...], room: int, text: str) -> None:
+    assert NobodySays(lacking).within(room) == text
+
+
+class TestNoted:
+    """What a source makes of others' words is kept, and judged by again without asking."""
+
+    @pytest.mark.parametrize("source", [SourceName.INVENTORY, SourceName.GCP_SHIELDED_VM], ids=lambda name: name.value)
+    @pytest.mark.parametrize(
+        "said",
+        [
+            Owned(SourceName.GCP_SHIELDED_VM),
+            OwnedByOthers("another"),
+            NotSaid("nothing"),
+            Unclear("unclear", timedelta(seconds=42)),
+        ],
+        ids=["owned", "others", "nothing", "unclear"],
+    )
+    def test_an_answer_is_the_same_again(self, source: SourceName, said: Ownership) -> None:
+        consultations = RecordedConsultations()
+        asked = Says(said)
+        asked.name = source
+        first = at_once(_ask(asked, request(consultations=consultations), CHIP.key, NOT_VERIFIED))
+        assert first == said
+        noted = json.loads(json.dumps(consultations.noted))
+        assert [entry["question"] for entry in noted] == [f"endorsement key source {source.value}"]
+        nobody = Says(AssertionError("asked"))
+        nobody.name = source
+        assert at_once(_ask(nobody, request(consultations=NotedConsultations(noted)), CHIP.key, NOT_VERIFIED)) == said
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            SourceName.MACHINE_ANNOTATION,
+            SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION,
+            SourceName.TRUST_ON_FIRST_USE,
+        ],
+        ids=lambda name: name.value,
+    )
+    def test_what_the_core_notes_is_asked_for_again(self, source: SourceName) -> None:
+        consultations = RecordedConsultations()
+        asked = Says(OWNED)
+        asked.name = source
+        assert at_once(_ask(asked, request(consultations=consultations), CHIP.key, NOT_VERIFIED)) == OWNED
+        assert consultations.noted == []
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            {},
+            {"said": "Perhaps"},
+            {"said": "Owned", "source": "Somebody"},
+            {"said": "Owned"},
+            {"said": "OwnedByOthers", "message": 1},
+            {"said": "NotSaid", "message": None},
+            {"said": "Unclear", "message": ["m"], "retryAfterSeconds": 1},
+            {"said": "Unclear", "message": "m"},
+            "Owned",
+        ],
+        ids=range(9),
+    )
+    def test_an_answer_of_another_form_is_none(self, written: object) -> None:
+        noted = [{"question": "endorsement key source Inventory", "answer": written}]
+        with pytest.raises(AnswerNotRecorded, match="not of its form"):
+            at_once(_ask(Says(OWNED), request(consultations=NotedConsultations(noted)), CHIP.key, NOT_VERIFIED))
+
+
+def test_what_is_unclear_is_looked_at_again_soon() -> None:
+    assert Unclear("unclear").retry_after == timedelta(seconds=10)
 
 
 def test_a_long_one_takes_nobodys_room() -> None:
