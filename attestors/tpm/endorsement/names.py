@@ -15,6 +15,9 @@ from typing import Final
 from attestors.tpm.endorsement import der
 from attestors.tpm.endorsement.der import Element, Malformed
 
+_MAXIMUM_VALUE_OCTETS: Final = 512
+"""Genuine ones have less than 100. The time that normalisation takes grows with the square of the combining characters
+in a row: of a value as large as a certificate may be it takes some 20 ms, of one of these less than 0.1 ms."""
 _MAXIMUM_NAME_CHARACTERS: Final = 256
 _MAXIMUM_VALUE_CHARACTERS: Final = 128
 _STRING_ENCODINGS: Final = {
@@ -52,7 +55,7 @@ class Name:
 
 
 def read_name(element: Element) -> Name:
-    """Raises `Malformed` for anything that has not the structure of a Name."""
+    """Raises `Malformed` for anything that has not the structure of a Name, or has an endless value in it."""
     relative_names: list[frozenset[tuple[str, str | bytes]]] = []
     attributes: list[tuple[str, str]] = []
     for relative in der.children(element, der.SEQUENCE):
@@ -61,6 +64,8 @@ def read_name(element: Element) -> Name:
             parts = der.children(attribute, der.SEQUENCE)
             if len(parts) != 2:
                 raise Malformed("has a malformed name")
+            if len(parts[1].content) > _MAXIMUM_VALUE_OCTETS:
+                raise Malformed(f"has a name with a value of more than {_MAXIMUM_VALUE_OCTETS} octets")
             identifier, value = der.object_identifier(parts[0]), _decode(parts[1])
             shown = value if isinstance(value, str) else value.decode("latin-1")
             pairs.append((identifier, _folded(value) if isinstance(value, str) else value))

@@ -297,6 +297,14 @@ def test_a_long_name_is_cut() -> None:
     assert len(read(issuer=issuer).issuer.text) == 256
 
 
+def test_a_name_whose_normalisation_would_take_long_is_refused() -> None:
+    """Combining characters are put in order, which takes time by the square of their number."""
+    assert read(issuer=write.common_name("\u0f73" * 170 + "xx", tag=0x0C)).issuer.comparable
+    refused(endorsement(issuer=write.common_name("\u0f73" * 171, tag=0x0C)), "value of more than 512 octets")
+    chip = write.name(*write.tpm_attributes("id:53544D20", "\u0f73" * 171, "id:00010200"), tag=0x0C)
+    refused(endorsement(extensions=(write.tpm_name(chip),)), "value of more than 512 octets")
+
+
 def test_a_row_of_certificates() -> None:
     found = read_certificates(b"\xff" + ENCODED + b"\x00" * 7 + ENCODED, maximum_count=2)
     assert [certificate.encoded for certificate in found] == [ENCODED, ENCODED]
