@@ -19,8 +19,8 @@ def redacted(name: str, value: str) -> str:
     if name in _KEPT:
         return value
     if name == wire.WEB_IDENTITY_TOKEN_FIELD:
-        return without_signature(value)
-    if name == wire.CALLER_IDENTITY_REQUEST_FIELD:
+        return without_signature(value, maximum_characters=wire.MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS)
+    if name == wire.CALLER_IDENTITY_REQUEST_FIELD and len(value) <= wire.MAXIMUM_CALLER_IDENTITY_REQUEST_CHARACTERS:
         try:
             return PresignedRequest.parse(value).without_credentials
         except MalformedEvidence:

@@ -11,16 +11,32 @@ from typing import Any
 from attestors.contract import Denied, NotProvableYet, digest_of
 
 
-def without_signature(token: str) -> str:
-    """A token in JWS Compact Serialization whose signature is replaced by its SHA-256: nobody accepts it any more.
+def without_signature(token: str, *, maximum_characters: int) -> str:
+    """A token in JWS Compact Serialization with a digest in place of its signature: nobody accepts it any more.
 
-    Replaced as a whole where it has not three parts.
+    It is of the token's own form and no longer: whoever takes it apart refuses it where the token was refused. What has
+    not three parts, or more than ``maximum_characters``, is replaced as a whole.
     """
-    parts = token.split(".")
-    if len(parts) != 3 or not all(parts) or not token.isascii():
+    header, *others = token.split(".")
+    if len(others) != 2 or len(token) > maximum_characters:
         return digest_of(token)
-    digest = base64.urlsafe_b64encode(hashlib.sha256(parts[2].encode("ascii")).digest()).rstrip(b"=")
-    return f"{parts[0]}.{parts[1]}.{digest.decode('ascii')}"
+    return f"{header}.{others[0]}.{_in_place_of(others[1])}"
+
+
+def _in_place_of(signature: str) -> str:
+    """Canonical base64url for such, and no base64url for what is none."""
+    digest = hashlib.sha256(signature.encode("utf-8", "surrogatepass"))
+    try:
+        octets = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
+    except ValueError:
+        octets = b""
+    if _base64url(octets) == signature:
+        return _base64url(digest.digest()[: len(octets)])
+    return f":{digest.hexdigest()}"[: len(signature)]
+
+
+def _base64url(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
 
 
 def ending_written(outcome: Denied | NotProvableYet) -> Mapping[str, Any]:

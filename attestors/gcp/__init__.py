@@ -90,12 +90,14 @@ class GCPAttestor:
         """
         from attestors.clouds.noted import without_signature
         from attestors.contract import digest_of
-        from attestors.gcp.wire import IDENTITY_TOKEN_FIELD
+        from attestors.gcp.wire import IDENTITY_TOKEN_FIELD, MAXIMUM_TOKEN_CHARACTERS
 
-        return {
-            name: without_signature(value) if name == IDENTITY_TOKEN_FIELD else digest_of(value)
-            for name, value in evidence.fields.items()
-        }
+        def redacted(name: str, value: str) -> str:
+            if name == IDENTITY_TOKEN_FIELD:
+                return without_signature(value, maximum_characters=MAXIMUM_TOKEN_CHARACTERS)
+            return digest_of(value)
+
+        return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
     def node_half(self, settings: Mapping[str, str]) -> GCPNodeHalf:
         """The half that asks this instance's metadata server.

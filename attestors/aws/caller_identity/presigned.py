@@ -112,7 +112,8 @@ class PresignedRequest:
     @property
     def target(self) -> str:
         """Path and query, made anew from the parts."""
-        signed_at = self.signed_at.strftime("%Y%m%dT%H%M%SZ")
+        # "%Y" leaves out the zeros in front of an early year.
+        signed_at = f"{self.signed_at.year:04}{self.signed_at:%m%dT%H%M%SZ}"
         values = (
             wire.STS_ACTION,
             wire.STS_VERSION,
