@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+
+_MAXIMUM_NESTED: Final = 512
+"""Objects and lists in all: more than any answer has, and fewer than Python's parser nests on any stack. By its own
+bound what is read in one place is refused in another, and a hostile token would be judged now so and now otherwise."""
 
 
 class InvalidObject(ValueError):
@@ -15,11 +19,14 @@ def parse_object(content: bytes) -> Mapping[str, Any]:
     """Read one JSON object (RFC 8259).
 
     Raises:
-        InvalidObject: anything else, repeated keys at any depth, and numbers that are none.
+        InvalidObject: anything else, repeated keys at any depth, numbers that are none, and hundreds of objects and
+            lists.
     """
+    if content.count(b"{") + content.count(b"[") > _MAXIMUM_NESTED:
+        raise InvalidObject(f"more than {_MAXIMUM_NESTED} objects and lists")
     try:
         document = json.loads(content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise InvalidObject("not JSON in UTF-8, or a key is repeated") from None
     if not isinstance(document, dict):
         raise InvalidObject("not a JSON object")

@@ -58,9 +58,12 @@ def parse_identity_document(content: bytes) -> InstanceIdentityDocument:
     """
     if len(content) > MAXIMUM_IDENTITY_DOCUMENT_BYTES:
         raise _malformed(f"is larger than {MAXIMUM_IDENTITY_DOCUMENT_BYTES} bytes")
+    # Fewer than Python's parser nests: how many it takes depends on how deep its caller is nested.
+    if content.count(b"{") + content.count(b"[") > _MAXIMUM_MEMBERS:
+        raise _malformed(f"has more than {_MAXIMUM_MEMBERS} objects and lists")
     try:
         members = json.loads(content.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:  # also bad UTF-8, and integers too long to convert
+    except ValueError as error:  # also bad UTF-8, and integers too long to convert
         raise _malformed("is not UTF-8 JSON") from error
     if not isinstance(members, dict):
         raise _malformed("is not a JSON object")

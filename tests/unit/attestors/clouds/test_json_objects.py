@@ -51,6 +51,15 @@ def test_what_is_no_object(content: bytes) -> None:
         parse_object(content)
 
 
+def test_how_much_is_nested_does_not_depend_on_the_callers_stack() -> None:
+    def nested(objects_and_lists: int) -> bytes:
+        return b'{"a":' + b"[" * (objects_and_lists - 1) + b"]" * (objects_and_lists - 1) + b"}"
+
+    assert parse_object(nested(512))
+    with pytest.raises(InvalidObject, match="more than 512 objects and lists"):
+        parse_object(nested(513))
+
+
 @pytest.mark.parametrize("value", [None, 1, "", [], "x" * 11])
 def test_a_text_is_there_and_bounded(value: object) -> None:
     with pytest.raises(InvalidObject, match="name is missing, or no text of at most 10"):
