@@ -19,6 +19,7 @@ from signer.authority import (
     Authority,
     CertificateUsage,
     IssuanceRefused,
+    IssuanceRefusedReason,
     IssuanceRequest,
     certificate_validity,
     issue,
@@ -73,15 +74,23 @@ def planned(request: SigningRequest, node_name: str, entry: JournalEntry) -> Iss
 def _issuance(
     request: SigningRequest, node_name: str, serial_number: int, not_before: datetime, not_after: datetime
 ) -> IssuanceRequest:
-    """Subject and alternative names as judged, key from the CSR, usages from its spec."""
+    """Subject and alternative names as judged, key from the CSR, usages from its spec.
+
+    Raises:
+        IssuanceRefused: no kubelet certificate may have these usages or names.
+    """
     certificate_request = request.certificate_request
+    try:
+        usages = frozenset(CertificateUsage(usage) for usage in request.envelope.usages)
+    except ValueError:
+        raise IssuanceRefused(IssuanceRefusedReason.USAGES_INVALID, "a usage is none of a kubelet's") from None
     return IssuanceRequest(
         subject_common_name=NODE_USER_PREFIX + node_name,
         organization=NODES_GROUP,
         public_key=certificate_request.public_key,  # type: ignore[arg-type]  # its constructor refuses other kinds
         dns_names=certificate_request.dns_names,
         ip_addresses=certificate_request.ip_addresses,
-        usages=frozenset(CertificateUsage(usage) for usage in request.envelope.usages),
+        usages=usages,
         serial_number=serial_number,
         not_before=not_before,
         not_after=not_after,
@@ -180,10 +189,16 @@ async def repeat(
     now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
-    """Make the certificate of a journal entry again, after a crash between journal and certificate."""
+    """Make the certificate of a journal entry again, after a crash between journal and certificate.
+
+    A copy that somebody approved comes here before its shape is judged: it may ask for what no certificate may have.
+    """
     if not fits(entry, authority, now):
         return NotRepeatable()
-    issuance = planned(request, record.node_name, entry)
+    try:
+        issuance = planned(request, record.node_name, entry)
+    except IssuanceRefused:
+        return NotRepeatable()
     certificate = await signing.sign_again(issuance, entry.certificate_digest, authority)
     return certificate if isinstance(certificate, NotRepeatable) else approval(record, entry, certificate)
 

@@ -163,6 +163,20 @@ class TestRepeatForKey:
         assert isinstance(again, Approve)
         assert again.certificate == certificate.pem
 
+    @pytest.mark.parametrize(
+        "usages",
+        [
+            pytest.param(("digital signature", "client auth", "code signing"), id="no kubelet's"),
+            pytest.param(("digital signature", "client auth", "server auth"), id="both purposes"),
+            pytest.param((), id="none"),
+        ],
+    )
+    async def test_a_copy_that_asks_for_what_no_certificate_may_have(self, usages: tuple[str, ...]) -> None:
+        """Where somebody approved it nothing has judged its shape yet; the checks that follow say what is wrong."""
+        request, record, _, _ = await issued()
+        copy = self.copy_of(request, usages=usages)
+        assert isinstance(await repeat_approved(copy, record, authority(), NOW), NotRepeatable)
+
     async def test_a_renewal_with_the_same_key_gets_its_own(self) -> None:
         request, record, entry, _ = await issued()
         middle = entry.not_before + (entry.not_after - entry.not_before) / 2
