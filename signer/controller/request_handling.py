@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
@@ -87,6 +87,8 @@ class RequestHandling:
         """Since when each is kept, by the monotonic clock; the oldest first."""
         self._meanwhile: dict[str, JsonObject] = {}
         """How those are by now that a worker has: at most one for each worker, and bounded."""
+        self._changed_once: set[str] = set()
+        """Those that are kept and changed while they were judged, or of which the API server said so."""
 
     # What the watch says
 
@@ -129,7 +131,8 @@ class RequestHandling:
         if changed is not None and self.pending.is_still(name, changed):
             self._keep(changed)
 
-    def _keep(self, item: JsonObject) -> None:
+    def _keep(self, item: JsonObject, look: Callable[[str], object] | None = None) -> None:
+        """Keep it if it belongs here, and ``look`` at it; at once, if nothing else is said."""
         name = request_name(item)
         put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
         if put is not Put.KEPT:
@@ -138,7 +141,7 @@ class RequestHandling:
                 self._heeds.requests_left_out()
             return
         self._seen.setdefault(name, self._around.monotonic())
-        self._queue.add(name)
+        (look or self._queue.add)(name)
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
@@ -167,6 +170,7 @@ class RequestHandling:
         """A request was left out so that another fits in."""
         self._seen.pop(name, None)
         self._meanwhile.pop(name, None)
+        self._changed_once.discard(name)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
@@ -176,6 +180,7 @@ class RequestHandling:
         self.pending.drop(name)
         self._seen.pop(name, None)
         self._meanwhile.pop(name, None)
+        self._changed_once.discard(name)
         self._announcer.forget(name)
         self._auditing.forget(name)
         self._queue.discard(name)
@@ -274,7 +279,11 @@ class RequestHandling:
         return True
 
     async def _read_again(self, client: Client, name: str, manifest: JsonObject) -> None:
-        """The CSR changed while it was judged: judge what it is now."""
+        """The CSR changed while it was judged: judge what it is now.
+
+        At once when that happens first, then after a pause that grows: an API server that answers every write so would
+        have its requests judged, by attestors and clouds, too, and written into the audit log without end.
+        """
         try:
             current = await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
         except NotFound:
@@ -286,7 +295,9 @@ class RequestHandling:
             # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
             if self.pending.is_still(name, manifest):
                 self._meanwhile.pop(name, None)
-                self._keep(current)
+                look = self._queue.retry if name in self._changed_once else self._queue.add
+                self._changed_once.add(name)
+                self._keep(current, look)
 
     def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
         if isinstance(decision, Defer | LeftAlone):

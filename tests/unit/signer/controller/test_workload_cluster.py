@@ -147,6 +147,24 @@ async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
     assert served.left_behind() == (1, 1, 1, {})
 
 
+async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(served: Served) -> None:
+    """A hostile API server may answer every write with 409."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("csr", "uid-1")
+    queue = served.requests._queue
+    for ready, delayed, failing in ((1, 0, 0), (0, 1, 1), (0, 1, 1)):
+        await served.handle("csr")
+        assert (len(queue), queue.delayed, queue.failing) == (ready, delayed, failing)
+        if delayed:
+            queue.add("csr")  # its time has come
+    assert queue._failures == {"csr": 2}, "each pause is longer than the one before"
+    served.cluster.removed(csr("csr", "uid-1"))
+    assert served.left_behind() == NOTHING
+    assert not served.requests._changed_once
+
+
 async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
