@@ -18,7 +18,9 @@ MAXIMUM_UID_CHARACTERS: Final = 128
 
 
 class UnusableRequest(Exception):
-    """A CSR that no call can name, or that is too large even without what is not needed."""
+    """A CSR that no call can name, that has no form to be answered in, or is too large even without what is not
+    needed.
+    """
 
 
 def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
@@ -37,6 +39,8 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
         raise UnusableRequest(str(error)) from error
     if not isinstance(uid, str) or not 0 < len(uid) <= MAXIMUM_UID_CHARACTERS:
         raise UnusableRequest(f"its UID is no text of 1 to {MAXIMUM_UID_CHARACTERS} characters")
+    if not can_be_answered(metadata, status):
+        raise UnusableRequest("its annotations are no map, or its conditions no list: no answer can be added to them")
     request = spec.get("request")
     if isinstance(request, str) and len(request) > MAXIMUM_REQUEST_TEXT:
         # Enough to see that it is too large. Whole groups of base64, or the API server could not read the denial; it
@@ -60,6 +64,11 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
     if size > MAXIMUM_OBJECT_BYTES:
         raise UnusableRequest(f"spec and conditions take more than {MAXIMUM_OBJECT_BYTES} bytes")
     return kept, size
+
+
+def can_be_answered(metadata: JsonObject, status: JsonObject) -> bool:
+    """Whether an annotation and a condition can be added to those of that CSR."""
+    return isinstance(metadata.get("annotations"), dict | None) and isinstance(status.get("conditions"), list | None)
 
 
 def _is_described_at_length(metadata: JsonObject) -> bool:

@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
+from signer.controller.bounded_request import can_be_answered
 from signer.kube.client import JsonObject
+from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
 from signer.model.kubernetes_time import format_time
@@ -48,12 +50,13 @@ class Publisher:
 
         Raises:
             ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
+            UnexpectedAnswer: what it answered to the approval is not this CSR.
         """
         approval = self._condition("Approved", decision.reason, decision.message)
         annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
         if Condition.APPROVED not in request.envelope.conditions:
-            manifest = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
-            annotations = None
+            answer = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
+            manifest, annotations = _as_answered(manifest, answer), None
         elif _has_condition(manifest, approval):
             annotations = None
         certificate = base64.b64encode(decision.certificate).decode("ascii")
@@ -139,6 +142,22 @@ class Publisher:
             "lastUpdateTime": moment,
             "lastTransitionTime": moment,
         }
+
+
+def _as_answered(written: JsonObject, answer: JsonObject) -> JsonObject:
+    """The CSR as it is after a write, by what an API server, which may be hostile, answered to it.
+
+    Raises:
+        UnexpectedAnswer: that is another object, or has no form in which a certificate can be added to it.
+    """
+    metadata, status = answer.get("metadata"), answer.get("status")
+    if not (isinstance(metadata, dict) and isinstance(status, dict)):
+        raise UnexpectedAnswer("the answer to an approval is no CSR", status=200)
+    if any(metadata.get(field) != written["metadata"][field] for field in ("name", "uid")):
+        raise UnexpectedAnswer("the answer to an approval is another CSR", status=200)
+    if not can_be_answered(metadata, status):
+        raise UnexpectedAnswer("the answer to an approval is a CSR of no form to add a certificate to", status=200)
+    return {"metadata": metadata, "spec": written["spec"], "status": status}
 
 
 def _annotations(manifest: JsonObject) -> Mapping[str, str]:

@@ -43,6 +43,16 @@ def test_largest_request_fits_and_a_larger_one_is_cut() -> None:
     assert size < bounded_request.MAXIMUM_OBJECT_BYTES
 
 
+@pytest.mark.parametrize(
+    "stranger",
+    [csr(annotations=["a"]), csr(annotations="a"), csr(status={"conditions": 1}), csr(status={"conditions": {"a": 1}})],
+)
+def test_what_has_no_form_to_be_answered_in_is_not_kept(stranger: dict[str, Any]) -> None:
+    """Each attempt to answer it would be an unexpected fault of ours, of which people are alerted."""
+    with pytest.raises(UnusableRequest, match="no answer can be added"):
+        bounded(stranger)
+
+
 def test_what_small_values_take_counts_too() -> None:
     with pytest.raises(UnusableRequest, match="more than"):
         bounded(csr(spec={"extra": [{} for _ in range(5000)]}))

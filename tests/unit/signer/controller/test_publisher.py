@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from attestors.wire.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
 from signer.controller.publisher import Publisher
-from signer.kube.errors import ApiError, Conflict
+from signer.kube.errors import ApiError, Conflict, UnexpectedAnswer
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
 from signer.model.reasons import Reason
 from tests.unit.signer.builders import (
@@ -45,10 +45,16 @@ def annotated(annotations: Mapping[str, str], **status: Any) -> dict[str, Any]:
 class Workload:
     """Takes each write and gives it back with the next resourceVersion, as an API server does."""
 
-    def __init__(self, failure: ApiError | None = None, fails_at: int = 1) -> None:
+    def __init__(
+        self,
+        failure: ApiError | None = None,
+        fails_at: int = 1,
+        answers: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body,
+    ) -> None:
         self.writes: list[tuple[str, dict[str, Any]]] = []
         self._failure = failure
         self._fails_at = fails_at
+        self._answers = answers
         self.publisher = Publisher(self, lambda: NOW)
 
     async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +63,7 @@ class Workload:
         if self._failure is not None and len(self.writes) == self._fails_at:
             raise self._failure
         version = str(42 + len(self.writes))
-        return {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+        return self._answers({**body, "metadata": {**body["metadata"], "resourceVersion": version}})
 
 
 def assert_complete(condition: dict[str, Any]) -> None:
@@ -92,6 +98,37 @@ async def test_approved_already_is_only_signed() -> None:
     ((subresource, body),) = workload.writes
     assert subresource == "status"
     assert body["status"]["conditions"] == [condition]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"status": "x"}, id="no status"),
+        pytest.param({"metadata": ["x"]}, id="no metadata"),
+        pytest.param({"metadata": {"name": "another"}}, id="another name"),
+        pytest.param({"metadata": {"name": "../x"}}, id="no name"),
+        pytest.param({"metadata": {"uid": "another"}}, id="another one of its name"),
+        pytest.param({"metadata": {"annotations": [1]}}, id="annotations"),
+        pytest.param({"status": {"conditions": 1}}, id="conditions"),
+    ],
+)
+async def test_an_answer_to_the_approval_that_is_not_that_request(answer: dict[str, Any]) -> None:
+    """No certificate goes anywhere else, and a hostile API server is no unexpected fault of ours."""
+    workload, csr = Workload(answers=lambda body: _instead(body, answer)), manifest()
+    with pytest.raises(UnexpectedAnswer):
+        await workload.publisher.approve_and_sign(csr, signing_request(csr), approval())
+    assert [subresource for subresource, _ in workload.writes] == ["approval"]
+
+
+def _instead(body: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """``parts`` of an answer instead of the honest one's; nothing at all without any."""
+    if not parts:
+        return {}
+    return {
+        key: {**value, **parts[key]} if isinstance(value, dict) and isinstance(parts.get(key), dict) else value
+        for key, value in {**body, **{key: part for key, part in parts.items() if not isinstance(part, dict)}}.items()
+    }
 
 
 # Annotations of an approval
