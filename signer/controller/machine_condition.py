@@ -22,6 +22,7 @@ from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
 from signer.model.kubernetes_time import format_time
+from signer.model.lane import Lane, Screening
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
@@ -89,7 +90,7 @@ class MachineConditions:
         self._records_of = records_of
         self._now = now
         self._monotonic = monotonic
-        self._queue: WorkQueue[ObjectKey] = WorkQueue()
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(lane_of=_lane)
         self._last: dict[ObjectKey, NodeAttested] = {}
         self._written: dict[ObjectKey, _Written] = {}
         self._off_until = float("-inf")
@@ -277,6 +278,11 @@ class MachineConditions:
         if cause not in self._said and len(self._said) < 100:
             self._said.add(cause)
             _LOG.warning("condition NodeAttested is not written", extra={"detail": cause})
+
+
+def _lane(machine: ObjectKey) -> Lane:
+    """Namespaces take turns: whose thousands of Machines are denied again and again holds up nobody else's."""
+    return Lane(Screening.PLAUSIBLE, machine[0])
 
 
 def _waits(machine: MachineView) -> bool:

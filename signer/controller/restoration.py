@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
-from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
+from signer.kube.allowances import Allowances
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
@@ -27,6 +28,7 @@ from signer.kube.workqueue import WorkQueue
 from signer.model.bootstrap_token import PoolTokenIDs
 from signer.model.cluster import ClusterKey, cluster_view
 from signer.model.kept_grants import GrantsNotKept, OtherGenerations
+from signer.model.lane import Lane, Screening
 from signer.model.policy import MachinePoolTokens, Policy
 from signer.model.side_door import ClusterIdentity
 from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
@@ -40,6 +42,11 @@ WORKERS: Final = 4
 """A workload cluster that does not answer holds up one of them, for as long as one call may take."""
 CLUSTER_TIMEOUT_SECONDS: Final = 120.0
 RETRY: Final = Backoff(base_seconds=5.0, maximum_seconds=600.0, jitter=0.5)
+
+
+def _lane(cluster: ClusterKey) -> Lane:
+    """Namespaces take turns: a thousand clusters of one tenant, whose API servers hang, must not hold up all others."""
+    return Lane(Screening.PLAUSIBLE, cluster.namespace)
 
 
 class ManagementCalls(Protocol):
@@ -74,18 +81,22 @@ class Restoration:
         management: ManagementCalls,
         removed: RemovedGrants,
         *,
+        allowances: Allowances,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         connect: Connect = workload_connection,
     ) -> None:
-        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused."""
+        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused. ``allowances`` are
+        those of all workload clusters: the policy of a hostile one can be deleted as well.
+        """
         self._inventory = inventory
+        self._allowances = allowances
         self._management = management
         self._removed = removed
         self._now = now
         self._monotonic = monotonic
         self._connect = connect
-        self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY)
+        self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY, lane_of=_lane)
         self._concerned: set[ClusterKey] = set()
         """Clusters that have a policy, or kept grants: a change of another needs no look."""
         self._moving: set[ClusterKey] = set()
@@ -204,7 +215,8 @@ class Restoration:
         if nothing_kept and key not in self._extending:
             return
         connection = await self._connect(self._management, key)
-        async with Client(connection) as workload:
+        client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, allowances=self._allowances)
+        async with client as workload:
             # Before the door is opened again: no token that was made to live long may find it open.
             await self._end_extensions(key, workload)
             if nothing_kept:

@@ -118,6 +118,7 @@ async def _run(
             client, inventory, inventory.authentic.of_machine, now=options.now, monotonic=options.monotonic
         )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
+        allowances = Allowances()
         surroundings = Surroundings(
             management=client,
             configuration=configuration,
@@ -130,7 +131,7 @@ async def _run(
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
-            allowances=Allowances(),
+            allowances=allowances,
             requests_together=Together(),
             connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
             door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
@@ -146,7 +147,9 @@ async def _run(
         bootstrap_tokens.on_change(fleet.wake)
         upkeep = Upkeep(client, inventory, reservations, Rebuild(inventory, reservations), now=options.now)
         unserved = UnservedPolicies(client, inventory, options.registry, configuration, options.now)
-        restoration = Restoration(inventory, client, removed_grants, now=options.now, monotonic=options.monotonic)
+        restoration = Restoration(
+            inventory, client, removed_grants, allowances=allowances, now=options.now, monotonic=options.monotonic
+        )
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(inventory.run(client), name="inventory"),

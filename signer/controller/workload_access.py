@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from signer.controller.authority_source import UnreadableSecret, decode_secret
 from signer.kube.client import JsonObject
@@ -11,6 +11,9 @@ from signer.kube.errors import ApiError, NotFound
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resources import SECRETS
 from signer.model.cluster import ClusterKey
+
+MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024
+"""Of one answer. Lists that are larger are asked for in smaller pages."""
 
 
 class WorkloadAccessRefused(Exception):

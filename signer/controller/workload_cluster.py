@@ -27,7 +27,7 @@ from signer.controller.publisher import Publisher
 from signer.controller.request_handling import RequestHandling
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
-from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Unauthorized
@@ -61,8 +61,6 @@ connection for each cluster, kept open (a quarter more memory) or made each time
 thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
 more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
 """
-MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer. Lists that are larger are asked for in smaller pages."""
 CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signer.controller import door_keeping, pending, room, side_door, workload_cluster
+from signer.controller import door_keeping, pending, room, side_door, workload_access, workload_cluster
 from signer.kube import allowances, client
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
@@ -26,7 +26,7 @@ def test_figures_are_those_of_the_code() -> None:
         f"{workload_cluster.FAILURES_BEFORE_RECONNECT} in a row",
         f"within {most} or {noticed + client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds",
         f"one watch every {watch:.0f} seconds",
-        f"| {workload_cluster.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
+        f"| {workload_access.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
         f"{allowances.LARGE_BYTES // MIB} MiB, beyond the first {allowances.SMALL_BYTES // 1024} KiB of each |",
         f"| {client.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",

@@ -15,6 +15,7 @@ import pytest
 from signer.controller import restoration as restoration_module
 from signer.controller.restoration import Restoration
 from signer.controller.workload_access import workload_connection
+from signer.kube.allowances import Allowances
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
@@ -75,6 +76,7 @@ class House:
         self.told = told
         self.removed = RemovedGrants(management, CONTROLLER_NAMESPACE)
         self.connections: list[ClusterKey] = []
+        self.allowances = Allowances()
 
         async def connect(management: Any, key: ClusterKey) -> ClusterConnection:
             self.connections.append(key)
@@ -84,6 +86,7 @@ class House:
             inventory,
             management,
             self.removed,
+            allowances=self.allowances,
             now=lambda: datetime.now(UTC),
             monotonic=time.monotonic,
             connect=connect,
@@ -124,7 +127,7 @@ class House:
         await self.restoration._queue.idle()
         assert self.config_maps() == []
 
-    def extended_token(self) -> None:
+    def extended_token(self, description: str = "") -> None:
         """A MachinePool's bootstrap token, as Enforce leaves it."""
         until = datetime.now(UTC) + timedelta(hours=20)
         data = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
@@ -138,7 +141,7 @@ class House:
                     "annotations": {EXTENDED_UNTIL_ANNOTATION: format_time(until)},
                 },
                 "type": "bootstrap.kubernetes.io/token",
-                "stringData": {**data, "expiration": format_time(until)},
+                "stringData": {**data, "expiration": format_time(until), "description": description},
             }
         )
         self.api.requests.clear()

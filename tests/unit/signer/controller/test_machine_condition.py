@@ -361,3 +361,15 @@ async def test_an_instance_of_a_pool_has_no_machine_to_write_to(decision: Decisi
     instance = builders.machine_view(kind="MachinePool", readiness_gates=frozenset({"NodeAttested"}))
     world.conditions.decided(instance, decision)
     assert world.conditions._queue.delayed + len(world.conditions._queue) == 0
+
+
+async def test_many_machines_of_one_namespace_hold_up_no_other() -> None:
+    """How often a tenant's requests are denied is up to the tenant."""
+    queue = World().conditions._queue
+    for key in [*(("tenant", f"machine-{number}") for number in range(9)), ("honest", "machine")]:
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == [
+        ("tenant", "machine-0"),
+        ("honest", "machine"),
+        ("tenant", "machine-1"),
+    ]

@@ -229,6 +229,17 @@ async def test_another_cluster_under_the_same_name_gets_nothing(house: House) ->
     assert f"kubectl get configmap {config_map['metadata']['name']}" in told.detail
 
 
+# Others
+
+
+async def test_many_clusters_of_one_namespace_hold_up_no_other(house: House) -> None:
+    """Their API servers may hang, each for as long as it may."""
+    queue, theirs = house.restoration._queue, [ClusterKey("tenant", f"hangs-{number}") for number in range(9)]
+    for key in (*theirs, KEY):
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == [theirs[0], KEY, theirs[1]]
+
+
 # Faults
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from signer.controller.restoration import _StillExtended
+from signer.kube.allowances import SMALL_BYTES
 from tests.unit.signer.controller.restoration_house import (
     BINDINGS,
     FIRST,
@@ -52,6 +53,18 @@ async def test_nothing_is_given_back_while_a_token_lives_long(house: House) -> N
     assert fault.hits
     assert not {FIRST, RENEWAL} & house.bindings().keys()
     assert len(house.config_maps()) == 1
+
+
+async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(house: House) -> None:
+    """Its tenant needs but a policy, and to delete it. Memory for large answers is shared, and taken by others here."""
+    house.authorize(bootstrapTokens={"machinePools": "Extend"})
+    house.extended_token(description="x" * SMALL_BYTES)
+    house.delete_policy()
+    taken, house.allowances.bytes_left = house.allowances.bytes_left, 0
+    with pytest.raises(_StillExtended, match="still live long"):
+        await house.restoration._restore(KEY)
+    house.allowances.bytes_left = taken
+    await house.restoration._restore(KEY)
 
 
 async def test_a_cluster_that_never_asked_for_long_lived_tokens_is_not_asked(house: House) -> None:
