@@ -1,5 +1,6 @@
-"""``python -m tests.soak [--minutes N] [--seed N] [--json FILE]``; exit code 0: nothing was found, 1: something, 2: no
-kube-apiserver.
+"""``python -m tests.soak [--minutes N] [--seed N] [--shards N] [--json FILE]``.
+
+Exit code 0: nothing was found, 1: something, 2: no kube-apiserver.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import argparse
 import json
 import random
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +25,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=20.0, metavar="N")
     parser.add_argument("--seed", type=int, default=None, metavar="N", help="default: a new one, which is printed")
+    parser.add_argument(
+        "--shards",
+        type=int,
+        default=None,
+        metavar="N",
+        help="controllers share N shards all the time, 0: they lead in turn; default: this changes under way",
+    )
     parser.add_argument("--short", action="store_true", help="with fewer parts, at the pace of the short form")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep the controllers' logs there")
@@ -32,6 +41,8 @@ def main() -> int:
     console.print(f"Seed {seed}; starting API servers …")
     seconds = options.minutes * 60
     plan = Plan.short(seed, seconds) if options.short else Plan(seconds, seed)
+    if options.shards is not None:
+        plan = replace(plan, sharings=(options.shards,))
     try:
         outcome = soak(plan, partial(console.print, soft_wrap=True), options.logs)
     except MissingPart as missing:

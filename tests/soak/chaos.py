@@ -13,13 +13,14 @@ from typing import Final, TypeAlias
 from tests.soak.ledger import Ledger
 from tests.soak.replicas import Replicas
 from tests.soak.weather import CALM, STORM
-from tests.soak.world import Server
+from tests.soak.world import World
 
 Disruption: TypeAlias = tuple[str, Callable[[], Awaitable[None]]]
 _STEPS_SECONDS: Final = (3600.0, -3600.0, 120.0, -120.0)
+_ROLLED_OUT: Final = "controllers rolled out with other flags"
 _LEASE_SECONDS: Final = 5.0
-_LEADER_SECONDS: Final = 30.0
-"""For API servers and the next leader to start."""
+_SERVED_SECONDS: Final = 30.0
+"""For API servers to start, and for replicas to serve every cluster again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ class Chaos:
     """Breaks API servers, the ways to them, controllers and clocks."""
 
     def __init__(
-        self, servers: Sequence[Server], replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, over: asyncio.Event
+        self, world: World, replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, over: asyncio.Event
     ) -> None:
-        self._servers = tuple(servers)
+        self._servers = world.servers
+        self._clusters = world.clusters
         self._replicas = replicas
         self._ledger = ledger
         self._pace = pace
@@ -68,13 +70,14 @@ class Chaos:
         for replica in self._replicas.replicas:
             replica.clock.set(0.0)
             replica.signal(signal.SIGCONT)
+        self._ledger.disruptions[_ROLLED_OUT] += 1
+        self._replicas.roll_out()  # so that each run has seen two ways to divide the work
         await asyncio.gather(*(asyncio.to_thread(server.compact) for server in self._servers))
 
     async def _break_calls(self) -> None:
-        self._ledger.joined.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEADER_SECONDS):
-                await self._ledger.joined.wait()  # somebody leads again
+            async with asyncio.timeout(_SERVED_SECONDS):
+                await self._ledger.all_join(cluster.name for cluster in self._clusters)
         for server in self._servers:
             server.proxy.weather.spares_watches = True
             server.proxy.weather.severity = STORM
@@ -143,11 +146,15 @@ class Chaos:
             ("controller killed", lambda: self._signal(signal.SIGKILL)),
             ("controller told to stop", lambda: self._signal(signal.SIGTERM)),
             ("controller stopped for longer than its Lease", self._stop_for_a_while),
+            (_ROLLED_OUT, self._roll_out),
             *((f"clock stepped by {seconds:+.0f} s", self._stepping(seconds)) for seconds in _STEPS_SECONDS),
         ]
 
     async def _signal(self, number: signal.Signals) -> None:
         self._replicas_chance.choice(self._replicas.replicas).signal(number)
+
+    async def _roll_out(self) -> None:
+        self._replicas.roll_out()
 
     async def _stop_for_a_while(self) -> None:
         """It still believes that it leads when it goes on, and another does by then."""

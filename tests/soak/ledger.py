@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,8 +18,6 @@ _FINDINGS: Final = 50
 class Ledger:
     """Counted by nodes and by whoever breaks things, in one event loop."""
 
-    joined: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody has."""
     joins: int = 0
     renewals: int = 0
     serving: int = 0
@@ -37,6 +35,20 @@ class Ledger:
     waiting: dict[str, float] = field(default_factory=dict)
     """Requests that are not decided, and since when."""
     findings: list[str] = field(default_factory=list)
+    _joined: defaultdict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    """Whether somebody has, by cluster."""
+
+    def join(self, cluster: str) -> None:
+        """A node has joined that cluster."""
+        self.joins += 1
+        self._joined[cluster].set()
+
+    async def all_join(self, clusters: Iterable[str]) -> None:
+        """Return when a node has joined each of those clusters from now on."""
+        joined = [self._joined[cluster] for cluster in clusters]
+        for one in joined:
+            one.clear()
+        await asyncio.gather(*(one.wait() for one in joined))
 
     def found(self, text: str) -> None:
         """Something that must not be."""

@@ -142,8 +142,7 @@ class HonestNode:
             if self.chance.random() < _CHANCE_OF_IMPATIENCE:
                 await self._give_up(tasks)
             certificate = await self._certified(tasks, self.traffic.bootstrap, Purpose.CLIENT)
-        self.traffic.ledger.joins += 1
-        self.traffic.ledger.joined.set()
+        self.traffic.ledger.join(self.traffic.cluster.name)
         for _ in range(self.chance.randint(0, 5)):
             await self.traffic.pause(self.chance.uniform(0.2, 6.0))
             if self.traffic.stop.is_set() or self._certificates >= MOST_CERTIFICATES:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from signer.testing.world import Verdict
 from tests.soak.ledger import Ledger
+from tests.soak.replicas import Ran
 from tests.soak.weather import Fault
 
 
@@ -33,7 +34,7 @@ class Outcome:
     certificates: int
     """CSRs with one at the end."""
     requests: int
-    controller_starts: int
+    controllers: Ran
     disruptions: Mapping[str, int]
     faults: Mapping[str, int]
     """Of single requests, all API servers together."""
@@ -56,7 +57,7 @@ class Outcome:
         decided: Mapping[str, Mapping[str, Verdict]],
         broken: list[str],
         faults: Mapping[str, Mapping[Fault, int]],
-        starts: int,
+        ran: Ran,
     ) -> Outcome:
         """Put it together; ``decided`` is every CSR as it stands at the end, by cluster and name."""
         open_ones = {
@@ -90,7 +91,7 @@ class Outcome:
             impostors_denied=ledger.impostors_denied,
             certificates=sum(bool(verdict.certificate) for verdict in every),
             requests=len(every),
-            controller_starts=starts,
+            controllers=ran,
             disruptions=dict(sorted(ledger.disruptions.items())),
             faults=dict(sorted(met.items())),
             slowest_seconds=ledger.slowest_seconds,
@@ -130,7 +131,9 @@ class Outcome:
             ("certificates / requests", f"{self.certificates} / {self.requests}"),
             ("challenges run out, asked again", self.started_again),
             ("asked again: not valid yet (clock ahead)", self.not_yet_valid),
-            ("controllers started", self.controller_starts),
+            ("controllers started", self.controllers.starts),
+            ("work divided by", ", ".join(self.controllers.divisions)),
+            ("shards changed hands", self.controllers.shard_changes),
             ("slowest certificate", f"{self.slowest_seconds:.1f} s ({self.slowest})"),
         ):
             table.add_row(what, str(figure))

@@ -1,4 +1,7 @@
-"""Two replicas of the controller under leader election, each with a clock that can be moved; they die and come back."""
+"""Replicas of the controller, each with a clock that can be moved.
+
+They lead in turn, or share shards; they die and come back.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -24,15 +28,27 @@ from tests.support.processes import Program, Programs
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 
 _FLAGS: Final = (
-    *("--leader-elect", "--leader-elect-lease-duration", "5s", "--leader-elect-renew-deadline", "4s"),
+    *("--leader-elect-lease-duration", "5s", "--leader-elect-renew-deadline", "4s"),
     *("--leader-elect-retry-period", "500ms", "--logging-format", "json"),
 )
+_NEW_SHARDS: Final = '"owning shards"'
 _COMPLAINTS: Final = ("Traceback", '"level": "error"')
 _RESTART_SECONDS: Final = 1.0
 _ENDS: Final = {0, EXIT_FAILED, EXIT_LEADERSHIP_LOST, -signal.SIGKILL, -signal.SIGTERM}
 """Told to stop; the management cluster cannot be reached at the start; the Lease is lost; killed; told to stop before
 it had begun to listen to that.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What all replicas did, from the first start to the last end."""
+
+    starts: int
+    divisions: tuple[str, ...]
+    """How they divided the work, one after the other, for people."""
+    shard_changes: int
+    """How often a replica has come to own other shards than before."""
 
 
 @dataclass
@@ -58,8 +74,13 @@ class Replicas:
     management: ClusterConnection = field(repr=False)
     ledger: Ledger
     chance: Random
+    sharings: Sequence[int]
+    """Numbers of shards that the replicas may run with; 0 is leader election."""
     replicas: list[Replica] = field(default_factory=list)
-    starts: int = 0
+    _starts: int = 0
+    _divisions: list[str] = field(default_factory=list)
+    _shards: int = 0
+    """That those are given which are started now."""
     _stopping: bool = False
 
     def prepare(self, number: int) -> None:
@@ -79,9 +100,23 @@ class Replicas:
             },
         }
         (folder / "config").write_text(json.dumps({"attestors": attestors}))
+        self._divide(self.chance.choice(self.sharings))
         for index in range(number):
             name = f"replica-{index + 1}"
             self.replicas.append(Replica(name, ClockFile(folder / f"{name}.clock")))
+
+    def roll_out(self) -> None:
+        """Give them another number of shards, or the same where there is no other. Each is told to stop, and meets
+        those that have not stopped yet when it is back.
+        """
+        others = [shards for shards in self.sharings if shards != self._shards]
+        self._divide(self.chance.choice(others or self.sharings))
+        for replica in self.replicas:
+            replica.signal(signal.SIGTERM)
+
+    def _divide(self, shards: int) -> None:
+        self._shards = shards
+        self._divisions.append(f"{shards} shards" if shards else "leader election")
 
     async def run(self) -> None:
         """Keep them running until :meth:`stop` has ended them."""
@@ -98,7 +133,7 @@ class Replicas:
     async def _keep_running(self, replica: Replica) -> None:
         while not self._stopping:
             replica.program = self._start(replica)
-            self.starts += 1
+            self._starts += 1
             code = await self._end_of(replica.program.process)
             if code not in _ENDS:
                 self.ledger.found(f"{replica.name} ended with {code}: {replica.program.log_tail()}")
@@ -110,13 +145,22 @@ class Replicas:
     def _start(self, replica: Replica) -> Program:
         command = [sys.executable, "-m", "tests.soak.launcher", str(replica.clock.path), "run"]
         command += ["--kubeconfig", "kubeconfig", "--config", "config", *_FLAGS]
+        command += ["--shards", str(self._shards)] if self._shards else ["--leader-elect"]
         source = str(Path(__file__).parents[2])
         return self.programs.start(replica.name, command, {"PYTHONPATH": source})
+
+    def ran(self) -> Ran:
+        """To be asked when all have ended."""
+        changes = sum(log.read_text(errors="replace").count(_NEW_SHARDS) for log in self._logs())
+        return Ran(self._starts, tuple(self._divisions), changes)
 
     def complaints(self) -> list[str]:
         """Lines of their logs that speak of a defect."""
         found = []
-        for log in sorted(self.programs.folder.glob("replica-*.log")):
+        for log in self._logs():
             lines = log.read_text(errors="replace").splitlines()
             found += [f"{log.stem}: {line[:2000]}" for line in lines if any(sign in line for sign in _COMPLAINTS)]
         return found
+
+    def _logs(self) -> list[Path]:
+        return sorted(self.programs.folder.glob("replica-*.log"))

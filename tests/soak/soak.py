@@ -22,7 +22,7 @@ from tests.soak.chaos import Chaos, Pace
 from tests.soak.ledger import Ledger
 from tests.soak.nodes import HonestNode, Traffic, impostor
 from tests.soak.outcome import Outcome
-from tests.soak.replicas import Replicas
+from tests.soak.replicas import Ran, Replicas
 from tests.soak.world import World, open_world
 from tests.support.processes import Programs
 
@@ -43,6 +43,9 @@ class Plan:
     real_workload_clusters: int = 2
     nodes_at_once: int = 6
     """In each cluster."""
+    replicas: int = 3
+    sharings: tuple[int, ...] = (0, 4, 7)
+    """Numbers of shards with which controllers are rolled out, by the seed; 0 is leader election."""
     pace: Pace = field(default_factory=lambda: Pace(6.0, 15.0, lasting_seconds=25.0))
     stall_seconds: float = 40.0
     settle_seconds: float = 180.0
@@ -55,6 +58,8 @@ class Plan:
             seed,
             real_workload_clusters=0,
             nodes_at_once=4,
+            replicas=2,
+            sharings=(0, 4),
             pace=Pace(1.0, 5.0, lasting_seconds=2.5),
             stall_seconds=3.0,
             settle_seconds=90.0,
@@ -72,7 +77,7 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Pa
         Programs("soak-") as programs,
     ):
         with LoopThread("soak") as thread:  # which leaves no connection open, whatever was cut
-            starts = thread.run(_Soak(plan, world, programs, ledger, report).run())
+            ran = thread.run(_Soak(plan, world, programs, ledger, report).run())
         decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
         broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
         if logs is not None:
@@ -80,7 +85,7 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Pa
             for log in programs.folder.glob("*.log"):
                 shutil.copy(log, logs)
         faults = {server.name: dict(server.proxy.weather.met) for server in world.servers}
-    return Outcome.of(plan.seed, plan.seconds, time.monotonic() - began, ledger, decided, broken, faults, starts)
+    return Outcome.of(plan.seed, plan.seconds, time.monotonic() - began, ledger, decided, broken, faults, ran)
 
 
 class _Soak:
@@ -96,14 +101,16 @@ class _Soak:
         self._report = report
         self._over = asyncio.Event()
 
-    async def run(self) -> int:
-        """Returns how often a controller was started."""
+    async def run(self) -> Ran:
+        """Returns what the controllers did."""
         async with contextlib.AsyncExitStack() as stack:
             for server in self._world.servers:
                 await stack.enter_async_context(server.proxy)
             connection = await asyncio.to_thread(self._world.route_through_proxies)
-            replicas = Replicas(self._programs, connection, self._ledger, Random(f"{self._plan.seed} restarts"))
-            replicas.prepare(2)
+            replicas = Replicas(
+                self._programs, connection, self._ledger, Random(f"{self._plan.seed} restarts"), self._plan.sharings
+            )
+            replicas.prepare(self._plan.replicas)
             running = asyncio.create_task(replicas.run())
             telling = asyncio.create_task(self._tell())
             try:
@@ -115,11 +122,11 @@ class _Soak:
                     await running
             for complaint in replicas.complaints():
                 self._ledger.found(complaint)
-            return replicas.starts
+            return replicas.ran()
 
     async def _soak(self, stack: contextlib.AsyncExitStack, replicas: Replicas) -> None:
         plan, world = self._plan, self._world
-        chaos = Chaos(world.servers, replicas, self._ledger, plan.pace, plan.seed, self._over)
+        chaos = Chaos(world, replicas, self._ledger, plan.pace, plan.seed, self._over)
         management = await stack.enter_async_context(Client(world.management.api.connection(), connection_limit=32))
         nodes: list[asyncio.Task[None]] = []
         last: list[HonestNode] = []
@@ -130,7 +137,7 @@ class _Soak:
             nodes.append(asyncio.create_task(self._impostors(traffic)))
             last.append(HonestNode(traffic, f"last-{cluster.name}", Random(f"{plan.seed} {cluster.name} last")))
         async with asyncio.timeout(_FIRST_JOIN_SECONDS):
-            await self._ledger.joined.wait()
+            await self._ledger.all_join(cluster.name for cluster in world.clusters)
         everything = asyncio.gather(chaos.run(), *nodes)
         await asyncio.wait({everything}, timeout=plan.seconds)  # one that fails ends it at once
         chaos.enough.set()

@@ -29,6 +29,7 @@ from tests.soak.launcher import ClockFile, moved_clock
 from tests.soak.ledger import Ledger
 from tests.soak.outcome import Outcome
 from tests.soak.proxy import FaultyProxy
+from tests.soak.replicas import Ran
 from tests.soak.weather import STORM, Fault, Weather
 
 pytestmark = pytest.mark.slow
@@ -151,7 +152,7 @@ def verdict(condition: str, certificate: bytes = b"") -> Verdict:
 
 def test_what_must_not_be_is_told() -> None:
     def outcome(decided: dict[str, Verdict], ledger: Ledger | None = None, broken: tuple[str, ...] = ()) -> Outcome:
-        return Outcome.of(1, 1.0, 1.0, ledger or Ledger(), {"one": decided}, list(broken), {}, 2)
+        return Outcome.of(1, 1.0, 1.0, ledger or Ledger(), {"one": decided}, list(broken), {}, Ran(2, (), 0))
 
     denied, issued = verdict("Denied"), verdict("Approved", b"certificate")
     assert outcome({"client-a": issued, "impostor-1": denied}).is_clean

@@ -28,4 +28,6 @@ def test_faults_for_a_short_while() -> None:
     assert outcome.joins > 0
     assert outcome.impostors_denied > 0
     assert len(outcome.disruptions) >= 4, outcome.disruptions
+    assert outcome.controllers.shard_changes > 0
+    assert len(set(outcome.controllers.divisions)) == 2, "leader election, and shards"
     assert outcome.faults, "no request met a fault"

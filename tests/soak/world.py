@@ -130,7 +130,7 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
             raise TypeError("the management cluster stands on a real API server")
         yield World(
             management,
-            as_service_account(management_server.api, _NAMESPACE),
+            as_service_account(management_server.api, _NAMESPACE, shards=True),
             management_server,
             (management_server, *(host for host in hosts if host is not management_server)),
             clusters,

@@ -37,12 +37,14 @@ _PATHS: Final = {
 }
 
 
-def as_service_account(plane: ControlPlane, *namespaces: str) -> ClusterConnection:
+def as_service_account(plane: ControlPlane, *namespaces: str, shards: bool = False) -> ClusterConnection:
     """The controller's connection to the management cluster; its Secrets are readable in these namespaces, which exist.
 
-    Returns when the API server acts on the grants.
+    ``shards``: with what the chart grants where ``shards`` is set. Returns when the API server acts on the grants.
     """
     objects = _objects("management.yaml")
+    if shards:
+        _grant_leases_without_names(objects)
     everywhere = [one for one in objects if one["metadata"].get("namespace") != "default"]
     by_namespace = [one for one in objects if one["metadata"].get("namespace") == "default"]
     bound = [_moved(one, namespace) for one in by_namespace for namespace in namespaces]
@@ -51,6 +53,15 @@ def as_service_account(plane: ControlPlane, *namespaces: str) -> ClusterConnecti
     connection = plane.token_connection(service_account_token(plane, CONTROLLER_NAMESPACE, SERVICE_ACCOUNT))
     _wait_until_granted(connection, [*everywhere, *bound])
     return connection
+
+
+def _grant_leases_without_names(objects: list[dict[str, Any]]) -> None:
+    """A replica's Lease has a new name each time."""
+    for role in objects:
+        rules = [rule for rule in role.get("rules", ()) if rule["resources"] != ["leases"]]
+        if len(rules) < len(role.get("rules", ())):
+            verbs = ["create", "get", "list", "update", "delete"]
+            role["rules"] = [*rules, {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]
 
 
 def service_account_token(plane: ControlPlane, namespace: str, name: str) -> str:
