@@ -1,4 +1,4 @@
-"""What breaks, when: two decks of disruptions, shuffled by the seed and dealt until the end."""
+"""What breaks, when: three decks of disruptions, shuffled by the seed and dealt until the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
+from signer.kube.client import Client
 from tests.soak.ledger import Ledger
 from tests.soak.replicas import Replicas
 from tests.soak.weather import CALM, STORM
@@ -37,8 +38,19 @@ class Chaos:
     """Breaks API servers, the ways to them, controllers and clocks."""
 
     def __init__(
-        self, world: World, replicas: Replicas, ledger: Ledger, pace: Pace, seed: int, over: asyncio.Event
+        self,
+        world: World,
+        management: Client,
+        replicas: Replicas,
+        ledger: Ledger,
+        pace: Pace,
+        seed: int,
+        over: asyncio.Event,
     ) -> None:
+        """``management`` is an administrator's client, which goes straight."""
+        self._accesses = world.accesses
+        self._management = management
+        self._clusters_chance = Random(f"{seed} clusters")
         self._servers = world.servers
         self._clusters = world.clusters
         self._replicas = replicas
@@ -50,7 +62,7 @@ class Chaos:
         self.enough = asyncio.Event()
 
     async def run(self) -> None:
-        """Deal both decks until it is enough; then all history is forgotten, and calls alone fail for a while, so that
+        """Deal all decks until it is enough; then all history is forgotten, and calls alone fail for a while, so that
         what a controller forgets stays forgotten. Then there is peace, and ``over`` is set.
         """
         try:
@@ -66,6 +78,7 @@ class Chaos:
             server.proxy.weather.severity = CALM
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deal(self._of_servers(), self._chance, self._pace.servers_quiet_seconds))
+            tasks.create_task(self._deal(self._of_clusters(), self._clusters_chance, self._pace.servers_quiet_seconds))
             tasks.create_task(self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds))
         for replica in self._replicas.replicas:
             replica.clock.set(0.0)
@@ -137,6 +150,33 @@ class Chaos:
         server.proxy.part()
         await self._lasting(self._chance)
         server.proxy.join()
+
+    # What the management cluster says of workload clusters
+
+    def _of_clusters(self) -> list[Disruption]:
+        return [
+            ("kubeconfig rotated", self._rotate),
+            ("kubeconfig rotated, its token revoked at once", self._rotate_at_once),
+            ("kubeconfig rotated after its token was revoked", self._rotate_late),
+        ]
+
+    async def _rotate(self) -> None:
+        """Both tokens are valid for a while."""
+        access = self._clusters_chance.choice(self._accesses)
+        former = await access.renew(self._management)
+        await self._lasting(self._clusters_chance)
+        await access.revoke(former)
+
+    async def _rotate_at_once(self) -> None:
+        access = self._clusters_chance.choice(self._accesses)
+        await access.revoke(await access.renew(self._management))
+
+    async def _rotate_late(self) -> None:
+        """For a while no kubeconfig is any good."""
+        access = self._clusters_chance.choice(self._accesses)
+        await access.revoke(access.token)
+        await self._lasting(self._clusters_chance)
+        await access.renew(self._management)
 
     # Controllers and their clocks
 

@@ -126,8 +126,8 @@ class _Soak:
 
     async def _soak(self, stack: contextlib.AsyncExitStack, replicas: Replicas) -> None:
         plan, world = self._plan, self._world
-        chaos = Chaos(world, replicas, self._ledger, plan.pace, plan.seed, self._over)
         management = await stack.enter_async_context(Client(world.management.api.connection(), connection_limit=32))
+        chaos = Chaos(world, management, replicas, self._ledger, plan.pace, plan.seed, self._over)
         nodes: list[asyncio.Task[None]] = []
         last: list[HonestNode] = []
         for cluster in world.clusters:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,15 +12,14 @@ from random import Random
 from typing import Final
 
 from signer.kube.connection import ClusterConnection
-from signer.testing.api import EmbeddedAPI, User
-from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.api import EmbeddedAPI
 from signer.testing.world import ManagementCluster, WorldCluster
-from tests.integration.house import MASTERS
+from tests.soak.access import CONTROLLERS, Access
 from tests.soak.proxy import FaultyProxy
 from tests.soak.weather import Weather
 from tests.support.certificates import CertificateAuthority
 from tests.support.control_plane import ControlPlane
-from tests.support.grants import WORKLOAD_USER, as_service_account, restrict_in_workload_cluster
+from tests.support.grants import as_service_account, grant_in_workload_cluster
 
 _NAMESPACE: Final = "default"
 _TOKEN_LIFETIME: Final = timedelta(days=1)
@@ -82,14 +79,13 @@ class World:
     management_server: Server
     servers: tuple[Server, ...]
     clusters: tuple[SoakedCluster, ...]
-    kubeconfigs: tuple[tuple[SoakedCluster, Server, str], ...] = field(repr=False)
-    """Each cluster, its server, and the controller's token there."""
+    accesses: tuple[Access, ...]
+    """The controller's, to each cluster."""
 
     def route_through_proxies(self) -> ClusterConnection:
         """Let the controller reach every API server through its proxy; returns its way to the management cluster."""
-        for cluster, server, token in self.kubeconfigs:
-            connection = server.proxy.connection(server.api.token_connection(token))
-            cluster.world.put_secret("kubeconfig", {"value": kubeconfig_of(connection, cluster.name).encode()})
+        for access in self.accesses:
+            access.cluster.put_secret("kubeconfig", {"value": access.kubeconfig})
         return self.management_server.proxy.connection(self.controller)
 
 
@@ -101,15 +97,10 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
     last one always stands on the embedded API of a newer version. Raises ``MissingPart`` without kube-apiserver.
     """
     with contextlib.ExitStack() as stack:
-        token = secrets.token_hex(16)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
-        users = folder / "tokens.csv"
-        users.touch(mode=0o600)
-        users.write_text(f"{token},{WORKLOAD_USER},soak\n")
 
         def control_plane() -> ControlPlane:
             authority = CertificateAuthority.like_cluster_api(_AGE)
-            plane = stack.enter_context(ControlPlane(ca=authority, apiserver_flags=(f"--token-auth-file={users}",)))
+            plane = stack.enter_context(ControlPlane(ca=authority))
             plane.seed_kubeadm()
             return plane
 
@@ -123,9 +114,9 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
         )
         real = [server(f"workload-{number}", control_plane()) for number in range(1, real_workload_clusters + 1)]
         embedded = stack.enter_context(EmbeddedAPI(seed_kubeadm=True, watch_window=500))
-        embedded.add_token(token, User(WORKLOAD_USER, MASTERS))
         hosts = [*(real or [management_server]), server("embedded", embedded)]
         clusters = tuple(_cluster(management, host) for host in hosts)
+        accesses = tuple(_access(cluster, host) for cluster, host in zip(clusters, hosts, strict=True))
         if not isinstance(management_server.api, ControlPlane):
             raise TypeError("the management cluster stands on a real API server")
         yield World(
@@ -134,14 +125,19 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
             management_server,
             (management_server, *(host for host in hosts if host is not management_server)),
             clusters,
-            tuple((cluster, host, token) for cluster, host in zip(clusters, hosts, strict=True)),
+            accesses,
         )
 
 
 def _cluster(management: ManagementCluster, host: Server) -> SoakedCluster:
     cluster = management.add_cluster(f"on-{host.name}", host.api, namespace=_NAMESPACE)
-    if isinstance(host.api, ControlPlane):
-        restrict_in_workload_cluster(cluster, host.api)
     cluster.authorize(*_ATTESTORS)
     token = host.api.bootstrap_token(_TOKEN_LIFETIME)
     return SoakedCluster(cluster, cluster.ca_cert_hash, host.api.token_connection(token))
+
+
+def _access(cluster: SoakedCluster, host: Server) -> Access:
+    access = Access(cluster.world, host.proxy)
+    access.grant()
+    grant_in_workload_cluster(host.api.connection(), access.connection, CONTROLLERS)
+    return access

@@ -79,6 +79,13 @@ def service_account_token(plane: ControlPlane, namespace: str, name: str) -> str
 
 def restrict_in_workload_cluster(cluster: WorldCluster, plane: ControlPlane) -> None:
     """Put a kubeconfig of the restricted user into the cluster's Secret, instead of the administrator's."""
+    connection = plane.connection(WORKLOAD_USER, ())
+    grant_in_workload_cluster(plane.connection(), connection)
+    cluster.put_secret("kubeconfig", {"value": plane.kubeconfig(cluster.name, connection=connection).encode()})
+
+
+def grant_in_workload_cluster(administrator: ClusterConnection, grantee: ClusterConnection, group: str = "") -> None:
+    """Grant what ``deploy/rbac/workload.yaml`` does to its user, and to ``group``; returns when ``grantee`` has it."""
     objects = _objects("workload.yaml")
     for one in objects:
         for rule in one.get("rules", ()):
@@ -86,11 +93,11 @@ def restrict_in_workload_cluster(cluster: WorldCluster, plane: ControlPlane) -> 
                 rule["resourceNames"] = [
                     str(SignerName(purpose, provider)) for provider in PROVIDERS for purpose in Purpose
                 ]
-    with RawClient(plane.connection()) as administrator:
-        _apply(administrator, objects)
-    connection = plane.connection(WORKLOAD_USER, ())
-    _wait_until_granted(connection, objects)
-    cluster.put_secret("kubeconfig", {"value": plane.kubeconfig(cluster.name, connection=connection).encode()})
+        if group and "subjects" in one:
+            one["subjects"].append({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group})
+    with RawClient(administrator) as client:
+        _apply(client, objects)
+    _wait_until_granted(grantee, objects)
 
 
 def _objects(name: str) -> list[dict[str, Any]]:
