@@ -19,7 +19,7 @@ from signer.controller.publisher import Publisher
 from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound
+from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
@@ -56,6 +56,10 @@ class Heeds(Protocol):
 
     def list_again(self) -> None:
         """There is room for what was left out."""
+        ...
+
+    def refused(self, error: Unauthorized) -> None:
+        """A decision could not be written: the API server does not take the credentials."""
         ...
 
     def attested(self, provider_id: str) -> None:
@@ -251,6 +255,8 @@ class RequestHandling:
             await self._read_again(client, name, manifest)
             return
         except ApiError as error:
+            if isinstance(error, Unauthorized):
+                self._heeds.refused(error)
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, adjudication, decision)
         self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(

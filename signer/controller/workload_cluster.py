@@ -296,6 +296,12 @@ class WorkloadCluster:
         """See :class:`~signer.controller.request_handling.Heeds`."""
         self._reconnect.set()  # a new connection begins with a list
 
+    def refused(self, error: Unauthorized) -> None:
+        """See :class:`~signer.controller.request_handling.Heeds`. A watch that was begun with the same credentials goes
+        on for as long as it was asked to last: kube-apiserver looks at them when a request begins.
+        """
+        self.failed(error, retry_in_seconds=0.0)
+
     def _heard(self) -> None:
         """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
         if self._reachable.met is not True:

@@ -7,7 +7,7 @@ import pytest
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.kube.backoff import Backoff
 from signer.testing.fixtures import embedded_api
-from tests.integration.house import House
+from tests.integration.house import House, node_of, provider_id
 
 
 def test_a_server_that_answers_401_costs_one_connection_for_each_pause(
@@ -27,3 +27,24 @@ def test_a_server_that_answers_401_costs_one_connection_for_each_pause(
     house.join(healthy)
     assert len(house.api.requests.matching("GET /api/v1/namespaces/default/secrets/refusing-kubeconfig")) == 1
     assert [request.status for request in api.requests.matching("GET */certificatesigningrequests")] == [401]
+
+
+def test_a_server_that_answers_401_to_every_decision_costs_one_connection_for_each_pause(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        workload_cluster_module, "RECONNECT", Backoff(base_seconds=1000, maximum_seconds=1000, jitter=0)
+    )
+    refusing = house.cluster("refusing")
+    api = embedded_api(refusing)
+    api.faults.inject("PUT *", status=401, times=None)
+    healthy = house.cluster("healthy")
+    house.run()
+    house.join(healthy)
+    refusing.add_machine("refused", provider_id=provider_id("refused"))
+    refusing.submit_with_token(node_of(refusing, "refused").client_request("refused"))
+    assert house.wait_for_condition(refusing, "WorkloadClusterReachable", "False")["reason"] == "Unauthorized"
+    house.join(healthy)
+    house.join(healthy)
+    assert len(house.api.requests.matching("GET /api/v1/namespaces/default/secrets/refusing-kubeconfig")) == 1
+    assert [request.status for request in api.requests.matching("PUT *")] == [401]

@@ -218,6 +218,10 @@ class EmbeddedAPI(ObjectAccess):
         """Accept a static bearer token."""
         self._loop_thread.call(lambda: self._authenticator.add_token(token, user))
 
+    def remove_token(self, token: str) -> None:
+        """Accept a static bearer token no more; watches that are open stay open, as on kube-apiserver."""
+        self._loop_thread.call(lambda: self._authenticator.remove_token(token))
+
     def bootstrap_token(self, lifetime: timedelta = timedelta(minutes=15)) -> str:
         """Create a bootstrap token of kubeadm's default group, and return it."""
         identifier, secret = _letters(6), _letters(16)

@@ -1,0 +1,31 @@
+"""A kubeconfig with new credentials, whose old ones the workload API server refuses while a watch of them goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.testing.api import User
+from signer.testing.api.kubeconfig import kubeconfig_of
+from signer.testing.fixtures import embedded_api
+from tests.integration.house import CONTROLLER_USER, MASTERS, House
+
+pytestmark = pytest.mark.slow
+
+
+def test_revoked_credentials_are_noticed_by_the_first_write(house: House) -> None:
+    """Not only by the next watch: this one lasts for 40 seconds, longer than anybody here waits."""
+    cluster = house.cluster()
+    api = embedded_api(cluster)
+
+    def rotate(token: str) -> None:
+        api.add_token(token, User(CONTROLLER_USER, MASTERS))
+        kubeconfig = kubeconfig_of(api.token_connection(token), cluster.name)
+        cluster.put_secret("kubeconfig", {"value": kubeconfig.encode()})
+
+    rotate("former-token")
+    house.run()
+    house.join(cluster)
+    rotate("newer-token")
+    api.remove_token("former-token")
+    house.join(cluster)
+    assert any(request.status == 401 for request in api.requests.matching("PUT *")), "the former token was tried"
