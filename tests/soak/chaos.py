@@ -11,6 +11,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from signer.kube.client import Client
+from tests.soak.cluster_objects import create_all, delete_all, objects_of
 from tests.soak.ledger import Ledger
 from tests.soak.replicas import Replicas
 from tests.soak.weather import CALM, STORM
@@ -158,6 +159,7 @@ class Chaos:
             ("kubeconfig rotated", self._rotate),
             ("kubeconfig rotated, its token revoked at once", self._rotate_at_once),
             ("kubeconfig rotated after its token was revoked", self._rotate_late),
+            ("Cluster deleted, and added again", self._delete_cluster),
         ]
 
     async def _rotate(self) -> None:
@@ -177,6 +179,13 @@ class Chaos:
         await access.revoke(access.token)
         await self._lasting(self._clusters_chance)
         await access.renew(self._management)
+
+    async def _delete_cluster(self) -> None:
+        """As by mistake: its Machines and records stay, its nodes wait, and all else comes back from a backup."""
+        access = self._clusters_chance.choice(self._accesses)
+        await delete_all(self._management, access, lambda: self._lasting(self._clusters_chance), with_dependents=False)
+        await self._lasting(self._clusters_chance)
+        await create_all(self._management, objects_of(access), self._clusters_chance)
 
     # Controllers and their clocks
 

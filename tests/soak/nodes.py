@@ -124,6 +124,7 @@ class HonestNode:
     traffic: Traffic
     name: str
     chance: Random
+    may_have_chip: bool = True
     chip: PaperChip | None = None
     _asked: int = 0
     _certificates: int = 0
@@ -131,7 +132,7 @@ class HonestNode:
 
     async def live(self) -> None:
         """Join, and then renew and serve for a while; every request that was posted is decided at the end."""
-        if self.chance.random() < _CHANCE_OF_TPM:
+        if self.may_have_chip and self.chance.random() < _CHANCE_OF_TPM:
             self.chip = PaperChip.new(next(_NUMBERS)).certified()
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: self.chip.fingerprint} if self.chip else {}
         late = self.chance.uniform(0.1, 2.0) if self.chance.random() < _CHANCE_OF_LATE_MACHINE else 0.0

@@ -23,7 +23,7 @@ from signer.testing.world import Verdict
 _PAUSE_SECONDS: Final = 0.3
 _WATCH_SECONDS: Final = 60.0
 _REQUESTS: Final = CERTIFICATE_SIGNING_REQUESTS.collection()
-_PASSING: Final = (Unreachable, ServerError, TooManyRequests, Gone, Unauthorized, Forbidden)
+PASSING: Final = (Unreachable, ServerError, TooManyRequests, Gone, Unauthorized, Forbidden)
 """A kube-apiserver that has just started knows neither bootstrap tokens nor grants."""
 
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
     while True:
         try:
             return await call()
-        except _PASSING:
+        except PASSING:
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -70,7 +70,7 @@ async def decision(client: Client, name: str) -> Verdict:
             async for event in client.watch(_REQUESTS, query, timeout_seconds=_WATCH_SECONDS):
                 if event["type"] == "MODIFIED" and _is_decided(verdict := Verdict.of(event["object"])):
                     return verdict
-        except _PASSING:
+        except PASSING:
             await asyncio.sleep(_PAUSE_SECONDS)
 
 

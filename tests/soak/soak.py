@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -19,9 +18,11 @@ from signer.kube.client import Client
 from signer.testing.clients import LoopThread
 from tests.integration.ownership import look, verdicts, violations
 from tests.soak.chaos import Chaos, Pace
+from tests.soak.crowd import Crowd
 from tests.soak.ledger import Ledger
-from tests.soak.nodes import HonestNode, Traffic, impostor
+from tests.soak.nodes import HonestNode, Traffic
 from tests.soak.outcome import Outcome
+from tests.soak.passing import PassingClusters
 from tests.soak.replicas import Ran, Replicas
 from tests.soak.world import World, open_world
 from tests.support.processes import Programs
@@ -30,8 +31,6 @@ _PROGRESS_SECONDS: Final = 5.0
 _FIRST_JOIN_SECONDS: Final = 60.0
 """In peace: what never worked is not tried under faults."""
 _END_SECONDS: Final = 40.0
-_IMPOSTORS: Final = 0.2
-"""For each honest node so many impostors, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,9 @@ class Plan:
     seed: int
     real_workload_clusters: int = 2
     nodes_at_once: int = 6
-    """In each cluster."""
+    """In each cluster that stays."""
+    passing_nodes: int = 2
+    """At once, in the cluster that comes and goes."""
     replicas: int = 3
     sharings: tuple[int, ...] = (0, 4, 7)
     """Numbers of shards with which controllers are rolled out, by the seed; 0 is leader election."""
@@ -133,12 +134,15 @@ class _Soak:
         for cluster in world.clusters:
             bootstrap = await stack.enter_async_context(Client(cluster.bootstrap, connection_limit=64))
             traffic = Traffic(cluster, self._ledger, management, bootstrap, self._over)
-            nodes += [asyncio.create_task(self._lane(traffic, lane)) for lane in range(plan.nodes_at_once)]
-            nodes.append(asyncio.create_task(self._impostors(traffic)))
+            crowd = Crowd(traffic, cluster.name, plan.seed, plan.nodes_at_once)
+            nodes.append(asyncio.create_task(crowd.come()))
             last.append(HonestNode(traffic, f"last-{cluster.name}", Random(f"{plan.seed} {cluster.name} last")))
         async with asyncio.timeout(_FIRST_JOIN_SECONDS):
             await self._ledger.all_join(cluster.name for cluster in world.clusters)
-        everything = asyncio.gather(chaos.run(), *nodes)
+        passing = PassingClusters(
+            world, management, self._ledger, plan.pace, plan.seed, plan.passing_nodes, plan.stall_seconds, chaos.enough
+        )
+        everything = asyncio.gather(chaos.run(), passing.run(), *nodes)
         await asyncio.wait({everything}, timeout=plan.seconds)  # one that fails ends it at once
         chaos.enough.set()
         with contextlib.suppress(TimeoutError):
@@ -146,24 +150,6 @@ class _Soak:
                 await everything
                 # What is posted now is seen only by who got over all that happened.
                 await asyncio.gather(*(node.live() for node in last))
-
-    async def _lane(self, traffic: Traffic, lane: int) -> None:
-        """One machine after the other."""
-        for number in itertools.count(1):
-            if self._over.is_set():
-                return
-            chance = Random(f"{self._plan.seed} {traffic.cluster.name} {lane} {number}")
-            await HonestNode(traffic, f"node-{traffic.cluster.name}-{lane}-{number}", chance).live()
-
-    async def _impostors(self, traffic: Traffic) -> None:
-        chance = Random(f"{self._plan.seed} {traffic.cluster.name} impostors")
-        async with asyncio.TaskGroup() as tasks:
-            for number in itertools.count():
-                await traffic.pause(chance.expovariate(_IMPOSTORS * self._plan.nodes_at_once / 2))
-                if self._over.is_set():
-                    return
-                if len(traffic.present) > 1:
-                    tasks.create_task(impostor(traffic, number, chance))
 
     async def _tell(self) -> None:
         began, told = time.monotonic(), 0

@@ -15,6 +15,7 @@ from signer.kube.connection import ClusterConnection
 from signer.testing.api import EmbeddedAPI
 from signer.testing.world import ManagementCluster, WorldCluster
 from tests.soak.access import CONTROLLERS, Access
+from tests.soak.cluster_objects import ATTESTORS
 from tests.soak.proxy import FaultyProxy
 from tests.soak.weather import Weather
 from tests.support.certificates import CertificateAuthority
@@ -27,7 +28,6 @@ _AGE: Final = timedelta(days=30)
 """Of the CAs of real API servers: valid for a controller whose clock is an hour behind, too. The embedded one's
 is made now: there, requests wait until the clock is right again.
 """
-_ATTESTORS: Final = ("keyed-mac", "tpm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
         embedded = stack.enter_context(EmbeddedAPI(seed_kubeadm=True, watch_window=500))
         hosts = [*(real or [management_server]), server("embedded", embedded)]
         clusters = tuple(_cluster(management, host) for host in hosts)
-        accesses = tuple(_access(cluster, host) for cluster, host in zip(clusters, hosts, strict=True))
+        accesses = tuple(open_access(cluster.world, host.proxy) for cluster, host in zip(clusters, hosts, strict=True))
         if not isinstance(management_server.api, ControlPlane):
             raise TypeError("the management cluster stands on a real API server")
         yield World(
@@ -131,13 +131,19 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
 
 def _cluster(management: ManagementCluster, host: Server) -> SoakedCluster:
     cluster = management.add_cluster(f"on-{host.name}", host.api, namespace=_NAMESPACE)
-    cluster.authorize(*_ATTESTORS)
-    token = host.api.bootstrap_token(_TOKEN_LIFETIME)
-    return SoakedCluster(cluster, cluster.ca_cert_hash, host.api.token_connection(token))
+    cluster.authorize(*ATTESTORS)
+    return soaked(cluster, host.api)
 
 
-def _access(cluster: SoakedCluster, host: Server) -> Access:
-    access = Access(cluster.world, host.proxy)
+def soaked(cluster: WorldCluster, api: ControlPlane | EmbeddedAPI) -> SoakedCluster:
+    """The cluster as its nodes see it, with a bootstrap token for them all."""
+    bootstrap = api.token_connection(api.bootstrap_token(_TOKEN_LIFETIME))
+    return SoakedCluster(cluster, cluster.ca_cert_hash, bootstrap)
+
+
+def open_access(cluster: WorldCluster, proxy: FaultyProxy) -> Access:
+    """Let controllers in, with what they need and nothing else."""
+    access = Access(cluster, proxy)
     access.grant()
-    grant_in_workload_cluster(host.api.connection(), access.connection, CONTROLLERS)
+    grant_in_workload_cluster(cluster.api.connection(), access.connection, CONTROLLERS)
     return access

@@ -1,0 +1,103 @@
+"""The objects of a Cluster in the management cluster, created and deleted while its API server may go away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Final, TypeAlias
+
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import NotFound
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    CLUSTERS_V1BETA2,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+    SECRETS,
+    Resource,
+)
+from signer.testing.world import WorldCluster
+from tests.soak.access import Access
+from tests.soak.requests import create, patiently
+
+ATTESTORS: Final = ("keyed-mac", "tpm")
+_FINALIZER: Final = "cluster.cluster.x-k8s.io"
+_LOOK_SECONDS: Final = 0.2
+
+Object: TypeAlias = tuple[Resource, JsonObject]
+
+
+def objects_of(access: Access) -> tuple[Object, ...]:
+    """Cluster, CA, kubeconfig with the token of now, and policy."""
+    cluster = access.cluster
+    authority = {"tls.crt": cluster.api.ca_certificate_pem, "tls.key": cluster.api.ca_key_pem}
+    spec = {
+        "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
+        "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": cluster.name},
+    }
+    policy = {"spec": {"authorizedAttestors": [{"name": attestor} for attestor in ATTESTORS]}}
+    return (
+        (CLUSTERS_V1BETA2, _body(CLUSTERS_V1BETA2, "Cluster", cluster, {"spec": spec})),
+        (SECRETS, _secret(cluster, "ca", authority)),
+        (SECRETS, _secret(cluster, "kubeconfig", {"value": access.kubeconfig})),
+        (
+            NODE_ATTESTATION_POLICIES,
+            _body(NODE_ATTESTATION_POLICIES, "NodeAttestationPolicy", cluster, policy),
+        ),
+    )
+
+
+def _body(resource: Resource, kind: str, cluster: WorldCluster, content: JsonObject, suffix: str = "") -> JsonObject:
+    labels = {"cluster.x-k8s.io/cluster-name": cluster.name}
+    metadata = {"name": cluster.name + suffix, "namespace": cluster.namespace, "labels": labels}
+    return {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def _secret(cluster: WorldCluster, purpose: str, data: dict[str, bytes]) -> JsonObject:
+    encoded = {key: base64.b64encode(value).decode("ascii") for key, value in data.items()}
+    return _body(SECRETS, "Secret", cluster, {"type": "cluster.x-k8s.io/secret", "data": encoded}, f"-{purpose}")
+
+
+async def create_all(management: Client, objects: Sequence[Object], chance: Random) -> None:
+    """In any order: of what is applied together, or restored from a backup, anything may come first."""
+    for resource, body in chance.sample(objects, len(objects)):
+        await create(management, resource.collection(body["metadata"]["namespace"]), body)
+
+
+async def delete_all(
+    management: Client, access: Access, meanwhile: Callable[[], Awaitable[None]], *, with_dependents: bool
+) -> None:
+    """Delete the Cluster and what belongs to it; it is being deleted while ``meanwhile`` lasts.
+
+    ``with_dependents``: and its Machines, as Cluster API does it, and AttestedNodes, as the garbage collector does.
+    """
+    name, namespace = access.cluster.name, access.cluster.namespace
+    path = CLUSTERS_V1BETA2.object(name, namespace)
+    await patiently(lambda: management.patch(path, {"metadata": {"finalizers": [_FINALIZER]}}))
+    await _delete(management, path)
+    await meanwhile()
+    for resource in (MACHINES_V1BETA2, ATTESTED_NODES) if with_dependents else ():
+        for dependent in await _of_cluster(management, resource, access.cluster):
+            await _delete(management, resource.object(dependent, namespace))
+    for secret in ("ca", "kubeconfig"):
+        await _delete(management, SECRETS.object(f"{name}-{secret}", namespace))
+    await _delete(management, NODE_ATTESTATION_POLICIES.object(name, namespace))
+    with contextlib.suppress(NotFound):
+        await patiently(lambda: management.patch(path, {"metadata": {"finalizers": []}}))
+        while True:
+            await patiently(lambda: management.get(path))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _of_cluster(management: Client, resource: Resource, cluster: WorldCluster) -> list[str]:
+    """Names."""
+    listed = await patiently(lambda: management.get(resource.collection(cluster.namespace)))
+    return [item["metadata"]["name"] for item in listed["items"] if item["spec"]["clusterName"] == cluster.name]
+
+
+async def _delete(management: Client, path: str) -> None:
+    with contextlib.suppress(NotFound):  # an earlier attempt was carried out
+        await patiently(lambda: management.delete(path))
