@@ -212,6 +212,7 @@ POINT = write.public_key_information(elliptic_key("endorsement"))[-65:]
         (sequence(sequence(EC_PUBLIC_KEY, P256, write.NULL), bit_string(POINT)), "malformed public key algorithm"),
         (sequence(sequence(RSA, write.NULL, write.NULL), bit_string(b"")), "malformed public key algorithm"),
     ],
+    ids=["empty", "no algorithm", "Ed25519", "no curve", "id-ecDH", "more behind the curve", "more behind RSA"],
 )
 def test_other_keys_are_refused(key: bytes, words: str) -> None:
     refused(fields(key=key), words)
