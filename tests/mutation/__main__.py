@@ -1,7 +1,8 @@
-"""``python -m tests.mutation [part of a path]``: exit code 1 if a change goes unnoticed that is not listed."""
+"""``python -m tests.mutation [part of a path ...]``: exit code 1 if a change goes unnoticed that is not listed."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ TARGETS: Final = (
     "signer/rules/checks.py",
     "signer/rules/request.py",
     "signer/rules/identity.py",
+    "signer/rules/issuance.py",
     "signer/rules/machine.py",
     "signer/rules/node_name.py",
     "signer/rules/serving.py",
@@ -40,6 +42,19 @@ TARGETS: Final = (
     "signer/model/shard.py",
     "signer/model/policy.py",
     "signer/model/reservation.py",
+    "signer/kube/http/answer.py",
+    "signer/kube/http/connection.py",
+    "signer/kube/http/dial.py",
+    "signer/kube/http/pool.py",
+    "signer/kube/http/request.py",
+    "signer/audit/chain.py",
+    "signer/audit/comparison.py",
+    "signer/audit/consistency.py",
+    "signer/audit/consultations.py",
+    "signer/audit/issued.py",
+    "signer/audit/reanswering.py",
+    "signer/audit/rejudging.py",
+    "signer/audit/verification.py",
     "authenticator/model/answer.py",
     "authenticator/model/attempt.py",
     "authenticator/model/certificate.py",
@@ -49,6 +64,45 @@ TARGETS: Final = (
     "authenticator/model/kubeconfig.py",
     "authenticator/model/pair.py",
     "authenticator/model/plan.py",
+    "attestors/tpm/attestation_key.py",
+    "attestors/tpm/challenge.py",
+    "attestors/tpm/constants.py",
+    "attestors/tpm/controller.py",
+    "attestors/tpm/credential.py",
+    "attestors/tpm/noted.py",
+    "attestors/tpm/operator_files.py",
+    "attestors/tpm/presented.py",
+    "attestors/tpm/quote.py",
+    "attestors/tpm/reader.py",
+    "attestors/tpm/selection.py",
+    "attestors/tpm/settings.py",
+    "attestors/tpm/shielded_vm.py",
+    "attestors/tpm/source_settings.py",
+    "attestors/tpm/statement.py",
+    "attestors/tpm/structures.py",
+    "attestors/tpm/trust.py",
+    "attestors/tpm/verdict.py",
+    "attestors/tpm/wire.py",
+    "attestors/tpm/endorsement/authorities.py",
+    "attestors/tpm/endorsement/certificate.py",
+    "attestors/tpm/endorsement/chain.py",
+    "attestors/tpm/endorsement/der.py",
+    "attestors/tpm/endorsement/extensions.py",
+    "attestors/tpm/endorsement/names.py",
+    "attestors/tpm/endorsement/public_keys.py",
+    "attestors/tpm/endorsement/signatures.py",
+    "attestors/tpm/endorsement/verification.py",
+    "attestors/tpm/ownership/annotation.py",
+    "attestors/tpm/ownership/answer.py",
+    "attestors/tpm/ownership/fingerprint.py",
+    "attestors/tpm/ownership/gcp_shielded_vm.py",
+    "attestors/tpm/ownership/infrastructure_annotation.py",
+    "attestors/tpm/ownership/inventory.py",
+    "attestors/tpm/ownership/listing.py",
+    "attestors/tpm/ownership/machine_annotation.py",
+    "attestors/tpm/ownership/noted.py",
+    "attestors/tpm/ownership/order.py",
+    "attestors/tpm/ownership/trust_on_first_use.py",
 )
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 
@@ -59,10 +113,14 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     hypothesis.settings.register_profile("mutation", derandomize=True, database=None, max_examples=20, deadline=None)
     hypothesis.settings.load_profile("mutation")
-    wanted = arguments[0] if arguments else ""
-    mutants = [mutant for target in TARGETS if wanted in target for mutant in mutants_of(Path(target))]
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="of the path of a module; without any, all modules")
+    parser.add_argument("--processes", type=int, default=max(2, os.cpu_count() or 2), help="mutants at a time")
+    options = parser.parse_args(arguments)
+    wanted = [target for target in TARGETS if not options.parts or any(part in target for part in options.parts)]
+    mutants = [mutant for target in wanted for mutant in mutants_of(Path(target))]
     try:
-        found = survivors(mutants, max(2, os.cpu_count() or 2))
+        found = survivors(mutants, options.processes)
     except TestsFailUnchanged:
         print("the tests fail without any change", file=sys.stderr)
         return 2
@@ -70,7 +128,7 @@ def main(arguments: list[str]) -> int:
     unlisted = [mutant for mutant in found if mutant.key not in listed]
     for mutant in unlisted:
         print(f"{mutant.key}\n{mutant.diff}\n")
-    stale = set(listed) - {mutant.key for mutant in found} if not wanted else set()
+    stale = set(listed) - {mutant.key for mutant in found} if not options.parts else set()
     for key in sorted(stale):
         print(f"listed in {_EQUIVALENT.name} and noticed or gone: {key}")
     seconds = time.monotonic() - started

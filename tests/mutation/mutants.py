@@ -27,10 +27,16 @@ _OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+_ARITHMETIC: Final = (ast.BinOp, ast.operator, ast.Constant)
+"""Of these alone is one number, such as ``4 * 1024``."""
 _CALLS: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _METHODS: Final = {"fullmatch": "match", "startswith": "endswith", "endswith": "startswith"}
 _TRANSPARENT_METHODS: Final = frozenset({"lower", "removeprefix", "removesuffix"})
-_MESSAGE_CALLS: Final = frozenset({"TypeVar", "Refused", "Deferred", "Malformed", "Check"})
+_MESSAGE_CALLS: Final = frozenset(
+    {"Refused", "Deferred", "Malformed", "Check", "NotSaid", "NotSaidYet", "NotAsked", "OwnedByOthers", "Unclear"}
+)
+_MESSAGE_METHODS: Final = frozenset({"integer", "octets", "sized", "malformed"})
+"""Of those that read structures: each is told the name of what it reads, for its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class _Walk(ast.NodeVisitor):
             self.visit(statement)
         self._scope.pop()
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         outermost = not self._function
         if outermost:
             self._function = ".".join([*self._scope, node.name])
@@ -112,6 +118,9 @@ class _Walk(ast.NodeVisitor):
             self._function = ""
         for default in (*node.args.defaults, *(value for value in node.args.kw_defaults if value is not None)):
             self.visit(default)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):  # a docstring
@@ -171,6 +180,10 @@ class _Walk(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
+        if all(isinstance(part, _ARITHMETIC) for part in ast.walk(node)):
+            self._replace(node, f"({ast.unparse(node)} + 1)")
+            self._replace(node, f"({ast.unparse(node)} - 1)")
+            return
         other = _OPERATORS.get(type(node.op))
         if other is not None and not isinstance(node.left, ast.JoinedStr):
             self._swap(node, ast.BinOp(node.left, other(), node.right))
@@ -186,6 +199,8 @@ class _Walk(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "TypeVar":
+            return
         if name in _CALLS:
             self._swap(node, ast.Call(ast.Name(_CALLS[name]), node.args, node.keywords))
         if isinstance(node.func, ast.Attribute):
@@ -195,9 +210,12 @@ class _Walk(ast.NodeVisitor):
             if node.func.attr in _TRANSPARENT_METHODS:
                 self._swap(node, node.func.value)
         # The words of a message are the author's; everything else in the call is looked at.
-        self._in_message += name in _MESSAGE_CALLS
+        in_message = name in _MESSAGE_CALLS or (
+            isinstance(node.func, ast.Attribute) and node.func.attr in _MESSAGE_METHODS
+        )
+        self._in_message += in_message
         self.generic_visit(node)
-        self._in_message -= name in _MESSAGE_CALLS
+        self._in_message -= in_message
 
     def _elements(self, node: ast.Tuple | ast.List | ast.Set) -> Iterator[ast.expr]:
         for index in range(len(node.elts)):

@@ -1,7 +1,8 @@
 """Runs the fast tests against mutants, some at a time, each in a process of its own, forked with everything loaded.
 
-A change inside a function replaces the code of that very function. A change outside (a list of checks, a set, a regular
-expression) may have been copied anywhere, so the module is imported anew, with the tests, from the changed source.
+A change inside a function replaces the code of that very function, and the tests that run it are run (``reach``). A
+change outside (a list of checks, a set, a regular expression) may have been copied anywhere, so the module is imported
+anew, with the tests, from the changed source: those that mirror it first, then all.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import ast
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
+import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -21,17 +25,22 @@ from typing import Any, Final
 import pytest
 
 from tests.mutation.mutants import Mutant
+from tests.mutation.reach import Reach, Recorder, function_key
 
 TESTS: Final = {
     "signer": ("tests/unit/signer/rules", "tests/unit/signer/model"),
+    "signer/audit": ("tests/unit/signer/audit",),
+    "signer/kube/http": ("tests/unit/signer/kube/http",),
     "authenticator": ("tests/unit/authenticator/model",),
+    "attestors/tpm": ("tests/unit/attestors/tpm", "--ignore=tests/unit/attestors/tpm/node"),
 }
-"""The fast tests of each package."""
+"""The fast tests of each package: of several that a module is in, the innermost counts."""
 _OPTIONS: Final = (
     # Our own pytest plugin makes pytest import all of signer through its rewriting hook, past the mutant.
     "--assert=plain",
     *("-s", "-x", "-o", "addopts=", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:hypothesispytest"),
+    *("-m", "not slow and not serial"),
     # Random: what only they notice would come and go.
     "--ignore-glob=*_properties.py",
 )
@@ -63,13 +72,15 @@ def survivors(mutants: Sequence[Mutant], processes: int) -> list[Mutant]:
         pytest.main([*_OPTIONS, *TESTS[package]], plugins=[loop])
         if loop.failed_unchanged:
             raise TestsFailUnchanged
+        if not loop.finished:
+            raise RuntimeError(f"mutants of {package} could not be run")
         found += loop.survivors
     alive = {id(mutant) for mutant in found}
     return [mutant for mutant in mutants if id(mutant) in alive]
 
 
 def _package(mutant: Mutant) -> str:
-    return mutant.path.parts[0]
+    return max((package for package in TESTS if mutant.path.is_relative_to(package)), key=len)
 
 
 class _Loop:
@@ -79,15 +90,26 @@ class _Loop:
         self._mutants = mutants
         self._processes = processes
         self.failed_unchanged = True
+        self.finished = False
         self.survivors: list[Mutant] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed or not session.items:
             return True
-        self.failed_unchanged = bool(_run_all([None], 1, lambda _: _run_items(session, session.items)) == [])
-        if not self.failed_unchanged:
-            self.survivors = _run_all(self._mutants, self._processes, lambda mutant: _run_swapped(session, mutant))
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as noted:
+            self.failed_unchanged = _run_all([None], 1, lambda _: self._run_noting(session, Path(noted.name))) == []
+            if self.failed_unchanged:
+                return True
+            reach = json.load(noted)
+        self.survivors = _run_all(self._mutants, self._processes, lambda mutant: _run_swapped(session, mutant, reach))
+        self.finished = True
         return True
+
+    def _run_noting(self, session: pytest.Session, noted: Path) -> int:
+        recorder = Recorder({mutant.path for mutant in self._mutants})
+        result = _run_items(session, list(enumerate(session.items)), recorder)
+        noted.write_text(json.dumps(recorder.reach), "utf-8")
+        return result
 
 
 def _run_all(mutants: Iterable[Any], processes: int, run: Any) -> list[Any]:
@@ -130,27 +152,38 @@ def _fork(run: Any, mutant: Any) -> int:
         os._exit(code)
 
 
-def _run_items(session: pytest.Session, items: Sequence[pytest.Item]) -> int:
-    for index, item in enumerate(items):
-        following = items[index + 1] if index + 1 < len(items) else None
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+def _run_items(
+    session: pytest.Session, items: Sequence[tuple[int, pytest.Item]], recorder: Recorder | None = None
+) -> int:
+    for index, (number, item) in enumerate(items):
+        following = items[index + 1][1] if index + 1 < len(items) else None
+
+        def run(item: pytest.Item = item, following: pytest.Item | None = following) -> None:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+        if recorder is None:
+            run()
+        else:
+            recorder.run(number, run)
         if session.testsfailed:
             return _KILLED
     return _SURVIVED
 
 
-def _run_swapped(session: pytest.Session, mutant: Mutant) -> int:
-    module = sys.modules[_module_name(mutant.path)]
+def _run_swapped(session: pytest.Session, mutant: Mutant, reach: Reach) -> int:
+    module = importlib.import_module(_module_name(mutant.path))
     code = _function_code(
         compile(mutant.source, str(mutant.path.resolve()), "exec", dont_inherit=True), mutant.function
     )
     _function(module, mutant.function).__code__ = code
     mirror = f"test_{mutant.path.stem}"
-    return _run_items(session, sorted(session.items, key=lambda item: not item.path.name.startswith(mirror)))
+    reaching = [(number, session.items[number]) for number in reach.get(function_key(mutant.path, mutant.function), ())]
+    return _run_items(session, sorted(reaching, key=lambda item: not item[1].path.name.startswith(mirror)))
 
 
 def _function_code(code: CodeType, name: str) -> CodeType:
-    for constant in code.co_consts:
+    # The last of a name counts: those before it are overloads.
+    for constant in reversed(code.co_consts):
         if isinstance(constant, CodeType):
             if constant.co_qualname == name:
                 return constant
@@ -169,6 +202,7 @@ def _function(module: ModuleType, name: str) -> FunctionType:
         found = found.__func__
     if isinstance(found, property):
         found = found.fget
+    found = inspect.unwrap(found)  # from a cache
     assert isinstance(found, FunctionType)
     return found
 
@@ -180,7 +214,10 @@ def _run_fresh(mutant: Mutant) -> int:
         return _BROKEN
     sys.meta_path.insert(0, _Changed(mutant))
     mirrors = [str(path) for path in Path("tests/unit").joinpath(mutant.path.parent).glob(f"test_{mutant.path.stem}*")]
-    return _SURVIVED if pytest.main([*_OPTIONS, *mirrors, *TESTS[_package(mutant)]]) == pytest.ExitCode.OK else _KILLED
+    for tests in (mirrors, TESTS[_package(mutant)]):
+        if tests and pytest.main([*_OPTIONS, *tests]) != pytest.ExitCode.OK:
+            return _KILLED
+    return _SURVIVED
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
