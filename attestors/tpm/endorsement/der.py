@@ -216,8 +216,6 @@ def _read(data: bytes, start: int) -> Element:
         octets = length - _LONG_LENGTH
         if not 1 <= octets <= _MAXIMUM_LENGTH_OCTETS:
             raise Malformed("has an indefinite or excessive length")
-        if content_start + octets > len(data):
-            raise Malformed("is cut short")
         length = int.from_bytes(data[content_start : content_start + octets], "big")
         content_start += octets
     end = content_start + length

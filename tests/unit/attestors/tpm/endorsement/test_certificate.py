@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from attestors.tpm.endorsement import (
     CertificateUnreadable,
 )
 from attestors.tpm.endorsement.certificate import (
+    LINE_ENDS,
     MAXIMUM_CERTIFICATE_BYTES,
     Certificate,
     read_certificates,
@@ -180,6 +182,12 @@ def test_another_structure_is_refused(certificate: bytes, words: str) -> None:
 def test_unique_identifiers_are_overlooked() -> None:
     optional = encode(0x81, b"\x00\x01") + encode(0x82, b"\x00\x02") + context_constructed(3, sequence())
     assert read_stored_certificate(fields(optional=optional)).version == 3
+    # What stands behind them counts.
+    usage = context_constructed(3, sequence(write.key_usage(write.KEY_CERT_SIGN)))
+    for before in (encode(0x81, b"\x00\x01"), encode(0x82, b"\x00\x02")):
+        read_usage = read_stored_certificate(fields(optional=before + usage)).extensions.key_usage
+        assert read_usage is not None
+        assert read_usage.key_cert_sign
     assert read_stored_certificate(fields(version=b"")).version == 1
     assert read_stored_certificate(fields(version=context_constructed(0, integer(0)))).version == 1
     without_extensions = fields(version=b"", optional=encode(0x81, b"\x00\x01"))
@@ -260,6 +268,7 @@ def test_malformed_rsa_keys_are_refused() -> None:
         (0x1E, "Zürich".encode("utf-16-be"), "CN=Zürich"),
         (0x1C, "Zürich".encode("utf-32-be"), "CN=Zürich"),
         (0x14, "Zürich".encode("latin-1"), "CN=Zürich"),
+        (0x1A, b"Zurich", "CN=Zurich"),
         (0x13, b"line\nbreak\x1b[31m", "CN=line?break?[31m"),
         (0x13, b"x" * 500, "CN=" + "x" * 127 + "…"),
         (0x0C, b"\xff", "CN=??ÿ"),
@@ -304,6 +313,44 @@ def test_a_name_whose_normalisation_would_take_long_is_refused() -> None:
     refused(endorsement(issuer=write.common_name("\u0f73" * 171, tag=0x0C)), "value of more than 512 octets")
     chip = write.name(*write.tpm_attributes("id:53544D20", "\u0f73" * 171, "id:00010200"), tag=0x0C)
     refused(endorsement(extensions=(write.tpm_name(chip),)), "value of more than 512 octets")
+
+
+def of_size(size: int) -> bytes:
+    """A certificate of that many bytes."""
+
+    def padded(octets: int) -> bytes:
+        return fields(optional=context_constructed(3, sequence(write.extension("1.2.3", b"\x00" * octets))))
+
+    return padded(size - len(padded(size)) + size)
+
+
+def test_a_certificate_in_a_row_is_bounded_to_the_byte() -> None:
+    largest = of_size(8192)
+    assert len(largest) == 8192
+    assert read_certificates(largest, maximum_count=1)[0].encoded == largest
+    for certificate in (of_size(8193), of_size(8193) + largest):
+        with pytest.raises(CertificateUnreadable, match="certificate 1 is larger than 8192 bytes"):
+            read_certificates(certificate, maximum_count=2)
+
+
+@pytest.mark.parametrize("besides", [b"", LINE_ENDS], ids=["nodes", "operators"])
+def test_nothing_but_padding_stands_between_certificates(besides: bytes) -> None:
+    """What erased NV memory reads as, and in an operator's files line ends."""
+    allowed = {0x00, 0xFF, *besides}
+    for octet in range(256):
+        row = ENCODED + bytes([octet]) + ENCODED
+        if octet in allowed:
+            assert len(read_certificates(row, maximum_count=2, besides_padding=besides)) == 2
+        else:
+            with pytest.raises(CertificateUnreadable, match="certificate 2 "):
+                read_certificates(row, maximum_count=2, besides_padding=besides)
+
+
+def test_no_bytes_are_shown() -> None:
+    certificate = read()
+    shown = [field.name for field in dataclasses.fields(certificate) if field.repr]
+    assert shown == ["version", "serial_number", "issuer", "subject", "not_before", "not_after"]
+    assert repr(certificate.issuer) == f"Name(text={certificate.issuer.text!r})"
 
 
 def test_a_row_of_certificates() -> None:

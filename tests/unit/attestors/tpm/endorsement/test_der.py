@@ -18,6 +18,7 @@ def test_an_element_and_what_it_was() -> None:
     for data, content in (
         (b"\x04\x00", b""),
         (b"\x04\x01a", b"a"),
+        (b"\x04\x81\x00", b""),
         (b"\x04\x81\x01a", b"a"),
         (b"\x04\x84\x00\x00\x00\x01a", b"a"),
         (b"\x04\x7f" + b"a" * 127, b"a" * 127),
@@ -38,6 +39,8 @@ def test_an_element_and_what_it_was() -> None:
         (b"\x04\x01", "cut short"),
         (b"\x04\x81", "cut short"),
         (b"\x04\x82\x01", "cut short"),
+        (b"\x04\x82\x00", "cut short"),
+        (b"\x04\x84\x00", "cut short"),
         (b"\x04\x84\xff\xff\xff\xff", "cut short"),
         (b"\x04\x80\x00\x00", "indefinite"),
         (b"\x04\x85\x00\x00\x00\x00\x00", "indefinite or excessive"),

@@ -75,6 +75,10 @@ def test_malformed_extensions_are_refused(malformed: bytes) -> None:
     refused(endorsement(extensions=(malformed,)), "The endorsement key certificate (has|is cut short|names two TPMs)")
 
 
+def test_an_extension_has_a_value() -> None:
+    refused(endorsement(extensions=(sequence(object_identifier("1.2.3")),)), "has a malformed extension")
+
+
 def test_a_malformed_hint_is_no_reason_to_refuse() -> None:
     for value in (b"", b"garbage", sequence(sequence(object_identifier("1.3.6.1.5.5.7.48.2")))):
         certificate = read(extensions=(*ENDORSEMENT, write.extension("1.3.6.1.5.5.7.1.1", value)))
@@ -83,11 +87,14 @@ def test_a_malformed_hint_is_no_reason_to_refuse() -> None:
     elsewhere = sequence(object_identifier("1.3.6.1.5.5.7.48.2"), encode(0x82, b"host.example"))
     value = sequence(status, elsewhere)
     assert read(extensions=(write.extension("1.3.6.1.5.5.7.1.1", value),)).extensions.issuer_location is None
-    certificate = read(extensions=(write.issuer_location("https://\n" + "x" * 999),))
-    location = certificate.extensions.issuer_location
-    assert location is not None
-    assert location.isprintable()
-    assert len(location) == 256
+    no_ascii = sequence(sequence(object_identifier("1.3.6.1.5.5.7.48.2"), encode(0x86, b"https://\xff")))
+    for value, location in (
+        (write.extension("1.3.6.1.5.5.7.1.1", no_ascii), "https://\ufffd"),
+        (write.issuer_location("https://\n" + "x" * 247), "https://?" + "x" * 247),
+        (write.issuer_location("https://\n" + "x" * 248), "https://?" + "x" * 246 + "…"),
+        (write.issuer_location("https://\n" + "x" * 999), "https://?" + "x" * 246 + "…"),
+    ):
+        assert read(extensions=(value,)).extensions.issuer_location == location
 
 
 @pytest.mark.parametrize("names", [(write.name(*TPM),), (write.name_in_one_set(*TPM),), (write.name(*TPM),) * 2])
