@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import datetime
 
 from cryptography import x509
@@ -43,6 +44,8 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
         raise Inconsistent("the journal entry is of another request")
     if entry.requester != request.envelope.username or entry.created != facts.created:
         raise Inconsistent("the journal entry names another requester or time of creation")
+    if entry.csr_name != request.envelope.name or entry.decided != _decided(entry, facts):
+        raise Inconsistent("the journal entry has another name of the request or time of decision")
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
     try:
         validity = certificate_validity(
@@ -55,6 +58,14 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
             f"the certificate is valid until {entry.not_after:%Y-%m-%dT%H:%M:%SZ}, and by the policy it would be until "
             f"{validity.not_after:%Y-%m-%dT%H:%M:%SZ}"
         )
+
+
+def _decided(entry: JournalEntry, facts: MachineFacts) -> datetime:
+    """When a record says that it was allowed: now, or later where another identity had the name until now."""
+    now = replace(entry, decided=facts.now.replace(microsecond=0))
+    if isinstance(facts.record, NoRecord):
+        return now.decided
+    return facts.record.with_entry(now, machine=facts.machine, identity=facts.identity).journal[-1].decided
 
 
 def require_repeated(line: DecisionLine, request: SigningRequest, repeat: RepeatStage, now: datetime) -> None:

@@ -1,0 +1,179 @@
+"""One fact of a line changed, with a chain made anew: its decision does not follow any more."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from signer.audit.comparison import Differs, Reproduced, ReproducedInPart
+from tests.unit.signer.audit.test_consistency import Content, judged, logged
+
+ZERO_HASH: Final = "sha256:" + "00" * 32
+OTHER_TOKEN: Final = {
+    "kind": "TracedTo",
+    "owners": [{"namespace": "team-a", "kind": "Machine", "name": "other", "uid": ""}],
+    "cause": "",
+}
+INSECURE: Final = {
+    "provider": "keyed-mac",
+    "security": "insecure",
+    "evidence_versions": ["v1"],
+    "renews": False,
+    "serves": False,
+}
+
+
+def changed(content: Content, way: str, value: Any) -> Content:
+    """With another value at that place, such as ``account.matched.0.uid``."""
+    *steps, last = (int(step) if step.isdigit() else step for step in way.split("."))
+    inner: Any = content
+    for step in steps:
+        inner = inner[step]
+    inner[last] = value
+    return content
+
+
+FACTS: Final[dict[str, tuple[Any, str]]] = {
+    "account.case.cluster.paused": (True, "give Defer ClusterPaused"),
+    "account.case.cluster.deleting": (True, "give Deny ClusterDeleting"),
+    "account.case.policy.authorized_attestors": ([], "give Deny AttestorNotAuthorized"),
+    "account.case.policy.client_duration": ("PT1H", "and by the policy it would be until 2026-11-22T09:03:35Z"),
+    "account.case.now": ("2026-11-22T08:05:00Z", "another name of the request or time of decision"),
+    "account.request.attestor": (INSECURE, "give Deny AttestorNotAuthorized"),
+    "account.request.operator_allows": (False, "give Deny AttestorNotAuthorized"),
+    "account.request.ca_cert_hashes": ([ZERO_HASH], "give Deny ClusterMismatch"),
+    "account.request.signing_ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
+    "account.request.ca_not_after": ("2026-11-24T08:00:00Z", "by the policy it would be until 2026-11-24T08:00:00Z"),
+    "account.claimed.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
+    "account.matched.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
+    "account.claimed": ([], "give Defer MachineNotFound"),
+    "account.matched": ([], "give Defer MachineNotFound"),
+    "account.matched.0.uid": ("another", "give Defer ReservationPending"),
+    "account.matched.0.deleting": (True, "give Deny MachineDeleting"),
+    "account.matched.0.addresses.0.address": ("other", "give Deny NodeNameMismatch"),
+    "account.answer.answer.identity": ("keyed-mac:00", "the attestor answers VerifiedIdentity keyed-mac:ef78"),
+    "account.answer.answer.kind": ("Denied", "and not Denied keyed-mac:ef78"),
+    "account.answer.answer.binding": ("00" * 32, "the attestor answers VerifiedIdentity"),
+    "account.token": (OTHER_TOKEN, "give Deny BootstrapTokenMismatch"),
+    "account.reserved": (False, "no decision: the account ends before: the reservation"),
+    "request.uid": ("other", "the journal entry is of another request"),
+    "request.name": ("other", "another name of the request or time of decision"),
+    "request.created": ("2026-11-22T08:03:34Z", "another requester or time of creation"),
+    "request.conditions": (["Approved"], "give Fail ApprovedByOthers"),
+    "request.spec.username": ("system:bootstrap:abcdef", "not the one whose digest the line has"),
+    "request.spec.signerName": ("kubernetes.io/kube-apiserver-client", "the request is none that is decided"),
+    "request.spec_digest": ("00" * 32, "not the one whose digest the line has"),
+    "decision.reason": ("Asserted", "logged is Approve Asserted; the line's facts give Approve Attested"),
+    "decision.node_name": ("other", "the decision is about node other, the request about worker-1"),
+    "decision.certificate": ("x", "the certificate cannot be read"),
+    "decision.entry.csr_name": ("other", "another name of the request or time of decision"),
+    "decision.entry.csr_uid": ("other", "the journal entry is of another request"),
+    "decision.entry.spec_digest": ("00" * 32, "the journal entry is of another request"),
+    "decision.entry.signer_name": ("cluster.x-k8s.io/kubelet-serving-keyed-mac", "of another key or signer"),
+    "decision.entry.public_key_digest": ("00" * 32, "of another key or signer"),
+    "decision.entry.requester": ("system:bootstrap:abcdef", "another requester or time of creation"),
+    "decision.entry.created": ("2026-11-22T08:03:34Z", "another requester or time of creation"),
+    "decision.entry.decided": ("2026-11-22T08:03:34Z", "another name of the request or time of decision"),
+    "decision.entry.serial_number": (7, "serial number or validity of the certificate"),
+    "decision.entry.not_before": ("2026-11-22T07:58:34Z", "serial number or validity of the certificate"),
+    "decision.entry.not_after": ("2026-11-29T07:58:36Z", "serial number or validity of the certificate"),
+    "decision.entry.ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
+    "decision.entry.certificate_digest": ("00" * 32, "not the one of the journal entry"),
+}
+
+
+@pytest.mark.parametrize("way", FACTS)
+def test_a_forged_fact_of_an_approval(way: str) -> None:
+    value, words = FACTS[way]
+    found = judged(changed(logged("Approve"), way, value))
+    assert isinstance(found, Differs)
+    assert words in found.why
+
+
+STAGES: Final = {
+    "case": "the Cluster and its policy",
+    "request": "the request checks",
+    "claimed": "the claimed Machine",
+    "claim": "the attestor's answer",
+    "answer": "the attestor's answer",
+    "matched": "the Machine",
+    "machine": "the Machine's record",
+    "token": "the bootstrap token",
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_approval_without_one_of_its_stages(stage: str) -> None:
+    found = judged(changed(logged("Approve"), f"account.{stage}", {}))
+    why = "logged is Approve Attested; the line's facts give no decision: the account ends before: "
+    assert found == Differs(why + STAGES[stage])
+
+
+def decided(kind: str, reason: str, *, reserved: bool) -> Content:
+    """A decision other than an approval, with the account of one."""
+    content = changed(logged("Approve"), "account.reserved", reserved)
+    content["decision"].update(kind=kind, reason=reason, entry={}, certificate="", node_name="")
+    return content
+
+
+FROM_OUTSIDE: Final = (
+    "ReservationPending",
+    "ManagementClusterUnreachable",
+    "WorkloadClusterUnreachable",
+    "CertificateAuthorityUnavailable",
+    "ControllerKeyUnavailable",
+    "AttestorUnavailable",
+    "PolicyInvalid",
+    "BootstrapTokenUntraceable",
+    "IdentityConflict",
+)
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+@pytest.mark.parametrize("reason", FROM_OUTSIDE)
+def test_what_others_make_wait_is_taken_from_the_line(reason: str, reserved: bool) -> None:
+    found = judged(decided("Defer", reason, reserved=reserved))
+    assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
+
+
+@pytest.mark.parametrize("reason", ["MachineNotFound", "ClusterPaused", "Attested"])
+def test_what_the_facts_say_is_not(reason: str) -> None:
+    found = judged(decided("Defer", reason, reserved=True))
+    assert found == Differs(f"logged is Defer {reason}; the line's facts give Approve Attested")
+
+
+@pytest.mark.parametrize("reason", ["ReservationPending", "MachineNotFound"])
+def test_a_denial_is_never_from_outside(reason: str) -> None:
+    assert isinstance(judged(decided("Deny", reason, reserved=True)), Differs)
+    assert isinstance(judged(decided("Deny", reason, reserved=False)), Differs)
+
+
+def test_a_fault_is_taken_from_the_line() -> None:
+    assert judged(decided("Defer", "InternalError", reserved=True)) == ReproducedInPart(("the fault, whatever it was",))
+    assert isinstance(judged(decided("Deny", "InternalError", reserved=False)), Differs)
+
+
+@pytest.mark.parametrize("kind", ["Deny", "Fail"])
+def test_the_reservations_refusal_is_taken_from_the_line(kind: str) -> None:
+    """Whose the identity was is not in it; but the account ends there."""
+    found = judged(decided(kind, "IdentityConflict", reserved=False))
+    assert found == ReproducedInPart(("the reservations' refusal",))
+    for content in (
+        decided(kind, "IdentityConflict", reserved=True),
+        changed(decided(kind, "IdentityConflict", reserved=False), "account.token", {}),
+        decided(kind, "NodeNameMismatch", reserved=False),
+    ):
+        assert isinstance(judged(content), Differs)
+
+
+@pytest.mark.parametrize("reason", ["NodeNameMismatch", "ApprovedByOthers"])
+def test_what_others_approved_fails_instead_of_being_denied(reason: str) -> None:
+    content = logged("Deny")
+    assert content["decision"]["reason"] == "NodeNameMismatch"
+    content["decision"].update(kind="Fail", reason=reason)
+    assert judged(content) == Reproduced()
+    content["decision"]["reason"] = "MachineDeleting"
+    assert isinstance(judged(content), Differs)
+    challenged = changed(logged("Defer"), "decision.kind", "Fail")
+    assert isinstance(judged(challenged), Differs)
