@@ -1,0 +1,93 @@
+"""What is changed, and which tests meet it: a change that is not made, or meets no test, would go unnoticed unseen."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.mutation import __main__ as run
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.reach import Recorder, function_key
+from tests.mutation.runner import TESTS, _function_code, _package
+
+SOURCE = '''
+from typing import overload
+
+LIMIT = 4 * 1024
+
+
+@overload
+def judge(value: int) -> int: ...
+
+
+def judge(value):
+    """Of a number."""
+    if value > LIMIT:
+        raise ValueError("too large")
+    return value
+
+
+async def later(reader):
+    number = reader.integer(2, "type")
+    return number + 1
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "module.py"
+    path.write_text(SOURCE, "utf-8")
+    return path
+
+
+def changes(module: Path) -> dict[str, set[str]]:
+    """By function, what each mutant has instead of what."""
+    found: dict[str, set[str]] = {}
+    for mutant in mutants_of(module):
+        found.setdefault(mutant.function, set()).add(mutant.key.partition(" => ")[2])
+    return found
+
+
+def test_changes_are_those_of_the_function_that_they_are_in(module: Path) -> None:
+    assert changes(module) == {
+        "": {"LIMIT = (4 * 1024 + 1)", "LIMIT = (4 * 1024 - 1)"},
+        "judge": {"if (not value > LIMIT):", "if (value >= LIMIT):", "pass"},
+        "later": {
+            "return (number - 1)",
+            "return number + 2",
+            "return number + (0)",
+            'number = reader.integer(3, "type")',
+            'number = reader.integer((1), "type")',
+        },
+    }
+
+
+def test_the_code_that_is_replaced_is_not_an_overloads(module: Path) -> None:
+    code = _function_code(compile(SOURCE, str(module), "exec"), "judge")
+    assert "too large" in code.co_consts
+
+
+def test_tests_are_known_by_the_functions_that_they_run(module: Path) -> None:
+    judge = runpy.run_path(str(module))["judge"]
+    recorder = Recorder([module])
+    recorder.run(3, lambda: judge(1))
+    recorder.run(4, lambda: None)
+    recorder.run(5, lambda: judge(2))
+    assert recorder.reach == {function_key(module, "judge"): [3, 5]}
+
+
+def test_every_target_is_there_and_has_tests() -> None:
+    root = Path(__file__).parents[2]
+    assert len(set(run.TARGETS)) == len(run.TARGETS)
+    for target in run.TARGETS:
+        assert (root / target).is_file()
+        for folder in TESTS[_package(Mutant(Path(target), "", "", ""))]:
+            assert (root / folder.removeprefix("--ignore=")).is_dir()
+
+
+def test_what_is_listed_as_equivalent_has_a_reason() -> None:
+    listed = run.equivalent()
+    assert all(listed.values())
+    assert {key.partition(": ")[0] for key in listed} <= set(run.TARGETS)
