@@ -95,14 +95,19 @@ class _Search:
         return None
 
     def _candidates(self, certificate: Certificate) -> list[tuple[Certificate, bool]]:
-        """Everybody by the issuer's name; those with the right key identifier first, and roots before others."""
+        """Everybody by the issuer's name, once; those with the right key identifier first, and roots before others."""
         name = certificate.issuer.comparable
         roots = self._authorities.roots.get(name, ())
         configured = self._authorities.intermediates.get(name, ())
         sent = [candidate for candidate in self._sent if candidate.subject.comparable == name]
+        # A TPM may send what the operator has configured, too: without a root each would double the paths.
+        candidates = {root.encoded: (root, True) for root in roots}
+        for other in (*configured, *sent):
+            candidates.setdefault(other.encoded, (other, False))
         identifier = certificate.extensions.authority_key_identifier
-        candidates = [*((root, True) for root in roots), *((other, False) for other in (*configured, *sent))]
-        return sorted(candidates, key=lambda candidate: candidate[0].extensions.subject_key_identifier != identifier)
+        return sorted(
+            candidates.values(), key=lambda candidate: candidate[0].extensions.subject_key_identifier != identifier
+        )
 
     def _is_accepted(self, issuer: Certificate, is_root: bool, path: tuple[Certificate, ...]) -> bool:
         if self._signatures_left == 0:

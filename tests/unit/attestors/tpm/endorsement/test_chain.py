@@ -282,6 +282,18 @@ def test_a_maze_of_equal_names_is_left_early() -> None:
         Attempt(endorsement(signer=key, issuer=name), sent=[maze]).verify()
 
 
+def test_what_a_tpm_sends_and_the_operator_has_too_is_tried_once() -> None:
+    """Where the root is missing or has run out, the search would end at its bound: a denial, and of another fault."""
+    chain = ladder(5)
+    both = dataclasses.replace(chain, sent=[b"".join(reversed(chain.intermediates)), chain.intermediates[0]])
+    both.verify()
+    stranger = authority_draft(write.common_name("Another root"), ROOT_NAME, elliptic_key("another root"))
+    with pytest.raises(AuthorityMissing, match="by the name CN=Test endorsement root"):
+        dataclasses.replace(both, roots=[stranger.signed(elliptic_key("root"), write.SHA256_ECDSA)]).verify()
+    with pytest.raises(AuthorityOutsideValidity, match="root expired"):
+        dataclasses.replace(both, roots=[root(not_after=datetime(2025, 10, 20, tzinfo=UTC))]).verify()
+
+
 def test_expired_authorities() -> None:
     start, end = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 10, 20, tzinfo=UTC)
     second = timedelta(seconds=1)
