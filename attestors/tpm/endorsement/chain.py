@@ -37,7 +37,7 @@ from attestors.tpm.endorsement.errors import (
     SignatureRefused,
 )
 from attestors.tpm.endorsement.extensions import ANY_EXTENDED_KEY_USAGE, ENDORSEMENT_KEY_CERTIFICATE
-from attestors.tpm.endorsement.signatures import UnacceptableSignature
+from attestors.tpm.endorsement.signatures import SignatureOfAnother, UnacceptableSignature
 
 MAXIMUM_ISSUERS: Final = 8
 """From the endorsement key certificate's issuer to the root. Intel's on-die chains have six, others two or three."""
@@ -119,7 +119,7 @@ class _Search:
         try:
             path[-1].require_signature_of(issuer)
         except UnacceptableSignature as error:
-            self._remember(len(path), SignatureRefused(f"{_described(path)}: its signature {error}"))
+            self._remember(len(path), _refused(path, issuer, error))
             return False
         try:
             _require_fit(issuer, is_root, path)
@@ -172,6 +172,16 @@ def _described(path: tuple[Certificate, ...]) -> str:
     if len(path) == 1:
         return f"The endorsement key certificate names {path[0].issuer.text} as its issuer"
     return f"The certificate of {path[-1].subject.text} names {path[-1].issuer.text} as its issuer"
+
+
+def _refused(
+    path: tuple[Certificate, ...], issuer: Certificate, error: UnacceptableSignature
+) -> SignatureRefused | AuthorityMissing:
+    """Where the key identifiers say so, it is of another authority of the same name, which the operator may add."""
+    wanted, has = path[-1].extensions.authority_key_identifier, issuer.extensions.subject_key_identifier
+    if isinstance(error, SignatureOfAnother) and wanted and has and wanted != has:
+        return _missing(path[-1])
+    return SignatureRefused(f"{_described(path)}: its signature {error}")
 
 
 def _missing(certificate: Certificate) -> AuthorityMissing:

@@ -34,6 +34,7 @@ _ECDSA: Final[dict[str, type[hashes.HashAlgorithm]]] = {
     "1.2.840.10045.4.3.3": hashes.SHA384,
     "1.2.840.10045.4.3.4": hashes.SHA512,
 }
+_ACCEPTED: Final = frozenset({_RSASSA_PSS, *_RSA_PKCS1, *_ECDSA})
 _WEAK: Final = {
     "1.2.840.113549.1.1.4": "MD5 with RSA",
     "1.2.840.113549.1.1.5": "SHA-1 with RSA",
@@ -47,6 +48,10 @@ _HASH, _MASK_GENERATION, _SALT, _TRAILER = 0xA0, 0xA1, 0xA2, 0xA3
 
 class UnacceptableSignature(Exception):
     """The signature proves nothing. The text continues "the signature ..."."""
+
+
+class SignatureOfAnother(UnacceptableSignature):
+    """It is not of this key. It may be of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ def verify_signature(key: PublicKey, algorithm: SignatureAlgorithm, signed: byte
     """Verify ``signature`` over ``signed``, the bytes as they came.
 
     Raises:
-        UnacceptableSignature: it does not verify, the algorithm is not accepted, or does not go with the key.
+        SignatureOfAnother: it does not verify, or the algorithm does not go with the key.
+        UnacceptableSignature: the algorithm is not accepted, whatever the key.
     """
     try:
         if isinstance(key, rsa.RSAPublicKey):
@@ -82,7 +88,7 @@ def verify_signature(key: PublicKey, algorithm: SignatureAlgorithm, signed: byte
     except Malformed:
         raise UnacceptableSignature("has malformed RSA-PSS parameters") from None
     except (InvalidSignature, UnsupportedAlgorithm, ValueError):
-        raise UnacceptableSignature("does not verify with the issuer's key") from None
+        raise SignatureOfAnother("does not verify with the issuer's key") from None
 
 
 def _rsa_scheme(algorithm: SignatureAlgorithm) -> tuple[padding.AsymmetricPadding, hashes.HashAlgorithm]:
@@ -97,9 +103,8 @@ def _known(table: dict[str, type[hashes.HashAlgorithm]], algorithm: SignatureAlg
         raise UnacceptableSignature(f"is made with {_WEAK[algorithm.identifier]}, which can be forged")
     found = table.get(algorithm.identifier)
     if found is None:
-        raise UnacceptableSignature(
-            f"is of an algorithm that is not accepted with the issuer's key ({algorithm.identifier})"
-        )
+        kind = SignatureOfAnother if algorithm.identifier in _ACCEPTED else UnacceptableSignature
+        raise kind(f"is of an algorithm that is not accepted with the issuer's key ({algorithm.identifier})")
     return found
 
 

@@ -30,6 +30,7 @@ from tests.unit.attestors.tpm.endorsement.support import (
     endorsement,
     intermediate,
     root,
+    rsa_key,
 )
 
 UTF8_STRING = 0x0C
@@ -145,6 +146,28 @@ def test_a_signature_by_another_key_is_refused() -> None:
     forged = draft.signed(elliptic_key("forger"), write.SHA256_ECDSA)
     with pytest.raises(SignatureRefused, match="certificate of CN=Test endorsement intermediate"):
         Attempt(intermediates=[forged]).verify()
+
+
+@pytest.mark.parametrize("signer", ["elliptic", "rsa"])
+def test_another_authority_of_the_same_name_is_missing_where_key_identifiers_say_so(signer: str) -> None:
+    """It is the operator's to add; a signature that is nobody's, or proves nothing, is refused all the same."""
+    key = elliptic_key("another intermediate") if signer == "elliptic" else rsa_key()
+    algorithm = write.SHA256_ECDSA if signer == "elliptic" else write.SHA256_RSA
+    known = intermediate(extensions=(*AUTHORITY, write.subject_key_identifier(b"known")))
+
+    def attempt(identifier: bytes, algorithm: write.Algorithm = algorithm) -> Attempt:
+        named = (*ENDORSEMENT, write.authority_key_identifier(identifier))
+        return Attempt(endorsement(signer=key, algorithm=algorithm, extensions=named), intermediates=[known])
+
+    with pytest.raises(AuthorityMissing, match="key identifier 616e6f74686572"):
+        attempt(b"another").verify()
+    without = dataclasses.replace(attempt(b"another"), intermediates=[intermediate()])
+    for refused in (attempt(b"known"), attempt(b""), without):
+        with pytest.raises(SignatureRefused):
+            refused.verify()
+    weak = write.SHA1_ECDSA if signer == "elliptic" else write.SHA1_RSA
+    with pytest.raises(SignatureRefused, match="SHA-1"):
+        attempt(b"another", weak).verify()
 
 
 def test_names_are_compared_through_string_type_case_and_space() -> None:
