@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from attestors.tpm.attestation_key import UnsuitableKey
+from attestors.tpm.attestation_key import EndorsementKey, UnsuitableKey
 from attestors.tpm.endorsement import (
     AuthoritiesUnreadable,
     EndorsementCertificateRefused,
@@ -27,6 +27,7 @@ from attestors.tpm.endorsement.certificate import read_stored_certificate
 from attestors.tpm.quote import Nonce, QuoteRefused, verify_quote
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.selection import InvalidPCRSelection, PCRSelection
+from attestors.tpm.structures import PublicKey
 from attestors.wire.binding import BindingMismatch
 
 EXIT_REFUSED: Final = 1
@@ -34,6 +35,7 @@ EXIT_USAGE: Final = 2
 
 _PEM: Final = re.compile(rb"-----BEGIN (CERTIFICATE|PUBLIC KEY)-----(.*?)-----END \1-----", re.DOTALL)
 _SIZE_BYTES: Final = 2
+_SEQUENCE: Final = b"\x30"
 _REFUSED: Final = (EndorsementCertificateRefused, MalformedStructure, UnsuitableKey, BindingMismatch, QuoteRefused)
 
 
@@ -69,9 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     certificate.add_argument("certificate", type=Path, metavar="FILE", help="as it stands in NV, or in PEM")
     certificate.add_argument("--roots", type=Path, required=True, metavar="FILE|FOLDER", help="endorsementRootsFolder")
     certificate.add_argument("--intermediates", type=Path, metavar="FILE|FOLDER", help="endorsementIntermediatesFolder")
-    certificate.add_argument("--chain", type=Path, metavar="FILE", help="certificates of authorities from the TPM")
+    certificate.add_argument("--chain", type=Path, metavar="FILE", help="authorities from the TPM, as they are or PEM")
     certificate.add_argument(
-        "--key", type=Path, metavar="FILE", help="the TPM's endorsement key, PEM or DER (default: the certificate's)"
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="the TPM's endorsement key: PEM, DER, or its public area (default: the certificate's)",
     )
     certificate.add_argument("--accept-expired", action="store_true", help="acceptExpiredAuthorities")
     certificate.add_argument("--at", type=_time, metavar="TIME", help="such as 2026-01-02T03:04:05Z (default: now)")
@@ -99,10 +104,10 @@ def _judge_certificate(options: argparse.Namespace) -> Mapping[str, object]:
     own = read_stored_certificate(certificate).public_key
     verified = verify_endorsement_certificate(
         certificate,
-        endorsement_key=own if options.key is None else _plain(options.key.read_bytes()),
+        endorsement_key=own if options.key is None else _endorsement_key(options.key.read_bytes()),
         authorities=authorities,
         at=options.at or datetime.now(UTC),
-        intermediates=() if options.chain is None else (options.chain.read_bytes(),),
+        intermediates=() if options.chain is None else _row(options.chain.read_bytes()),
     )
     return {
         "verified": "a manufacturer vouches for this endorsement key",
@@ -142,13 +147,21 @@ def _files(path: Path) -> Mapping[str, bytes]:
 
 def _plain(data: bytes) -> bytes:
     """Without PEM's clothes, where it has some."""
-    matched = _PEM.search(data)
-    if matched is None:
-        return data
+    return _row(data)[0]
+
+
+def _row(data: bytes) -> Sequence[bytes]:
+    """What stands in PEM's blocks, or all of it, where there are none that can be read."""
     try:
-        return binascii.a2b_base64(b"".join(matched[2].split()))
+        return [binascii.a2b_base64(b"".join(body.split())) for _, body in _PEM.findall(data)] or [data]
     except binascii.Error:
-        return data
+        return [data]
+
+
+def _endorsement_key(data: bytes) -> PublicKey | bytes:
+    """A public area begins with the kind of key, or with its size: never as a SubjectPublicKeyInfo does."""
+    plain = _plain(data)
+    return plain if plain.startswith(_SEQUENCE) else EndorsementKey.decode(_public_area(plain)).key
 
 
 def _public_area(data: bytes) -> bytes:

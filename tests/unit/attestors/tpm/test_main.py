@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from attestors.tpm.__main__ import EXIT_REFUSED, EXIT_USAGE, main
 from tests.unit.attestors.tpm.support import FIXTURES, recording
@@ -50,8 +52,28 @@ def test_files_and_folders_of_every_form(tmp_path: Path, capsys: pytest.CaptureF
     chain = tmp_path / "chain"
     chain.write_bytes(ssl.PEM_cert_to_DER_cert((SWTPM / "intermediates.pem").read_text()) + b"\xff" * 20)
     assert run("endorsement", pem, "--roots", roots, "--chain", chain) == 0
+    others = (CERTIFICATES / "intel-rsa" / "intermediates.pem").read_bytes()
+    chain.write_bytes(others + b"the next one\n" + (SWTPM / "intermediates.pem").read_bytes())
+    assert run("endorsement", pem, "--roots", roots, "--chain", chain) == 0
     assert run("endorsement", pem, "--roots", roots) == EXIT_REFUSED
     assert "refused: No endorsement authority is configured by the name" in capsys.readouterr().out
+
+
+def test_the_key_as_a_tpm_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``tpm2_createek --public`` and ``tpm2_readpublic --output`` write it so, if they are not told otherwise."""
+    spki = load_der_public_key((SWTPM / "endorsement-key.der").read_bytes())
+    assert isinstance(spki, rsa.RSAPublicKey)
+    recorded = bytes.fromhex(recording()["credentials"][0]["endorsementKey"])
+    public = recorded[:-256] + spki.public_numbers().n.to_bytes(256, "big")
+    key = tmp_path / "ek.pub"
+    for shown in (len(public).to_bytes(2, "big") + public, public):
+        key.write_bytes(shown)
+        assert run("endorsement", STORED, *AUTHORITIES, "--key", key) == 0
+        assert printed(capsys)["key"] == "the TPM's"
+    for shown, words in ((recorded, "another key"), (public[:-1], "TPMT_PUBLIC"), (b"", "TPMT_PUBLIC")):
+        key.write_bytes(shown)
+        assert run("endorsement", STORED, *AUTHORITIES, "--key", key) == EXIT_REFUSED
+        assert words in capsys.readouterr().out
 
 
 def test_a_certificate_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
