@@ -58,14 +58,20 @@ class Inventory:
     def _judge(self, listing: Listing, request: AttestationRequest, shown: str) -> Ownership:
         match listing.line_of(request.provider_id):
             case Contradiction(lines):
-                numbers = ", ".join(map(str, lines[:_SHOWN_LINES])) + (", ..." if len(lines) > _SHOWN_LINES else "")
-                return Unclear(f"{self} is unreadable or contradicts itself about this provider ID: see line {numbers}")
+                return self._unclear("this provider ID", lines)
             case ListingLine(key):
                 return Owned(self.name) if key == shown else OwnedByOthers(f"{_whom(request)} has another TPM")
             case NoLine():
                 if listing.lists(shown):
                     return OwnedByOthers(f"{self} has it under another provider ID: {_whom(request)} has another TPM")
+                in_faulty_lines = listing.line_of(shown)
+                if isinstance(in_faulty_lines, Contradiction):
+                    return self._unclear("the key that is shown", in_faulty_lines.lines)
                 return NotSaid(f"{self} has no line for this provider ID")
+
+    def _unclear(self, about: str, lines: tuple[int, ...]) -> Unclear:
+        numbers = ", ".join(map(str, lines[:_SHOWN_LINES])) + (", ..." if len(lines) > _SHOWN_LINES else "")
+        return Unclear(f"{self} is unreadable or contradicts itself about {about}: see line {numbers}")
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.document}"

@@ -18,7 +18,9 @@ _ENTRY_BYTES: Final = 220
 """Of a provider ID or key: objects, and their places in mappings."""
 _NUMBER_BYTES: Final = 36
 
-_LINE: Final = re.compile(r"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>sha256:[0-9a-f]{64})[ \t]*\r?")
+_KEY_PREFIX: Final = "sha256:"
+_KEY: Final = re.compile(rf"{_KEY_PREFIX}[0-9a-f]{{64}}")
+_LINE: Final = re.compile(rf"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>{_KEY.pattern})[ \t]*\r?")
 _WORD: Final = re.compile(r"\S+")
 _WORDS_AT_FAULT: Final = 4
 """Of a line that cannot be read; the provider ID may stand behind the key, or behind another one."""
@@ -83,10 +85,11 @@ def parse_listing(text: str) -> Listing:
 
     Whatever is wrong with a line is a fault of the provider IDs that it is about, and of no other: one provider ID with
     two keys, one key under two provider IDs, a line that has no key. A repeated line is none. Of a line that cannot be
-    read, each of the first words may be the provider ID.
+    read, each of the first words may be the provider ID, or its key.
 
     Raises:
-        InvalidListing: too many characters or lines, or lines that cannot be read.
+        InvalidListing: too many characters or lines, or lines that cannot be read, or one of several machines: where
+            line ends are lost, nobody can tell who else would not be found.
     """
     if len(text) > MAXIMUM_CHARACTERS:
         raise InvalidListing(f"it has more than {MAXIMUM_CHARACTERS} characters")
@@ -100,6 +103,7 @@ def parse_listing(text: str) -> Listing:
     for number, line in enumerate(text.removeprefix(_BYTE_ORDER_MARK).split("\n"), start=1):
         found = _LINE.fullmatch(line)
         if found is None:
+            _require_line_ends(line, number)
             words = _words(line)
             unreadable += bool(words)
             if unreadable > MAXIMUM_UNREADABLE_LINES:
@@ -116,6 +120,24 @@ def parse_listing(text: str) -> Listing:
             for one in (owner, provider_id):
                 faults.setdefault(one, set()).update((owners_line, number))
     return Listing(keys, owners, {one: tuple(sorted(numbers)) for one, numbers in faults.items()})
+
+
+def _require_line_ends(line: str, number: int) -> None:
+    """A block scalar of YAML that begins with ``>`` makes one line of an inventory, and of one with a comment nothing.
+
+    Raises:
+        InvalidListing: more machines stand in the line than are looked for in one that cannot be read.
+    """
+    if line.count(_KEY_PREFIX) < 2:
+        return
+    words = line.split()
+    places = [place for place, (word, key) in enumerate(itertools.pairwise(words)) if _is_entry(word, key)]
+    if len(places) > 1 and (words[0].startswith("#") or places[-1] >= _WORDS_AT_FAULT):
+        raise InvalidListing(f"line {number} has {len(places)} machines: are its line ends lost?")
+
+
+def _is_entry(word: str, key: str) -> bool:
+    return "://" in word and _KEY.fullmatch(key) is not None
 
 
 def _words(line: str) -> list[str]:

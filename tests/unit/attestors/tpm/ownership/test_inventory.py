@@ -78,6 +78,15 @@ def test_what_contradicts_itself_is_unclear(text: str, lines: str) -> None:
         assert content not in found.message
 
 
+@pytest.mark.parametrize("line", ["other://machine {} stolen", "other://machine  #{0} {0}", "{} other://machine"])
+def test_a_chip_in_a_line_that_cannot_be_read_is_unclear(line: str) -> None:
+    """It may be another machine's: a slip must not open the door that is behind the inventory."""
+    found = ask(listed("\n" + line.replace("{0}", "{}").replace("{}", CHIP.fingerprint)))
+    assert found == Unclear(
+        "ConfigMap inventory is unreadable or contradicts itself about the key that is shown: see line 2"
+    )
+
+
 def test_a_malformed_line_does_not_stop_the_others() -> None:
     assert ask(listed(f"this is no line\n{MINE}")) == Owned(SourceName.INVENTORY)
 

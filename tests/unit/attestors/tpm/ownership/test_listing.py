@@ -95,6 +95,27 @@ def test_one_that_can_hardly_be_read_is_not_read() -> None:
         parse_listing("\n".join([*lines, "one-more"]))
 
 
+@pytest.mark.parametrize("between", [" ", "\r", "\u2028", "\x85"], ids=["folded", "carriage", "separator", "next-line"])
+@pytest.mark.parametrize("beginning", ["", "# Rack 7, delivered in March."], ids=["entries", "comment"])
+def test_line_ends_that_are_lost_are_the_whole_inventorys_fault(beginning: str, between: str) -> None:
+    """``endorsement-keys: >`` in YAML: the third machine's line would be said not to be there."""
+    entries = [beginning] * bool(beginning) + [f"rack://{number} sha256:{number:064x}" for number in range(3)]
+    with pytest.raises(InvalidListing, match="line 2 has 3 machines: are its line ends lost"):
+        parse_listing(f"p {ONE}\n{between.join(entries)}\n")
+
+
+def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
+    for line in (
+        f"# rack://1 {TWO}",
+        f"# was {ONE} until March, then {TWO}, of rack://1",
+        f"rack://1 {ONE} rack://2 {TWO}",
+        f"rack://1 broken rack://2 and rack://3 {TWO}",
+        f"rack://1 {ONE} {TWO} was replaced",
+    ):
+        assert parse_listing(f"p {ONE}\n{line}").line_of("p") == ListingLine(ONE)
+    assert isinstance(parse_listing(f"rack://1 {ONE} rack://2 {TWO}").line_of("rack://2"), Contradiction)
+
+
 @pytest.mark.parametrize("pattern", ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "# {0}" + " " * 40 + "x"])
 def test_a_large_one_is_read_fast(pattern: str) -> None:
     """On the event loop; the goal is 50 ms on an idle machine, and a quadratic one would take minutes."""
