@@ -140,10 +140,11 @@ def watched_denied_keys(file: OperatorFile) -> WatchedFiles[frozenset[str]]:
 def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str]:
     """Read a deny list: one fingerprint a line, comments (``#``) and blank lines.
 
-    A file that is empty is one that is just being written: it would open the door for a moment.
+    A file that is empty is one that is just being written: it would open the door for a moment. A comment of several
+    lines, or with several fingerprints, is a list whose line ends are lost: it would open the door for good.
 
     Raises:
-        OperatorFileUnusable: a line is neither; ``place`` begins the message.
+        OperatorFileUnusable: a line is neither, or such a comment; ``place`` begins the message.
     """
     (data,) = content.values()
     if not data:
@@ -157,6 +158,9 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
         text = line.strip(" \t\r")
         if FINGERPRINT.fullmatch(text):
             denied.add(text)
-        elif text and not text.startswith("#"):
+        elif text.startswith("#"):
+            if len(FINGERPRINT.findall(text)) > 1 or len(text.splitlines()) > 1:
+                raise OperatorFileUnusable(f"{place}: line {number}, a comment, is several lines: are line ends lost?")
+        elif text:
             raise OperatorFileUnusable(f"{place}: line {number} is not sha256: and 64 lower-case hexadecimal digits")
     return frozenset(denied)

@@ -34,9 +34,10 @@ class TestDenyList:
             (f"# stolen in M\u00fcnchen\n\n  {ONE} \r\n\t{TWO}\n", {ONE, TWO}),
             (f"{ONE}\n{ONE}\n", {ONE}),
             ("# nobody", set()),
+            (f"#{ONE}\r\n# returned: {TWO}\n", set()),
             ("\n", set()),
         ],
-        ids=["one", "more", "repeated", "comment", "blank"],
+        ids=["one", "more", "repeated", "comment", "commented out", "blank"],
     )
     def test_lines(self, text: str, keys: set[str]) -> None:
         assert denied(text) == keys
@@ -62,6 +63,13 @@ class TestDenyList:
         with pytest.raises(OperatorFileUnusable, match="deniedEndorsementKeysFile: /list: line 2 is not") as unusable:
             denied(f"{TWO}\n{line}\n")
         assert line not in str(unusable.value)
+
+    @pytest.mark.parametrize("between", [" ", "\r", "\u2028"], ids=["folded", "carriage", "separator"])
+    def test_line_ends_that_are_lost_let_nobody_in(self, between: str) -> None:
+        """``keys: >`` in YAML makes one comment of a list that begins with one."""
+        listed = between.join(("# Stolen in May, from the depot.", ONE, TWO))
+        with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
+            denied(f"{ONE}\n{listed}\n")
 
     def test_an_empty_file_is_just_being_written(self) -> None:
         with pytest.raises(OperatorFileUnusable, match="/list: is empty"):
