@@ -30,4 +30,5 @@ def test_faults_for_a_short_while() -> None:
     assert len(outcome.disruptions) >= 4, outcome.disruptions
     assert outcome.controllers.shard_changes > 0
     assert len(set(outcome.controllers.divisions)) == 2, "leader election, and shards"
+    assert outcome.disruptions["Cluster added"] == outcome.disruptions["Cluster deleted"] > 0
     assert outcome.faults, "no request met a fault"
