@@ -15,6 +15,7 @@ from typing import Final
 from rich.markup import escape
 
 from signer.kube.client import Client
+from signer.kube.errors import NotFound
 from signer.testing.clients import LoopThread
 from tests.integration.ownership import look, verdicts, violations
 from tests.soak.chaos import Chaos, Pace
@@ -80,7 +81,10 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Pa
         with LoopThread("soak") as thread:  # which leaves no connection open, whatever was cut
             ran = thread.run(_Soak(plan, world, programs, ledger, report).run())
         decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
-        broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
+        try:
+            broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
+        except NotFound as error:  # a Cluster that was deleted did not come back in time
+            broken = [f"cannot be read: {error}"]
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
             for log in programs.folder.glob("*.log"):
