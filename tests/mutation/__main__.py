@@ -119,15 +119,18 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     wanted = [target for target in TARGETS if not options.parts or any(part in target for part in options.parts)]
     mutants = [mutant for target in wanted for mutant in mutants_of(Path(target))]
+    listed = equivalent()
+
+    def tell(mutant: Mutant) -> None:
+        if mutant.key not in listed:
+            print(f"{mutant.key}\n{mutant.diff}\n", flush=True)
+
     try:
-        found = survivors(mutants, options.processes)
+        found = survivors(mutants, options.processes, tell)
     except TestsFailUnchanged:
         print("the tests fail without any change", file=sys.stderr)
         return 2
-    listed = equivalent()
     unlisted = [mutant for mutant in found if mutant.key not in listed]
-    for mutant in unlisted:
-        print(f"{mutant.key}\n{mutant.diff}\n")
     stale = set(listed) - {mutant.key for mutant in found} if not options.parts else set()
     for key in sorted(stale):
         print(f"listed in {_EQUIVALENT.name} and noticed or gone: {key}")

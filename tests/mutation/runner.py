@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
@@ -44,7 +44,10 @@ _OPTIONS: Final = (
     # Random: what only they notice would come and go.
     "--ignore-glob=*_properties.py",
 )
-_SECONDS: Final = 60
+_PROCESSOR_SECONDS: Final = 40
+"""An endless loop has been noticed too."""
+_SECONDS: Final = 300
+"""And who waits for ever; a busy machine is no reason."""
 _SURVIVED, _KILLED, _BROKEN = 0, 1, 2
 
 
@@ -52,8 +55,8 @@ class TestsFailUnchanged(Exception):
     """The tests fail without any change: there is nothing to measure."""
 
 
-def survivors(mutants: Sequence[Mutant], processes: int) -> list[Mutant]:
-    """The mutants that no test notices.
+def survivors(mutants: Sequence[Mutant], processes: int, tell: Callable[[Mutant], None]) -> list[Mutant]:
+    """The mutants that no test notices; ``tell`` hears of each at once.
 
     Raises:
         TestsFailUnchanged: see there.
@@ -66,9 +69,10 @@ def survivors(mutants: Sequence[Mutant], processes: int) -> list[Mutant]:
         unchanged = [Mutant(mutant.path, "", mutant.original, mutant.original) for mutant in first]
         if len(_run_all(unchanged, processes, _run_fresh)) != len(unchanged):
             raise TestsFailUnchanged
-    found = _run_all(outside, processes, _run_fresh)
+    found = _run_all(outside, processes, _run_fresh, tell)
     for package in packages:
-        loop = _Loop([mutant for mutant in mutants if mutant.function and _package(mutant) == package], processes)
+        inside = [mutant for mutant in mutants if mutant.function and _package(mutant) == package]
+        loop = _Loop(inside, processes, tell)
         pytest.main([*_OPTIONS, *TESTS[package]], plugins=[loop])
         if loop.failed_unchanged:
             raise TestsFailUnchanged
@@ -86,9 +90,10 @@ def _package(mutant: Mutant) -> str:
 class _Loop:
     """In place of pytest's own loop: the collected tests, run once per mutant."""
 
-    def __init__(self, mutants: Sequence[Mutant], processes: int) -> None:
+    def __init__(self, mutants: Sequence[Mutant], processes: int, tell: Callable[[Mutant], None]) -> None:
         self._mutants = mutants
         self._processes = processes
+        self._tell = tell
         self.failed_unchanged = True
         self.finished = False
         self.survivors: list[Mutant] = []
@@ -101,7 +106,11 @@ class _Loop:
             if self.failed_unchanged:
                 return True
             reach = json.load(noted)
-        self.survivors = _run_all(self._mutants, self._processes, lambda mutant: _run_swapped(session, mutant, reach))
+
+        def run(mutant: Mutant) -> int:
+            return _run_swapped(session, mutant, reach)
+
+        self.survivors = _run_all(self._mutants, self._processes, run, self._tell)
         self.finished = True
         return True
 
@@ -112,7 +121,9 @@ class _Loop:
         return result
 
 
-def _run_all(mutants: Iterable[Any], processes: int, run: Any) -> list[Any]:
+def _run_all(
+    mutants: Iterable[Any], processes: int, run: Any, tell: Callable[[Any], object] = lambda _: None
+) -> list[Any]:
     """Fork ``run(mutant)`` for each; those whose tests all passed."""
     running: dict[int, Any] = {}
     found: list[Any] = []
@@ -134,6 +145,7 @@ def _run_all(mutants: Iterable[Any], processes: int, run: Any) -> list[Any]:
                 raise RuntimeError(f"could not run {mutant.key}")
             if code == _SURVIVED:
                 found.append(mutant)
+                tell(mutant)
     return found
 
 
@@ -144,7 +156,8 @@ def _fork(run: Any, mutant: Any) -> int:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    signal.alarm(_SECONDS)  # an endless loop has been noticed too
+    signal.alarm(_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_SECONDS)
     code = _BROKEN
     try:
         code = run(mutant)
