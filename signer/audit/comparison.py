@@ -28,6 +28,12 @@ _FROM_OUTSIDE: Final = frozenset(
 )
 """Reasons for waiting that come from others, or from what changed while the request was judged."""
 
+_RESERVATIONS_REFUSALS: Final = (
+    ("Deny", Reason.IDENTITY_CONFLICT),
+    ("Fail", Reason.IDENTITY_CONFLICT),
+    ("Fail", Reason.APPROVED_BY_OTHERS),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
@@ -82,8 +88,7 @@ def _fails_instead(logged: LoggedDecision, again: Rejudged) -> bool:
 
 def _refused_by_reservations(logged: LoggedDecision, again: Rejudged) -> bool:
     return (
-        logged.kind in ("Deny", "Fail")
-        and logged.reason in (Reason.IDENTITY_CONFLICT, Reason.APPROVED_BY_OTHERS)
+        (logged.kind, logged.reason) in _RESERVATIONS_REFUSALS
         and again.kind == ""
         and again.message.endswith("the reservation")
     )

@@ -154,17 +154,23 @@ def test_a_fault_is_taken_from_the_line() -> None:
     assert isinstance(judged(decided("Deny", "InternalError", reserved=False)), Differs)
 
 
-@pytest.mark.parametrize("kind", ["Deny", "Fail"])
-def test_the_reservations_refusal_is_taken_from_the_line(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("Deny", "IdentityConflict"), ("Fail", "IdentityConflict"), ("Fail", "ApprovedByOthers")]
+)
+def test_the_reservations_refusal_is_taken_from_the_line(kind: str, reason: str) -> None:
     """Whose the identity was is not in it; but the account ends there."""
-    found = judged(decided(kind, "IdentityConflict", reserved=False))
+    found = judged(decided(kind, reason, reserved=False))
     assert found == ReproducedInPart(("the reservations' refusal",))
     for content in (
-        decided(kind, "IdentityConflict", reserved=True),
-        changed(decided(kind, "IdentityConflict", reserved=False), "account.token", {}),
+        decided(kind, reason, reserved=True),
+        changed(decided(kind, reason, reserved=False), "account.token", {}),
         decided(kind, "NodeNameMismatch", reserved=False),
     ):
         assert isinstance(judged(content), Differs)
+
+
+def test_nothing_is_denied_because_others_approved_it() -> None:
+    assert isinstance(judged(decided("Deny", "ApprovedByOthers", reserved=False)), Differs)
 
 
 @pytest.mark.parametrize("reason", ["NodeNameMismatch", "ApprovedByOthers"])
