@@ -8,10 +8,22 @@ from pathlib import Path
 import pytest
 
 from attestors.registry import Registry
-from signer.audit.chain import MAXIMUM_LINE_BYTES, NOTHING_BEFORE, START, ChainedLine, Link, Unreadable, read_line
+from signer.audit.chain import (
+    MAXIMUM_LINE_BYTES,
+    NOTHING_BEFORE,
+    START,
+    ChainedLine,
+    Link,
+    Unreadable,
+    digest_of_line,
+    read_line,
+    read_lines,
+)
 from signer.audit.halves import Halves
 from signer.audit.log import FileLines
 from signer.audit.verification import Broken, Finding, Noticed, files_in_order, verify
+
+START_LINE = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -170,10 +182,59 @@ def test_hostile_lines(line: bytes) -> None:
     ],
 )
 def test_headers_are_strict(old: bytes, new: bytes) -> None:
-    line = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
-    assert isinstance(read_line(line), ChainedLine)
-    assert old in line
-    assert isinstance(read_line(line.replace(old, new)), Unreadable)
+    assert isinstance(read_line(START_LINE), ChainedLine)
+    assert old in START_LINE
+    assert isinstance(read_line(START_LINE.replace(old, new)), Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'"time":"now"', b'"time":NaN', "is not JSON"),
+        (b'"version"', b'"Version"', "does not begin with version, kind, chain, sequence, previous"),
+        (b"/v1", b"/v2", "is of a version that is not known here"),
+        (b'"kind":"Start"', b'"kind":"Other"', "is of no known kind"),
+        (b'"chain":"%s"' % (b"a" * 32), b'"chain":1', "is of no known kind"),
+        (b'"previous":"', b'"previous":1,"more":"', "is of no known kind"),
+        (b'"sequence":0', b'"sequence":-1', "has no place in a chain"),
+        (b'"chain":"%s"' % (b"a" * 32), b'"chain":"%s"' % (b"a" * 33), "has no place in a chain"),
+        (b'"torn":""', b'"torn":1', "is no start line"),
+        (b'"torn":""', b'"turn":""', "is no start line"),
+    ],
+    ids=range(10),
+)
+def test_why_a_line_is_none(old: bytes, new: bytes, why: str) -> None:
+    line = START_LINE.replace(old, new)
+    assert read_line(line) == Unreadable(why, digest_of_line(line), ended=True)
+
+
+def test_the_last_place_in_a_chain() -> None:
+    last = START_LINE.replace(b'"sequence":0', b'"sequence":9007199254740992')
+    found = read_line(last)
+    assert isinstance(found, ChainedLine)
+    assert found.sequence == 2**53
+
+
+def test_a_log_of_before_is_read() -> None:
+    """As released: its version, and how digests are written."""
+    lines = list(read_lines(Path(__file__).parents[4] / "fixtures" / "audit" / "v1" / "audit.log"))
+    assert lines
+    assert all(isinstance(line, ChainedLine) for line in lines)
+    assert digest_of_line(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("beyond", [0, 1, 2, 3 * 1024 * 1024])
+def test_lines_are_bounded_to_the_byte(tmp_path: Path, beyond: int, ended: bool) -> None:
+    """What is longer than 1 MiB is not read, but its digest is as of any line."""
+    line = b'"' + b"x" * (1024 * 1024 + beyond - 2) + b'"'
+    path = tmp_path / "audit.log"
+    path.write_bytes(line + b"\n" * ended)
+    if beyond:
+        why = "is too long"
+    else:
+        why = "does not begin with version, kind, chain, sequence, previous" if ended else "is cut off"
+    assert list(read_lines(path)) == [Unreadable(why, digest_of_line(line), ended=ended)]
 
 
 def test_a_line_without_end(log: Path) -> None:
