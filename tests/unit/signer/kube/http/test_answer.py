@@ -150,9 +150,23 @@ def test_what_is_malformed(answer: bytes) -> None:
         assert read.body == b""
 
 
-def test_a_head_at_its_bounds() -> None:
-    fields = b"X: y\r\n" * (MAXIMUM_FIELDS - 2) + b"X: " + b"y" * (MAXIMUM_HEAD_BYTES - 2000) + b"\r\n"
-    assert outcome(OK + fields + ONE).body == b"a"
+@pytest.mark.parametrize(("fields", "length"), [(100, 1), (2, 16 * 1024 - 24)], ids=["fields", "bytes"])
+def test_a_head_is_bounded_to_the_byte(fields: int, length: int) -> None:
+    """100 fields, or 16 KiB of names and values with four bytes around each; of these 24 are not the value's."""
+    head = OK + b"X: y\r\n" * (fields - 2)
+    value = b"y" * length
+    assert outcome(head + b"X: " + value + b"\r\n" + ONE).body == b"a"
+    one_more = b"Y: \r\n" if fields == 100 else b""
+    assert outcome(head + b"X: " + value + b"y\r\n" + one_more + ONE).malformed
+
+
+def test_what_is_no_body_is_bounded_to_the_byte() -> None:
+    begun = OK + b"X: "
+    parser = AnswerParser()
+    parser.feed(begun + b"y" * (32 * 1024 - len(begun)))
+    assert not parser.malformed
+    parser.feed(b"y")
+    assert parser.malformed
 
 
 ENDLESS = {
@@ -190,6 +204,16 @@ def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
     for piece in byte_by_byte(b"1\r\na\r\n" * 20_000):
         parser.feed(piece)
     assert (parser.malformed, parser.held) == (False, 20_000)
+
+
+@pytest.mark.parametrize(("chunk", "bounded"), [(b"1;xx\r\na\r\n", False), (b"1;xxx\r\na\r\n", True)], ids=["8", "9"])
+def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> None:
+    parser = AnswerParser()
+    parser.feed(OK + CHUNKED)
+    for _ in range(40):
+        parser.feed(chunk * 1000)
+        parser.take()
+    assert parser.malformed is bounded
 
 
 def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:
