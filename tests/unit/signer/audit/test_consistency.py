@@ -103,6 +103,24 @@ def test_a_forged_approval(forge: Callable[[Content], None]) -> None:
     assert isinstance(judged(content), Differs)
 
 
+@pytest.mark.parametrize("kind", ["Approve", "ApproveOnly", "Challenge", "Defer", "Deny", "Fail", "LeftAlone", "Other"])
+def test_the_kinds_of_decisions(kind: str) -> None:
+    content = logged("Deny")
+    content["decision"]["kind"] = kind
+    found = judged(content)
+    assert (found == Differs("the decision is of no known kind")) is (kind == "Other")
+
+
+@pytest.mark.parametrize("time", ["2026-11-22T07:03:35.679302Z", "2026-11-22T09:03:35.679302Z"])
+def test_a_line_is_written_within_an_hour(time: str) -> None:
+    content = logged("Approve")
+    assert content["account"]["case"]["now"] == "2026-11-22T08:03:35.679302Z"
+    content["time"] = time
+    assert judged(content) == Reproduced()
+    content["time"] = time.replace("302Z", "301Z" if "T07" in time else "303Z")
+    assert judged(content) == Differs("the line's time is not that of the decision")
+
+
 @pytest.mark.parametrize("part", ["entry", "certificate", "node_name"])
 def test_a_refusal_with_a_part_of_an_approval(part: str) -> None:
     content = logged("Deny")

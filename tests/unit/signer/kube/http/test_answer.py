@@ -96,6 +96,13 @@ def test_what_is_used_of_the_head() -> None:
     assert outcome(OK + fields).head == AnswerHead(200, "application/json", "gzip", 12, "7")
 
 
+def test_what_is_not_said_is_empty_and_no_guess() -> None:
+    head = outcome(OK + ONE).head
+    assert head is not None
+    said = (head.content_type, head.content_encoding, head.content_length, head.retry_after, head.ends_with_connection)
+    assert said == ("", "", 1, None, False)
+
+
 def test_what_was_sent_twice_is_a_list_and_no_choice() -> None:
     read = outcome(OK + b"Content-Type: application/json\r\nContent-Type: text/html\r\n" + ONE)
     assert read.head == AnswerHead(200, "application/json, text/html", content_length=1)
@@ -204,6 +211,15 @@ def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
     for piece in byte_by_byte(b"1\r\na\r\n" * 20_000):
         parser.feed(piece)
     assert (parser.malformed, parser.held) == (False, 20_000)
+
+
+def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
+    parser = AnswerParser()
+    parser.feed(OK + CHUNKED + b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n")
+    parser.feed(b"1;" + b"x" * (32 * 1024 - 2))
+    assert not parser.malformed
+    parser.feed(b"x")
+    assert parser.malformed
 
 
 @pytest.mark.parametrize(("chunk", "bounded"), [(b"1;xx\r\na\r\n", False), (b"1;xxx\r\na\r\n", True)], ids=["8", "9"])
