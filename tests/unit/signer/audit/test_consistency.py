@@ -17,7 +17,9 @@ from attestors.wire.names import PROVIDER_ID_OID
 from attestors.wire.request import RequestBlocks
 from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
+from signer.audit.consistency import require_about
 from signer.audit.decision_line import logged_request, read_decision_line
+from signer.audit.errors import Inconsistent
 from signer.audit.halves import Halves
 from signer.controller.configuration import read_attestors
 from signer.model.signing_request import SigningRequest, parse_signing_request, spec_digest
@@ -109,6 +111,19 @@ def test_the_kinds_of_decisions(kind: str) -> None:
     content["decision"]["kind"] = kind
     found = judged(content)
     assert (found == Differs("the decision is of no known kind")) is (kind == "Other")
+
+
+def test_an_approval_of_another_signers_request_names_its_node() -> None:
+    content = logged("Deny")
+    content["decision"]["kind"] = "ApproveOnly"
+    assert judged(content) == Differs("an approval names a node, and no other decision does")
+
+
+def test_a_decision_names_no_other_node() -> None:
+    require_about(read_decision_line(logged("Approve")), "worker-1")
+    require_about(read_decision_line(logged("Deny")), "worker-1")
+    with pytest.raises(Inconsistent, match="the decision is about node worker-1, the request about worker-2"):
+        require_about(read_decision_line(logged("Approve")), "worker-2")
 
 
 @pytest.mark.parametrize("time", ["2026-11-22T07:03:35.679302Z", "2026-11-22T09:03:35.679302Z"])

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import pytest
 
-from signer.audit.comparison import Differs, Reproduced, ReproducedInPart
+from attestors.registry import Registry
+from signer.audit.comparison import (
+    Differs,
+    Reproduced,
+    ReproducedInPart,
+    _fails_instead,
+    _refused_by_reservations,
+    compare,
+)
+from signer.audit.decision_line import LoggedDecision, NoEntry, read_decision_line
+from signer.audit.halves import Halves
+from signer.audit.rejudging import Rejudged
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
 
 ZERO_HASH: Final = "sha256:" + "00" * 32
@@ -137,6 +149,23 @@ def test_what_others_make_wait_is_taken_from_the_line(reason: str, reserved: boo
     assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
 
 
+def waits(content: Content) -> Content:
+    """The same, and others made it wait."""
+    content["decision"].update(kind="Defer", reason="ReservationPending", entry={}, certificate="", node_name="")
+    return content
+
+
+def test_others_may_make_wait_what_would_be_refused() -> None:
+    """The refusal came after them. What has to wait for its own facts waits for those."""
+    waited = ReproducedInPart(("the reason for waiting, ReservationPending",))
+    assert judged(waits(logged("Deny"))) == waited
+    assert judged(waits(changed(logged("Approve"), "request.conditions", ["Approved"]))) == waited
+    assert judged(waits(logged("Defer"))) == Differs(
+        "logged is Defer ReservationPending; the line's facts give Defer MachineNotFound: "
+        "no Machine has provider ID example:///worker-3 yet"
+    )
+
+
 @pytest.mark.parametrize("reason", ["MachineNotFound", "ClusterPaused", "Attested"])
 def test_what_the_facts_say_is_not(reason: str) -> None:
     found = judged(decided("Defer", reason, reserved=True))
@@ -171,6 +200,40 @@ def test_the_reservations_refusal_is_taken_from_the_line(kind: str, reason: str)
 
 def test_nothing_is_denied_because_others_approved_it() -> None:
     assert isinstance(judged(decided("Deny", "ApprovedByOthers", reserved=False)), Differs)
+    assert isinstance(judged(changed(logged("Deny"), "decision.reason", "ApprovedByOthers")), Differs)
+
+
+def test_the_reservations_refuse_where_the_account_ends_and_nowhere_else() -> None:
+    refused = LoggedDecision("Deny", "IdentityConflict", "", "", "", NoEntry(), "")
+    assert _refused_by_reservations(refused, Rejudged("", "", "the account ends before: the reservation", ()))
+    assert not _refused_by_reservations(refused, Rejudged("Deny", "Other", "of the reservation", ()))
+
+
+@pytest.mark.parametrize(("kind", "fails"), [("Deny", True), ("Challenge", True), ("Defer", False), ("Approve", False)])
+def test_what_is_approved_already_fails_where_it_would_be_answered(kind: str, fails: bool) -> None:
+    for reason in ("ApprovedByOthers", "Other"):
+        failed = LoggedDecision("Fail", reason, "", "", "", NoEntry(), "")
+        assert _fails_instead(failed, Rejudged(kind, "Other", "", ())) is fails
+
+
+def test_what_was_not_made_again_is_said_beside_what_others_made_wait() -> None:
+    """Without the operator's settings nobody can make the attestor's answer again."""
+    content = waits(logged("Approve"))
+    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), {})))
+    assert isinstance(found, ReproducedInPart)
+    assert [one.partition(":")[0] for one in found.taken] == [
+        "the attestor's answer",
+        "the reason for waiting, ReservationPending",
+    ]
+    content = decided("Deny", "IdentityConflict", reserved=False)
+    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), {})))
+    assert isinstance(found, ReproducedInPart)
+    assert [one.partition(":")[0] for one in found.taken] == ["the attestor's answer", "the reservations' refusal"]
+
+
+def test_a_token_that_asks_for_nothing_known() -> None:
+    content = changed(logged("Approve"), "account.token.kind", "Other")
+    assert judged(content) == Differs("asks is of no known kind")
 
 
 @pytest.mark.parametrize("reason", ["NodeNameMismatch", "ApprovedByOthers"])

@@ -55,6 +55,8 @@ GOOD = {
     "early hints": (b"HTTP/1.1 103 X\r\n\r\n" * 3 + b"HTTP/1.1 409 Conflict\r\n" + ONE, 409, b"a", True),
     "not modified": (b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", 304, b"", True),
     "no content": (b"HTTP/1.1 204 X\r\n\r\n", 204, b"", True),
+    "informational, the last": (b"HTTP/1.1 199 X\r\nRetry-After: 9\r\n\r\n" + OK + ONE, 200, b"a", True),
+    "chunks in capitals": (OK + b"Transfer-Encoding: Chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 200, b"a", True),
     "closing": (OK + b"Connection: close\r\n" + ONE, 200, b"a", False),
     "older": (b"HTTP/1.0 200 OK\r\n" + ONE, 200, b"a", False),
     "older, kept alive": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + ONE, 200, b"a", True),
@@ -68,7 +70,7 @@ def test_an_answer(answer: bytes, status: int, body: bytes, reusable: bool) -> N
     read = outcome(answer)
     assert (read.malformed, read.complete, read.reusable, read.body) == (False, True, reusable, body)
     assert read.head is not None
-    assert (read.head.status, read.head.retry_after) == (status, None)
+    assert (read.head.status, read.head.retry_after, read.head.ends_with_connection) == (status, None, False)
 
 
 @given(st.sampled_from(sorted(GOOD)), st.lists(st.integers(0, 200)))
@@ -94,6 +96,7 @@ def test_what_is_used_of_the_head() -> None:
         b"Content-Length: 0012\r\n\r\n"
     )
     assert outcome(OK + fields).head == AnswerHead(200, "application/json", "gzip", 12, "7")
+    assert outcome(OK + b"Content-Type: XX\r\n" + ONE).head == AnswerHead(200, "XX", content_length=1)
 
 
 def test_what_is_not_said_is_empty_and_no_guess() -> None:
@@ -115,6 +118,7 @@ MALFORMED = {
     "version 2.0": b"HTTP/2.0 200 OK\r\n" + ONE,
     "status of two digits": b"HTTP/1.1 99 X\r\n" + ONE,
     "status of four digits": b"HTTP/1.1 1000 X\r\n" + ONE,
+    "status 099": b"HTTP/1.1 099 X\r\n" + ONE,
     "status 000": b"HTTP/1.1 000 X\r\n" + ONE,
     "switching protocols": b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
     "switching to nothing": b"HTTP/1.1 101 X\r\n\r\n",
@@ -211,6 +215,14 @@ def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
     for piece in byte_by_byte(b"1\r\na\r\n" * 20_000):
         parser.feed(piece)
     assert (parser.malformed, parser.held) == (False, 20_000)
+
+
+def test_what_was_cut_off_is_no_answer_later() -> None:
+    parser = AnswerParser()
+    parser.feed(OK + CHUNKED + b"1;" + b"x" * (40 * 1024))
+    assert parser.malformed
+    parser.feed(b"\r\na\r\n0\r\n\r\n")
+    assert (parser.malformed, parser.complete, parser.reusable, parser.held) == (True, False, False, 0)
 
 
 def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
