@@ -40,7 +40,7 @@ _PARAMETERS: Final = (
 )
 _LOWER_CASE: Final = frozenset(name.lower() for name in _PARAMETERS)
 _UNRESERVED: Final = "-._~"
-_URL: Final = re.compile(r"https://(?P<host>[^/?#]*)(?P<path>/?[^?#]*)\?(?P<query>[^?#]*)")
+_URL: Final = re.compile(r"https://(?P<host>[^/?#]*)(?P<path>(?:/[^?#]*)?)\?(?P<query>[^?#]*)")
 _TEMPORARY_ACCESS_KEY_ID: Final = re.compile(r"ASIA[A-Z0-9]{12,124}")
 """Those of a role session begin so; ``AKIA`` is a user's (IAM user guide, "Unique identifiers")."""
 _DATE: Final = re.compile(r"[0-9]{8}")
