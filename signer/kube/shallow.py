@@ -12,8 +12,9 @@ from typing import Final
 MAXIMUM_DEPTH: Final = 128
 """What stands deeper is read as null. No field that is read here stands deeper than ten levels."""
 
-# Strings are skipped whole: brackets in them mean nothing. The pattern cannot backtrack.
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# Strings are skipped whole: brackets in them mean nothing. The pattern cannot backtrack, and what is no string to its
+# end goes to the end of all: else each escaped quote in it would be tried as the beginning of another one.
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _OPENING: Final = frozenset(b"[{")
 _CLOSING: Final = frozenset(b"]}")
 

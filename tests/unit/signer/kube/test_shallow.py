@@ -57,6 +57,14 @@ def test_what_is_no_json_stays_none(raw: bytes) -> None:
         msgspec.json.decode(shallow(raw))
 
 
+@pytest.mark.parametrize("end", [b"", b"\\", b"\\\\", b"]" * 1000], ids=["cut", "escape", "escaped", "closed"])
+def test_a_string_without_an_end_is_looked_at_once(end: bytes) -> None:
+    """Tried anew at each of its escaped quotes, a hostile API server's answer would hold the controller for hours."""
+    raw = b"[" * 1000 + b'"' + b'\\"' * 1_000_000 + end
+    with pytest.raises((msgspec.DecodeError, RecursionError)):
+        msgspec.json.decode(shallow(raw))
+
+
 async def test_one_deep_object_does_not_hide_the_others(authority: Authority, tls: ssl.SSLContext) -> None:
     deep = '{"metadata":{"name":"deep"},"spec":{"settings":' + nested(5_000).decode() + "}}"
     page = '{"metadata":{"resourceVersion":"1"},"items":[' + deep + ',{"metadata":{"name":"other"}}]}'
