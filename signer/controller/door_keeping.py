@@ -207,13 +207,13 @@ class DoorKeeping:
             return (_unknown("PolicyInvalid", "there is no policy that can be followed: nothing is changed"),)
         try:
             inventory.require_in_touch()
-            unattested = self.standings.unattested() if policy.mode is Mode.ENFORCE else ()
+            unattested = await self.standings.unattested() if policy.mode is Mode.ENFORCE else ()
+            self._unattested = {one.machine.provider_id for one in unattested}
             authority = await self._authority_source.authority()
         except Deferred as error:
             return (_unknown(str(error.defer.reason), error.defer.message),)
         except AuthorityUnavailable as error:
             return (_unknown(error.reason, str(error)),)
-        self._unattested = {one.machine.provider_id for one in unattested}
         if policy.mode is Mode.ENFORCE and self._too_many_group_sets:
             return (
                 _unknown("TooManyGroups", "bootstrap tokens with more sets of groups were seen than are asked about"),

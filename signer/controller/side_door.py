@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from signer.controller import conditions as condition_types
 from signer.controller.conditions import PolicyCondition
+from signer.controller.standing import MAXIMUM_UNATTESTED
 from signer.controller.workload_grants import (
     CannotBeProven,
     MissingGrant,
@@ -329,7 +330,8 @@ def _blamed(grant: ReportedGrant) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     every = list(names)
-    more = f" and {len(every) - _NAMES_SHOWN} more" if len(every) > _NAMES_SHOWN else ""
+    at_least = "at least " if len(every) >= MAXIMUM_UNATTESTED else ""
+    more = f" and {at_least}{len(every) - _NAMES_SHOWN} more" if len(every) > _NAMES_SHOWN else ""
     return ", ".join(printable(name[:600]) for name in every[:_NAMES_SHOWN]) + more
 
 

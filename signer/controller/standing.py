@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
@@ -13,6 +14,12 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.inventory import Inventory
+
+MAXIMUM_UNATTESTED: Final = 10_000
+"""Are told of; one is enough to keep renewal open, and Kubernetes is built for 5,000 nodes."""
+_LOOKED_AT: Final = 250
+"""Machines and instances, some five milliseconds, before others have their turn."""
+_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +72,25 @@ class Standings:
         standings = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
         return (*standings, *self._unlisted())
 
-    def unattested(self) -> tuple[Unattested, ...]:
-        """Those that would lose renewal.
+    async def unattested(self) -> tuple[Unattested, ...]:
+        """Those that would lose renewal, by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
+
+        It waits between them: ten MachinePools of a tenant may list a hundred thousand instances.
 
         Raises:
             Deferred: the controller key is not available.
         """
-        return tuple(one for one in self.all() if isinstance(one, Unattested))
+        found: list[Unattested] = []
+        for number, machine in enumerate(self._machines(), start=1):
+            if number % _LOOKED_AT == 0:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            standing = Starting(machine) if machine.deleting else self._of(machine)
+            if isinstance(standing, Unattested):
+                found.append(standing)
+            if len(found) == MAXIMUM_UNATTESTED:
+                break
+        found.sort(key=lambda one: (one.machine.name, one.machine.provider_id))
+        return (*found, *self._unlisted())[:MAXIMUM_UNATTESTED]
 
     def _unlisted(self) -> Iterator[Unattested]:
         """Instances of MachinePools whose provider IDs are not known: their nodes may be there all the same."""

@@ -54,13 +54,15 @@ class MachineIndex:
         return next((candidate for candidate in candidates if MachineKey.of(candidate) == key), MachineGone())
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All Machines of the cluster; instances of pools, which have no addresses, are not among them."""
-        return iter(self._machines_by_cluster.get(cluster, {}).values())
+        """All Machines of the cluster; instances of pools, which have no addresses, are not among them.
+
+        As they are now: they may change while somebody goes through them.
+        """
+        return iter(tuple(self._machines_by_cluster.get(cluster, {}).values()))
 
     def instances_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All instances of the cluster's MachinePools that no Machine stands for."""
-        for key in self._pools_by_cluster.get(cluster, {}):
-            pool = self._pools[key]
+        """All instances of the cluster's MachinePools that no Machine stands for; they may change meanwhile."""
+        for pool in [self._pools[key] for key in self._pools_by_cluster.get(cluster, {})]:
             for provider_id in pool.provider_ids:
                 machines = self._machines_by_provider_id.get((cluster, provider_id), {})
                 if all(machine.owner_pool != pool.name for machine in machines.values()):

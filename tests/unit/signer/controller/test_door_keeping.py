@@ -164,7 +164,7 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(
     inventory: Any = keeping._around.inventory
     inventory.policies.get = lambda *_: policy(mode="Enforce")
     inventory.clusters.get = lambda *_: cluster_view()
-    monkeypatch.setattr(keeping, "standings", MagicMock(unattested=lambda: ()))
+    monkeypatch.setattr(keeping, "standings", MagicMock(unattested=AsyncMock(return_value=())))
     keeping._authority_source = MagicMock(authority=AsyncMock())
     keeping._door = MagicMock(survey=AsyncMock(return_value=found(True, "Removed")))
     monkeypatch.setattr(keeping, "_tend", AsyncMock(return_value=NothingToTend()))

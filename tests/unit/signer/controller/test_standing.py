@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from attestors.contract import Security
+from signer.controller import standing as standing_module
 from signer.controller.standing import Attested, Standing, Standings, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView
@@ -103,9 +105,8 @@ def test_the_longest_lived_record_counts() -> None:
     assert why(machine_view(), old, good_record()) == ""
 
 
-@pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
-def test_instances_whose_provider_ids_are_not_known_may_have_nodes(listed: int, replicas: int, missing: int) -> None:
-    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+def pool(listed: int, replicas: int = 0) -> Standings:
+    """Of a cluster with a MachinePool that lists so many instances."""
     inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
     inventory.authentic.use_keys(KEYS)
     provider_ids = [f"test:///{number}" for number in range(listed)]
@@ -113,7 +114,64 @@ def test_instances_whose_provider_ids_are_not_known_may_have_nodes(listed: int, 
     inventory.machine_pools.applied(
         {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
     )
-    found = Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW).unattested()
+    return Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW)
+
+
+@pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
+async def test_instances_whose_provider_ids_are_not_known_may_have_nodes(
+    listed: int, replicas: int, missing: int
+) -> None:
+    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+    found = await pool(listed, replicas).unattested()
     unlisted = [one.why for one in found if not one.machine.provider_id]
     assert unlisted == ([f"has {missing} instances without a provider ID"] if missing else [])
     assert len(found) - len(unlisted) == listed
+
+
+async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_anyway_are_not() -> None:
+    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    inventory.authentic.use_keys(KEYS)
+    for name, deleting in (("c", False), ("b", True), ("a", False)):
+        machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
+        cast("Any", inventory)._machine_changed(("team-a", name), None, machine)
+    found = await Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW).unattested()
+    assert [one.machine.name for one in found] == ["a", "c"]
+
+
+async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MachinePools are what tenants write: ten of them can list as many as ten large clusters have."""
+    monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(standing_module, "MAXIMUM_UNATTESTED", 1500)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    found = await pool(2000).unattested()
+    task.cancel()
+    assert len(found) == 1500
+    assert turns >= 1500 // standing_module._LOOKED_AT
+
+
+async def test_what_changes_meanwhile_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(standing_module, "_LOOKED_AT", 1)
+    standings = pool(3)
+    inventory: Any = standings._inventory
+
+    async def changes() -> None:
+        spec = {"clusterName": CLUSTER.name, "providerIDList": ["test:///new"], "replicas": 1}
+        for name in ("pool", "one", "two", "three"):
+            await asyncio.sleep(0)
+            metadata = {"namespace": CLUSTER.namespace, "name": name, "uid": "p"}
+            inventory.machine_pools.applied({"metadata": metadata, "spec": spec})
+
+    changing = asyncio.create_task(changes())
+    assert await standings.unattested()
+    await changing
