@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -18,6 +19,8 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 _LOG = logging.getLogger(__name__)
+_REMEMBERED_GONE: Final = 1024
+"""Many more than can go while a call is under way."""
 
 
 Told = TypeVar("Told", contravariant=True)
@@ -91,6 +94,8 @@ class Mirror(Generic[Value]):
         self._changed = changed
         self._values: dict[ObjectKey, Value] = {}
         self._versions: dict[ObjectKey, str] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        """UIDs of objects that were seen to go."""
         self.filled = asyncio.Event()
         """Set once the first list has arrived."""
 
@@ -117,8 +122,11 @@ class Mirror(Generic[Value]):
     def written(self, manifest: JsonObject) -> Value | None:
         """We have just written or read this: later decisions must not wait for the watch to bring it back.
 
-        Returns its value, or None where it cannot be read.
+        Returns its value, or None where it cannot be read, or where it is known to be gone: the watch, which has a
+        connection of its own, may say so before the answer to our call is here, and says nothing of it ever again.
         """
+        if _uid(manifest) in self._gone:
+            return None
         self._take(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
 
@@ -158,6 +166,10 @@ class Mirror(Generic[Value]):
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         self._set(object_key(item), None)
+        if uid := _uid(item):
+            self._gone[uid] = None
+            if len(self._gone) > _REMEMBERED_GONE:
+                self._gone.popitem(last=False)
 
     def synced(self) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
@@ -228,6 +240,11 @@ def object_key(manifest: JsonObject) -> ObjectKey:
     if not isinstance(metadata, dict):
         return "", ""
     return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _uid(manifest: JsonObject) -> str:
+    metadata = manifest.get("metadata")
+    return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
 
 
 def _version(manifest: JsonObject) -> str:

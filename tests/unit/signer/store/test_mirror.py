@@ -14,6 +14,7 @@ import pytest
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import Cause, Forbidden, Unreachable
 from signer.kube.watch import list_and_watch
+from signer.store import mirror as mirror_module
 from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch, object_key
 
 
@@ -96,6 +97,32 @@ def test_re_created_after_own_deletion() -> None:
     mirror.forget("ns", "a")
     mirror.applied(manifest("a", 7))
     assert mirror.get("ns", "a") == 7
+
+
+def test_an_answer_that_is_late_brings_nothing_back() -> None:
+    """Nobody would ever take it away again: a record that people deleted would deny its node name until a restart."""
+    told = Told()
+    mirror = told.mirror
+    before = manifest("a", 7)
+    before["metadata"]["uid"] = "uid-1"
+    mirror.applied(before)
+    mirror.removed(before)
+    assert mirror.written(before) is None
+    assert mirror.get("ns", "a") is None
+    assert told.changes == [("a", None, 7), ("a", 7, None)]
+    again = manifest("a", 8, "2")
+    again["metadata"]["uid"] = "uid-2"
+    assert mirror.written(again) == mirror.get("ns", "a") == 8
+
+
+def test_few_of_those_that_are_gone_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "_REMEMBERED_GONE", 2)
+    mirror = Told().mirror
+    for number in range(3):
+        gone = manifest("a", version=str(number))
+        gone["metadata"]["uid"] = f"uid-{number}"
+        mirror.removed(gone)
+    assert list(mirror._gone) == ["uid-1", "uid-2"]
 
 
 def test_unreadable_object_is_left_out_and_replaces_the_readable_one(caplog: pytest.LogCaptureFixture) -> None:
