@@ -322,6 +322,10 @@ class Inventory:
         self.authentic.changed(key, before, after)
         if isinstance(after, UnverifiedRecord):
             self._tell(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
+        elif isinstance(before, UnverifiedRecord):
+            # People delete the record of a former node, or of replaced hardware, so that another may have the name.
+            gone = before.claimed
+            self._tell(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None

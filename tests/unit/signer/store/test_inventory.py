@@ -24,9 +24,10 @@ from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_spec
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
+from signer.rules.stock_serving import record_of
 from signer.store import inventory as inventory_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.inventory import (
@@ -39,6 +40,7 @@ from signer.store.inventory import (
     UnreadablePolicy,
     discover_cluster_api,
 )
+from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
 VERSION = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
@@ -170,6 +172,25 @@ def test_what_does_not_concern_decisions_wakes_nobody(world: World) -> None:
     world.wakes()
     world.inventory.machines.applied(machine("m1", "p1", resourceVersion="2", labels={"colour": "blue"}))
     assert world.wakes() == []
+
+
+def test_a_record_that_goes_wakes_those_whose_name_or_machine_it_blocked(world: World) -> None:
+    """Who was told to delete it, so that another may have the node's name, need not wait for minutes."""
+    record = builders.record()
+    name = record_of(record.node_name)
+    manifest = {
+        "metadata": {
+            "namespace": record.machine.cluster.namespace,
+            "name": record.name,
+            "uid": "r-1",
+            "resourceVersion": "1",
+        },
+        "spec": {**record_spec(record), "seal": "v1.0.0"},
+    }
+    world.inventory.records.applied(manifest)
+    assert world.wakes() == [(record.machine.cluster, frozenset({name}))]
+    world.inventory.records.removed(manifest)
+    assert world.wakes() == [(record.machine.cluster, frozenset({name, record.machine.provider_id}))]
 
 
 def test_cluster_wakes_all_of_its_requests(world: World) -> None:
