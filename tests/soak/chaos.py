@@ -11,6 +11,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from signer.kube.client import Client
+from tests.soak.access import Access
 from tests.soak.cluster_objects import create_all, delete_all, objects_of
 from tests.soak.ledger import Ledger
 from tests.soak.replicas import Replicas
@@ -74,18 +75,28 @@ class Chaos:
                 server.proxy.calm_down()
             self._over.set()
 
+    # In peace, when no request waits: with new connections come new lists, which bring back what was forgotten.
+
+    async def rotate_all(self) -> None:
+        """Every kubeconfig is another one, and no former token is valid any more."""
+        await asyncio.gather(*(self._rotate_at_once(access) for access in self._accesses))
+
+    async def add_all_again(self) -> None:
+        """Every Cluster was gone for a moment."""
+        await asyncio.gather(*(self._delete_and_add(access) for access in self._accesses))
+
+    # Until then
+
     async def _break_everything(self) -> None:
         for server in self._servers:
             server.proxy.weather.severity = CALM
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deal(self._of_servers(), self._chance, self._pace.servers_quiet_seconds))
             tasks.create_task(self._deal(self._of_clusters(), self._clusters_chance, self._pace.servers_quiet_seconds))
-            tasks.create_task(self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds))
+            tasks.create_task(self._disrupt_replicas())
         for replica in self._replicas.replicas:
             replica.clock.set(0.0)
             replica.signal(signal.SIGCONT)
-        self._ledger.disruptions[_ROLLED_OUT] += 1
-        self._replicas.roll_out()  # so that each run has seen two ways to divide the work
         await asyncio.gather(*(asyncio.to_thread(server.compact) for server in self._servers))
 
     async def _break_calls(self) -> None:
@@ -98,8 +109,10 @@ class Chaos:
         self._ledger.disruptions["storm over all calls, at the end"] += 1
         await asyncio.sleep(self._pace.lasting_seconds)
 
-    async def _deal(self, deck: Sequence[Disruption], chance: Random, quiet_seconds: float) -> None:
-        dealt: list[Disruption] = []
+    async def _deal(
+        self, deck: Sequence[Disruption], chance: Random, quiet_seconds: float, first: Sequence[Disruption] = ()
+    ) -> None:
+        dealt = [*first]
         while not self.enough.is_set():
             await self._wait(chance.uniform(quiet_seconds / 4, quiet_seconds))
             if not dealt:
@@ -157,37 +170,46 @@ class Chaos:
     def _of_clusters(self) -> list[Disruption]:
         return [
             ("kubeconfig rotated", self._rotate),
-            ("kubeconfig rotated, its token revoked at once", self._rotate_at_once),
+            ("kubeconfig rotated, its token revoked at once", lambda: self._rotate_at_once(self._some_access())),
             ("kubeconfig rotated after its token was revoked", self._rotate_late),
             ("Cluster deleted, and added again", self._delete_cluster),
         ]
 
     async def _rotate(self) -> None:
         """Both tokens are valid for a while."""
-        access = self._clusters_chance.choice(self._accesses)
+        access = self._some_access()
         former = await access.renew(self._management)
         await self._lasting(self._clusters_chance)
         await access.revoke(former)
 
-    async def _rotate_at_once(self) -> None:
-        access = self._clusters_chance.choice(self._accesses)
+    def _some_access(self) -> Access:
+        return self._clusters_chance.choice(self._accesses)
+
+    async def _rotate_at_once(self, access: Access) -> None:
         await access.revoke(await access.renew(self._management))
 
     async def _rotate_late(self) -> None:
         """For a while no kubeconfig is any good."""
-        access = self._clusters_chance.choice(self._accesses)
+        access = self._some_access()
         await access.revoke(access.token)
         await self._lasting(self._clusters_chance)
         await access.renew(self._management)
 
     async def _delete_cluster(self) -> None:
+        await self._delete_and_add(self._some_access())
+
+    async def _delete_and_add(self, access: Access) -> None:
         """As by mistake: its Machines and records stay, its nodes wait, and all else comes back from a backup."""
-        access = self._clusters_chance.choice(self._accesses)
         await delete_all(self._management, access, lambda: self._lasting(self._clusters_chance), with_dependents=False)
         await self._lasting(self._clusters_chance)
         await create_all(self._management, objects_of(access), self._clusters_chance)
 
     # Controllers and their clocks
+
+    async def _disrupt_replicas(self) -> None:
+        """The first card is a rollout, so that each run sees two ways to divide the work."""
+        first = [(_ROLLED_OUT, self._roll_out)]
+        await self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds, first)
 
     def _of_replicas(self) -> list[Disruption]:
         return [

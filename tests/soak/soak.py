@@ -134,13 +134,13 @@ class _Soak:
         management = await stack.enter_async_context(Client(world.management.api.connection(), connection_limit=32))
         chaos = Chaos(world, management, replicas, self._ledger, plan.pace, plan.seed, self._over)
         nodes: list[asyncio.Task[None]] = []
-        last: list[HonestNode] = []
+        traffics: list[Traffic] = []
         for cluster in world.clusters:
             bootstrap = await stack.enter_async_context(Client(cluster.bootstrap, connection_limit=64))
             traffic = Traffic(cluster, self._ledger, management, bootstrap, self._over)
             crowd = Crowd(traffic, cluster.name, plan.seed, plan.nodes_at_once)
             nodes.append(asyncio.create_task(crowd.come()))
-            last.append(HonestNode(traffic, f"last-{cluster.name}", Random(f"{plan.seed} {cluster.name} last")))
+            traffics.append(traffic)
         async with asyncio.timeout(_FIRST_JOIN_SECONDS):
             await self._ledger.all_join(cluster.name for cluster in world.clusters)
         passing = PassingClusters(
@@ -152,8 +152,15 @@ class _Soak:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(plan.settle_seconds):
                 await everything
-                # What is posted now is seen only by who got over all that happened.
-                await asyncio.gather(*(node.live() for node in last))
+                # What is posted now is seen only by who got over all that happened. No controller ends any more, and
+                # what one that is new would read anew is to be noticed.
+                for change in (chaos.rotate_all, chaos.add_all_again):
+                    await change()
+                    await asyncio.gather(*(self._last_node(traffic, change.__name__).live() for traffic in traffics))
+
+    def _last_node(self, traffic: Traffic, after: str) -> HonestNode:
+        name = f"{after}-{traffic.cluster.name}".replace("_", "-")
+        return HonestNode(traffic, f"last-{name}", Random(f"{self._plan.seed} {name}"))
 
     async def _tell(self) -> None:
         began, told = time.monotonic(), 0
