@@ -28,7 +28,9 @@ def test_faults_for_a_short_while() -> None:
     assert outcome.joins > 0
     assert outcome.impostors_denied > 0
     assert len(outcome.disruptions) >= 4, outcome.disruptions
-    assert outcome.controllers.shard_changes > 0
-    assert len(set(outcome.controllers.divisions)) == 2, "leader election, and shards"
+    divisions = outcome.controllers.divisions
+    assert set(divisions) == {"leader election", "4 shards"}
+    if "4 shards" in (divisions[0], divisions[-1]):  # in between it may be too short for that
+        assert outcome.controllers.shard_changes > 0
     assert outcome.disruptions["Cluster added"] == outcome.disruptions["Cluster deleted"] > 0
     assert outcome.faults, "no request met a fault"
