@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,32 @@ import pytest
 
 from attestors.registry import Registry
 from attestors.wire import request as request_format
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
 from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
-from signer.audit.consistency import require_about
-from signer.audit.decision_line import logged_request, read_decision_line
+from signer.audit.consistency import require_about, require_same_request
+from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decision_line
 from signer.audit.errors import Inconsistent
 from signer.audit.halves import Halves
 from signer.controller.configuration import read_attestors
-from signer.model.signing_request import SigningRequest, parse_signing_request, spec_digest
+from signer.model.signing_request import (
+    Malformed,
+    MalformedStockServingRequest,
+    NotOurs,
+    Parsed,
+    Settled,
+    SigningRequest,
+    parse_signing_request,
+    spec_digest,
+)
+from tests.unit.signer.builders import (
+    PROVIDERS,
+    manifest,
+    signing_request,
+    stock_serving_manifest,
+    stock_serving_request,
+)
 
 _FOLDER = Path(__file__).parents[4] / "fixtures" / "audit" / "v1"
 _HEADER = ("version", "kind", "chain", "sequence", "previous")
@@ -161,3 +178,52 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
     assert isinstance(parsed, SigningRequest)
     logged_now = logged_request(manifest, parsed, registry, PROVIDER_ID_OID)
     assert (logged_now.redacted, spec_digest(logged_now.spec)) == ((), logged_now.spec_digest)
+
+
+class TestReplaced:
+    """A request of which parts are replaced has another digest than the line: only what is never logged whole is so."""
+
+    def judge(self, parsed: Parsed, *redacted: str, provider: str = "") -> None:
+        assert not isinstance(parsed, NotOurs | Settled)
+        if isinstance(parsed, SigningRequest) and provider:
+            signer = SignerName(Purpose.CLIENT, provider)
+            parsed = replace(parsed, envelope=replace(parsed.envelope, signer=signer))
+        line = read_decision_line(logged("Approve"))
+        line = replace(line, request=replace(line.request, redacted=redacted))
+        require_same_request(line, parsed, Halves(Registry(), {}))
+
+    def request(self, *fields: str) -> SigningRequest:
+        request = signing_request()
+        return replace(request, evidence=replace(request.evidence, fields=dict.fromkeys(fields, "value")))
+
+    @pytest.mark.parametrize("provider", ["aws", "missing"], ids=["which-replaces", "not-installed"])
+    def test_of_such_an_attestors_evidence_are_some_fields_or_all(self, provider: str) -> None:
+        request = self.request("one", "two")
+        self.judge(request, "one", provider=provider)
+        self.judge(request, "one", "two", provider=provider)
+        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+            self.judge(request, "one", "three", provider=provider)
+
+    def test_of_an_attestors_that_replaces_nothing_is_none(self) -> None:
+        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+            self.judge(self.request("one"), "one", provider="tpm")
+
+    def test_of_one_that_says_nothing_are_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Registry, "load", lambda _, provider: object())
+        self.judge(self.request("one"), "one", provider="silent")
+
+    def test_what_cannot_be_read_is_replaced_as_a_whole(self) -> None:
+        malformed = parse_signing_request(manifest(b"garbage"), PROVIDERS)
+        assert isinstance(malformed, Malformed)
+        malformed_stock = parse_signing_request(stock_serving_manifest(b"garbage"), PROVIDERS)
+        assert isinstance(malformed_stock, MalformedStockServingRequest)
+        for parsed in (malformed, malformed_stock):
+            self.judge(parsed, WHOLE_REQUEST)
+            for redacted in (("mac",), (WHOLE_REQUEST, "mac")):
+                with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
+                    self.judge(parsed, *redacted)
+
+    def test_a_kubelets_own_is_logged_as_it_was_posted(self) -> None:
+        for redacted in ("mac", WHOLE_REQUEST):
+            with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
+                self.judge(stock_serving_request(), redacted)

@@ -54,6 +54,7 @@ GOOD = {
     "informational": (b"HTTP/1.1 100 Continue\r\nRetry-After: 9\r\n\r\n" + OK + ONE, 200, b"a", True),
     "early hints": (b"HTTP/1.1 103 X\r\n\r\n" * 3 + b"HTTP/1.1 409 Conflict\r\n" + ONE, 409, b"a", True),
     "not modified": (b"HTTP/1.1 304 X\r\nContent-Length: 9\r\n\r\n", 304, b"", True),
+    "not modified, without a length": (b"HTTP/1.1 304 X\r\n\r\n", 304, b"", True),
     "no content": (b"HTTP/1.1 204 X\r\n\r\n", 204, b"", True),
     "informational, the last": (b"HTTP/1.1 199 X\r\nRetry-After: 9\r\n\r\n" + OK + ONE, 200, b"a", True),
     "chunks in capitals": (OK + b"Transfer-Encoding: Chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 200, b"a", True),
@@ -242,6 +243,12 @@ def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> 
         parser.feed(chunk * 1000)
         parser.take()
     assert parser.malformed is bounded
+
+
+@pytest.mark.parametrize("status", [200, 203, 205, 303, 305, 500])
+def test_every_other_answer_says_where_it_ends(status: int) -> None:
+    head = outcome(b"HTTP/1.1 %d X\r\n\r\n" % status).head
+    assert head == AnswerHead(status, ends_with_connection=True)
 
 
 def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:

@@ -15,6 +15,7 @@ ORIGIN = Origin("api.example", 6443, "")
         ("https://api.example", Origin("api.example", 443, ""), "api.example"),
         ("https://api.example:443/", Origin("api.example", 443, ""), "api.example"),
         ("https://API.example:6443/k8s/clusters/c1/", Origin("api.example", 6443, "/k8s/clusters/c1"), None),
+        ("https://api.example/X", Origin("api.example", 443, "/X"), "api.example"),
         ("https://[fd00::1]:6443", Origin("fd00::1", 6443, ""), "[fd00::1]:6443"),
         ("https://[fd00::1]", Origin("fd00::1", 443, ""), "[fd00::1]"),
     ],
@@ -46,7 +47,7 @@ def test_where_requests_go(server: str, origin: Origin, authority: str | None) -
     ],
 )
 def test_where_no_requests_go(server: str) -> None:
-    with pytest.raises(ValueError, match=r"as https://host\[:port\]"):
+    with pytest.raises(ValueError, match=r"^an API server is reached by https only, as https://host\[:port\]"):
         Origin.of(server)
 
 
