@@ -125,6 +125,15 @@ class TestAgain:
         assert again(desk, fields, noted) == (BindingMismatch, "the quote is for no challenge of this controller")
 
 
+def test_questions_are_those_of_logs_that_were_written() -> None:
+    assert (TRUST_QUESTION, CHALLENGE_QUESTION, KEYS_QUESTION, QUOTE_QUESTION) == (
+        "endorsement authorities and deny list",
+        "challenge",
+        "number of challenge keys",
+        "quote's challenge",
+    )
+
+
 def test_no_secret_is_kept() -> None:
     fields = answer(mangle=over(b"x" * 32))
     kept = json.dumps([judged(DESK, CHIP.first()), judged(DESK, fields)[1], judged(DESK, answer())[1]], default=str)

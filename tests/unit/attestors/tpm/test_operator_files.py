@@ -97,7 +97,7 @@ def test_one_that_is_replaced_by_another_of_the_same_size_and_time(watch: Watch)
     assert watch.files.current() == b"A|G"
 
 
-@pytest.mark.parametrize("ago", [0, 1_999_999_999, -LATER], ids=["now", "just-now", "in-the-future"])
+@pytest.mark.parametrize("ago", [0, 2_000_000_000, -LATER], ids=["now", "just-now", "in-the-future"])
 def test_one_that_changed_just_now_may_have_changed_again(watch: Watch, ago: int) -> None:
     """Within one tick of the file system's clock, which a rewritten file of the same size does not show."""
     watch.now = max(watch.file.stat().st_ctime_ns, (watch.folder / "a").stat().st_ctime_ns) + ago
@@ -109,6 +109,17 @@ def test_one_that_changed_just_now_may_have_changed_again(watch: Watch, ago: int
     assert watch.files.current() == b"A|G"
     assert watch.files.current() == b"A|G"
     assert watch.parsed == [b"A|F", b"A|G"]
+
+
+def test_one_that_changed_two_seconds_ago_is_looked_at_and_not_read(watch: Watch) -> None:
+    watch.now = max(watch.file.stat().st_ctime_ns, (watch.folder / "a").stat().st_ctime_ns) + 2_000_000_001
+    for _ in range(2):
+        assert watch.files.current() == b"A|F"
+    look = watch.files._look
+    before = look()
+    watch.file.write_bytes(b"G")
+    watch.files._look = lambda: before  # type: ignore[method-assign]
+    assert watch.files.current() == b"A|F"
 
 
 def mounted(folder: Path, version: str, **files: bytes) -> None:
@@ -232,6 +243,15 @@ class TestBounds:
         with watch.file.open("wb") as file:
             file.truncate(1 << 40)
         assert_unusable(watch, "holds more than 4194304 bytes")
+
+    def test_all_manufacturers_authorities_have_room(self, tmp_path: Path) -> None:
+        folder = OperatorFolder("folder", str(tmp_path))
+        for number in range(4096):
+            (tmp_path / str(number)).touch()
+        assert len(folder.paths()) == 4096
+        (tmp_path / "more").touch()
+        with pytest.raises(OperatorFileUnusable, match="holds more than 4096 files"):
+            folder.paths()
 
     def test_the_number_of_files(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(operator_files, "MAXIMUM_FILES", 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -134,6 +135,7 @@ async def test_an_instance_without_a_virtual_tpm(google: FakeGoogle, source: Shi
     answer = await source.ask(INSTANCE.provider_id, RSA)
     assert isinstance(answer, NotSaidYet)
     assert "has no virtual TPM" in answer.message
+    assert answer.retry_after == timedelta(seconds=10)
 
 
 @pytest.mark.parametrize("key", [P384, LARGE_RSA], ids=["p384", "rsa-3072"])
@@ -214,6 +216,7 @@ async def test_a_machine_made_anew_is_not_refused_for_its_predecessors_key(
     clock.now += 0.5
     answer = await source.ask(INSTANCE.provider_id, OTHER_RSA)
     assert isinstance(answer, NotSaidYet)
+    assert answer.retry_after == timedelta(seconds=6)
     clock.now += answer.retry_after.total_seconds()
     assert await source.ask(INSTANCE.provider_id, OTHER_RSA) == InstancesKey()
 
