@@ -22,7 +22,7 @@ from attestors.tpm.operator_files import (
 from attestors.tpm.ownership import SourcesInOrder
 from attestors.tpm.ownership.fingerprint import FINGERPRINT
 from attestors.tpm.quote import ANY_PCR_VALUES, PCRPolicy
-from attestors.tpm.selection import PCR, InvalidPCRSelection, PCRSelection
+from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.source_settings import (
     INVENTORY_SETTING,
     SOURCES_SETTING,
@@ -191,7 +191,7 @@ def _registers(registers: Any) -> tuple[PCRSelection, PCRPolicy]:
     text = "+".join(f"{bank.name.lower()}:{','.join(map(str, indices))}" for bank, indices in banks.items())
     try:
         return PCRSelection.parse(text), PCRPolicy(allowed)
-    except (InvalidPCRSelection, ValueError) as error:
+    except ValueError as error:
         raise InvalidSettings(f"{PCRS_SETTING}: {error}") from error
 
 

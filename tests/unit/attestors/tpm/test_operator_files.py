@@ -122,6 +122,16 @@ def test_one_that_changed_two_seconds_ago_is_looked_at_and_not_read(watch: Watch
     assert watch.files.current() == b"A|F"
 
 
+def test_each_sign_of_a_change_is_one() -> None:
+    """Device, inode, size and both times: a file may change so that only one of them tells."""
+    before = (0o100644, 1, 2, 1, 0, 0, 7, 0, 3, 4, 0.0, 3.0, 4.0, 0, 3_000, 4_000)
+    signatures = {operator_files._signature(os.stat_result(before))}
+    for place in (1, 2, 6, 14, 15):
+        changed = (*before[:place], before[place] + 1, *before[place + 1 :])
+        signatures.add(operator_files._signature(os.stat_result(changed)))
+    assert len(signatures) == 6
+
+
 def mounted(folder: Path, version: str, **files: bytes) -> None:
     """As the kubelet writes a ConfigMap: files in a folder of their own, swapped in through one symbolic link."""
     (folder / f"..{version}").mkdir(parents=True)

@@ -37,6 +37,14 @@ def test_settings_are_compared_by_what_the_policy_says() -> None:
     assert parse(policy={"pcrs": {"sha256:7": [DIGEST]}}) != parse()
 
 
+def test_as_many_values_of_a_register_as_are_allowed() -> None:
+    digests = [f"{number:064x}" for number in range(65)]
+    settings = parse(policy={"pcrs": {"sha256:7": digests[:64]}})
+    assert len(settings.pcr_policy.allowed[PCR(HashAlgorithm.SHA256, 7)]) == 64
+    with pytest.raises(InvalidSettings, match="1 to 64 digests"):
+        parse(policy={"pcrs": {"sha256:7": digests}})
+
+
 def folder(path: Path, **files: bytes) -> str:
     path.mkdir()
     for name, content in files.items():
@@ -91,13 +99,13 @@ def test_unknown_ones_are_refused(kind: str) -> None:
     ids=lambda setting: min(setting),
 )
 def test_a_tenant_cannot_set_what_is_the_operators(setting: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings, match="^a policy's settings"):
+    with pytest.raises(InvalidSettings, match=r"^a policy's settings"):
         parse(policy=setting)
 
 
 @pytest.mark.parametrize("setting", [{"pcrs": {}}, {"endorsementKeySources": []}, {"inventory": {}}], ids=min)
 def test_what_is_a_clusters_to_choose(setting: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings, match="^the operator's settings"):
+    with pytest.raises(InvalidSettings, match=r"^the operator's settings"):
         parse(setting)
 
 
@@ -271,7 +279,7 @@ class TestShieldedVM:
             parse(policy=self.POLICY)
 
     def test_a_tenant_cannot_allow_any(self) -> None:
-        with pytest.raises(InvalidSettings, match="^a policy's settings"):
+        with pytest.raises(InvalidSettings, match=r"^a policy's settings"):
             parse(policy={**self.POLICY, **self.PROJECTS})
 
     @pytest.mark.parametrize("value", [[], "my-project", None, ["My Project"], [7], {}], ids=repr)
@@ -347,7 +355,7 @@ class TestTrustOnFirstUse:
             parse({"endorsementRootsFolder": roots, **operator}, self.POLICY)
 
     def test_a_tenant_cannot_allow_it(self, roots: str) -> None:
-        with pytest.raises(InvalidSettings, match="^a policy's settings"):
+        with pytest.raises(InvalidSettings, match=r"^a policy's settings"):
             parse({"endorsementRootsFolder": roots}, {**self.POLICY, "allowTrustOnFirstUse": True})
 
     def test_needs_authorities(self) -> None:
