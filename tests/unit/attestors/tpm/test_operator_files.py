@@ -122,6 +122,26 @@ def test_one_that_changed_two_seconds_ago_is_looked_at_and_not_read(watch: Watch
     assert watch.files.current() == b"A|F"
 
 
+def test_one_that_changed_just_now_and_bears_an_old_time(watch: Watch) -> None:
+    """As copies do that keep their times: the file system's own time tells."""
+    os.utime(watch.file, ns=(0, 0))
+    watch.now = watch.file.stat().st_ctime_ns
+    os.utime(watch.folder / "a", ns=(0, 0))
+    assert watch.files.current() == b"A|F"
+    assert isinstance(watch.files._read, operator_files._Read)
+    assert not watch.files._read.settled
+
+
+def test_a_link_that_is_renamed(watch: Watch) -> None:
+    """What it leads to is the same as before, and stands elsewhere in the order."""
+    elsewhere = watch.folder.parent / "elsewhere"
+    elsewhere.write_bytes(b"B")
+    (watch.folder / "b").symlink_to(elsewhere)
+    assert watch.files.current() == b"AB|F"
+    (watch.folder / "b").rename(watch.folder / "0")
+    assert watch.files.current() == b"BA|F"
+
+
 def test_each_sign_of_a_change_is_one() -> None:
     """Device, inode, size and both times: a file may change so that only one of them tells."""
     before = (0o100644, 1, 2, 1, 0, 0, 7, 0, 3, 4, 0.0, 3.0, 4.0, 0, 3_000, 4_000)

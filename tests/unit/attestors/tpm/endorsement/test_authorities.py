@@ -65,6 +65,7 @@ def test_the_same_certificate_twice_is_tried_once() -> None:
         ([as_pem(ROOT)[:-30]], [], "no certificate or has no end"),
         ([as_pem(ROOT) + as_pem(b"key", "PRIVATE KEY")], [], "no certificate or has no end"),
         ([as_pem(ROOT).replace(b"\nM", b"\n!")], [], "not base64"),
+        ([as_pem(ROOT).replace(b"-----\n", b"-----\n!!!!", 1)], [], "not base64"),
     ],
 )
 def test_what_cannot_be_used_is_named(roots: list[bytes], intermediates: list[bytes], words: str) -> None:

@@ -167,6 +167,13 @@ def test_the_key_has_to_be_the_endorsement_key() -> None:
             Attempt(key=other).verify()
 
 
+def test_the_key_is_shown_by_its_digest() -> None:
+    verified = Attempt().verify()
+    assert repr(verified).startswith(
+        f"VerifiedEndorsementCertificate(public_key_sha256={verified.public_key_sha256!r}, "
+    )
+
+
 def test_the_key_may_be_given_in_der() -> None:
     attempt = Attempt()
     given = write.public_key_information(elliptic_key("endorsement"))
