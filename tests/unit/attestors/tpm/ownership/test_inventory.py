@@ -183,7 +183,7 @@ class TestParsed:
         listings = inventory_module._Parsed(weight + spare)
         for text in (MINE, THEIRS, MINE):
             listings.listing(text)
-        assert parsed == [MINE, THEIRS] if kept else [MINE, THEIRS, MINE]
+        assert parsed == ([MINE, THEIRS] if kept else [MINE, THEIRS, MINE])
 
     def test_what_takes_more_than_its_text_counts_as_more(self, parsed: list[str]) -> None:
         """One Secret of short lines, changed again and again, must not fill the controller's memory."""
