@@ -120,9 +120,9 @@ def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
 def test_a_large_one_is_read_fast(pattern: str) -> None:
     """On the event loop; the goal is 50 ms on an idle machine, and a quadratic one would take minutes."""
     text = "\n".join(pattern.format(number, ONE) for number in range(MAXIMUM_LINES))[:MAXIMUM_CHARACTERS]
-    started = time.process_time()
+    started = time.thread_time()
     parse_listing(text)
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 5
 
 
 words = st.sampled_from(["p", "q", ONE, TWO, "#", " ", "\t", "\n", "\r", "\x0b", "x"])
