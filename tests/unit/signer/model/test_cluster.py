@@ -13,6 +13,7 @@ from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
     DEFAULT_SERVICE_NETWORKS,
+    EVERY_CLUSTER,
     PAUSED_ANNOTATION,
     WATCH_FILTER_LABEL,
     ClusterKey,
@@ -437,3 +438,72 @@ class TestAttestorAnnotations:
 def test_the_watch_filter_is_that_of_cluster_api(labels: dict[str, Any], value: str, let_in: bool) -> None:
     cluster = cluster_view({"metadata": {"namespace": "n", "name": "c", "labels": labels}})
     assert WatchFilter(value).lets_in(cluster) is let_in
+
+
+def test_the_watch_filters_label() -> None:
+    assert WATCH_FILTER_LABEL == "cluster.x-k8s.io/watch-filter"
+    assert EVERY_CLUSTER.lets_in(cluster_view({}))
+
+
+class TestBounds:
+    """Tenants write these objects, and views are kept in memory: each bound as it is, and one beyond."""
+
+    @pytest.mark.parametrize("length", [253, 254])
+    def test_names(self, length: int) -> None:
+        name = "n" * length
+        assert machine_view({"spec": {"clusterName": name}}).cluster.name == (name if length == 253 else "")
+
+    @pytest.mark.parametrize("length", [512, 513])
+    def test_hosts(self, length: int) -> None:
+        host = "h" * length
+        view = cluster_view({"spec": {"controlPlaneEndpoint": {"host": host}}})
+        assert view.control_plane_host == (host if length == 512 else "")
+        machine = machine_view({"status": {"addresses": [{"type": "Hostname", "address": host}]}})
+        assert machine.addresses == ((MachineAddress("Hostname", host),) if length == 512 else ())
+
+    @pytest.mark.parametrize("length", [64, 65])
+    def test_types_of_addresses(self, length: int) -> None:
+        kind = "t" * length
+        machine = machine_view({"status": {"addresses": [{"type": kind, "address": "a"}]}})
+        assert machine.addresses == (MachineAddress(kind if length == 64 else "", "a"),)
+
+    def test_readiness_gates(self) -> None:
+        gates = [{"conditionType": f"Gate{number}"} for number in range(33)]
+        view = machine_view({"spec": {"readinessGates": gates}})
+        assert view.readiness_gates == {f"Gate{number}" for number in range(32)}
+
+    @pytest.mark.parametrize("length", [316, 317])
+    def test_types_of_conditions(self, length: int) -> None:
+        gate = "g" * length
+        view = machine_view({"spec": {"readinessGates": [{"conditionType": gate}]}})
+        assert view.readiness_gates == ({gate} if length == 316 else frozenset())
+
+    def test_networks(self) -> None:
+        blocks = [f"10.{number}.0.0/16" for number in range(65)]
+        view = cluster_view({"spec": {"clusterNetwork": {"services": {"cidrBlocks": blocks}}}})
+        assert view.service_networks == tuple(map(ip_network, blocks[:64]))
+
+
+REFERENCE = {"apiGroup": "infrastructure.example.com", "kind": "AWSCluster", "name": "prod"}
+V1BETA1_REFERENCE = {"apiVersion": "infrastructure.example.com/v1", "kind": "AWSCluster", "name": "prod"}
+
+
+class TestInfrastructure:
+    """The names become parts of a path: nothing that no object is called so."""
+
+    @pytest.mark.parametrize(("reference", "version"), [(REFERENCE, ""), (V1BETA1_REFERENCE, "v1")])
+    def test_a_clusters(self, reference: dict[str, Any], version: str) -> None:
+        found = cluster_view({"spec": {"infrastructureRef": reference}}).infrastructure
+        assert found == InfrastructureReference("infrastructure.example.com", version, "AWSCluster", "prod")
+
+    @pytest.mark.parametrize("field", ["apiGroup", "kind", "name"])
+    @pytest.mark.parametrize("text", ["", "../x", "a/b", "x ", "x\n", "x?watch=1", "x%2f", "x" * 254, None, 7])
+    def test_no_such_name(self, field: str, text: object) -> None:
+        reference = REFERENCE | {field: text}
+        assert cluster_view({"spec": {"infrastructureRef": reference}}).infrastructure == NoInfrastructure()
+        assert machine_view({"spec": {"infrastructureRef": reference}}).infrastructure == NoInfrastructure()
+
+    @pytest.mark.parametrize("version", ["v1/x", "v1 ", "v1?", "-v1"])
+    def test_no_such_version(self, version: str) -> None:
+        reference = V1BETA1_REFERENCE | {"apiVersion": f"infrastructure.example.com/{version}"}
+        assert cluster_view({"spec": {"infrastructureRef": reference}}).infrastructure == NoInfrastructure()

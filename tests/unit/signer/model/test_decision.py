@@ -5,8 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, Deferred, Refused, printable
+from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, Approve, Deferred, Refused, printable
 from signer.model.reasons import Reason
+from tests.unit.signer.builders import journal_entry
 from tests.unit.signer.outcomes import assert_printable
 
 ANY_TEXT = st.text(st.characters(), min_size=1, max_size=2000)
@@ -51,3 +52,7 @@ def test_deferred() -> None:
     assert Deferred(Reason.MACHINE_PAUSED, "m").defer.retry_after is None
     assert Deferred(Reason.MACHINE_PAUSED, "m").defer.waits_for == ()
     assert Deferred(Reason.NODE_NAME_BLOCKED, "m", waits_for=("x:///1",)).defer.waits_for == ("x:///1",)
+
+
+def test_no_certificate_is_shown() -> None:
+    assert "certificate=" not in repr(Approve("n1", Reason.ATTESTED, "attested", journal_entry(), b"certificate"))

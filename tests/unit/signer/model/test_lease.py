@@ -130,3 +130,17 @@ def test_times_that_exclude_each_other(lease: float, renew: float, retry: float,
 def test_times_that_just_fit() -> None:
     fitting = ElectionTimes(timedelta(seconds=11), timedelta(seconds=10), timedelta(seconds=8.3))
     assert fitting.retry_period == timedelta(seconds=8.3)
+
+
+def test_labels_and_annotations() -> None:
+    held = taken("one", ElectionTimes(), NOW)
+    labels, annotations = {"ours": "1"}, {"note": "2"}
+    made = new_lease("lease", "here", held, labels=labels, annotations=annotations)
+    assert (made["metadata"]["labels"], made["metadata"]["annotations"]) == (labels, annotations)
+    assert set(new_lease("lease", "here", held)["metadata"]) == {"name", "namespace"}
+    read = stored()
+    read["metadata"] |= {"labels": {"theirs": "3", "ours": "old"}, "annotations": {"theirs": "4"}}
+    changed = changed_lease(parse_lease(read), held, labels=labels, annotations=annotations)
+    assert changed["metadata"]["labels"] == {"theirs": "3", "ours": "1"}
+    assert changed["metadata"]["annotations"] == {"theirs": "4", "note": "2"}
+    assert changed["metadata"]["resourceVersion"] == read["metadata"]["resourceVersion"]

@@ -122,3 +122,9 @@ def test_what_no_controller_wrote_so_is_left_out_and_named(wrong: dict[str, Any]
 def test_as_many_shards_as_there_may_be(count: int) -> None:
     read = parse_shard_leases("lease", [manifest(REPLICA, count=str(count)), manifest(f"lease-shard-{count - 1}")])
     assert (read.replicas[REPLICA].count, set(read.shards)) == (count, {count - 1})
+
+
+def test_as_many_as_releases_agree_upon() -> None:
+    """Replicas of two releases share shards while one takes the other's place."""
+    assert MAXIMUM_SHARDS == 256
+    assert replica_lease("lease", "pod_1") == "lease-replica-f3f1b69520b2b1d7"

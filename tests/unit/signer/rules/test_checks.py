@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,14 @@ from signer.rules.checks import (
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
+    SEQUENCE,
     STOCK_REQUEST_CHECKS,
+    STOCK_SEQUENCE,
     STOCK_SERVING_CHECKS,
     Check,
     run_checks,
 )
+from signer.rules.trace import SILENCE, Step, Trace
 from tests.unit.signer.builders import (
     blocks,
     cluster_view,
@@ -180,3 +184,50 @@ def test_a_machine_on_its_way_out_is_denied_before_anything_is_deferred() -> Non
     facts = machine_facts(machine=machine_view(paused=True, bootstrap_ready=False), node_name="other")
     with pytest.raises(Deferred, match="MachinePaused"):
         run_checks(MACHINE_CHECKS, facts)
+
+
+def test_what_stands_between_a_request_and_its_answer() -> None:
+    """Reviewed, as the lists of checks are: what people read of it must not lack a step."""
+    assert (
+        *(Step.READ, Step.POLICY, Step.ATTESTOR, Step.APPROVED_BEFORE, Step.AUTHORITY),
+        *REQUEST_CHECKS,
+        *(Step.CLAIM, Step.ATTEST),
+        *IDENTITY_CHECKS,
+        Step.MATCH,
+        *MACHINE_CHECKS,
+        *(Step.TOKEN, Step.RESERVE, Step.JOURNAL),
+    ) == SEQUENCE
+    assert (
+        *(Step.READ, Step.POLICY),
+        *STOCK_REQUEST_CHECKS,
+        Step.RECORD,
+        *STOCK_SERVING_CHECKS,
+        Step.STOCK_JOURNAL,
+    ) == STOCK_SEQUENCE
+
+
+class Told(Trace):
+    """What a trace is told."""
+
+    step = SILENCE.step
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, str, object]] = []
+
+    def passed(self, check: Check[Any], facts: object) -> None:
+        self.all.append(("passed", check.says, facts))
+
+    def stopped(self, check: Check[Any], facts: object, error: Refused | Deferred) -> None:
+        self.all.append((type(error).__name__, check.says, facts))
+
+
+@pytest.mark.parametrize("error", [Refused(Reason.INVALID_SUBJECT, "no"), Deferred(Reason.MACHINE_PAUSED, "later")])
+def test_a_trace_is_told_of_each_check(error: Exception) -> None:
+    def stop(facts: str) -> None:
+        raise error
+
+    told = Told()
+    passes: Check[str] = Check(lambda facts: None, "passes")
+    with pytest.raises(type(error)):
+        run_checks([passes, Check(stop, "stops"), passes], "facts", told)
+    assert told.all == [("passed", "passes", "facts"), (type(error).__name__, "stops", "facts")]

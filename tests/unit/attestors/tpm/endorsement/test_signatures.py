@@ -12,7 +12,12 @@ from attestors.tpm.endorsement import (
     SignatureRefused,
 )
 from attestors.tpm.endorsement.der import SEQUENCE, Malformed, only
-from attestors.tpm.endorsement.signatures import read_algorithm
+from attestors.tpm.endorsement.signatures import (
+    SignatureOfAnother,
+    UnacceptableSignature,
+    read_algorithm,
+    verify_signature,
+)
 from signer.authority.der import context_constructed, integer, object_identifier, sequence
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.tpm.endorsement.support import (
@@ -171,6 +176,18 @@ def test_an_algorithm_that_does_not_go_with_the_key_is_refused(identifier: str) 
         verify_with_rsa_issuer(algorithm).verify()
     with pytest.raises(SignatureRefused, match="not accepted with the issuer's key"):
         Attempt(endorsement(algorithm=write.SHA256_RSA)).verify()
+
+
+@pytest.mark.parametrize(
+    ("identifier", "of_another"),
+    [("1.2.840.10045.4.3.2", True), ("1.2.840.10045.4.3.4", True), ("1.2.840.113549.1.1.14", False), ("1.2.3", False)],
+)
+def test_an_algorithm_of_another_kind_of_key_may_be_of_another_authority(identifier: str, of_another: bool) -> None:
+    algorithm = read_algorithm(only(sequence(object_identifier(identifier)), SEQUENCE))
+    key = rsa.generate_private_key(65537, 2048).public_key()
+    with pytest.raises(UnacceptableSignature) as caught:
+        verify_signature(key, algorithm, b"signed", b"signature")
+    assert isinstance(caught.value, SignatureOfAnother) is of_another
 
 
 def verify_with_rsa_issuer(algorithm: write.Algorithm) -> Attempt:
