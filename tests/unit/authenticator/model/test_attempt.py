@@ -19,6 +19,7 @@ from authenticator.model.attempt import (
     pause_after,
     pause_in_force,
     request_name,
+    times,
 )
 from authenticator.model.failures import ExitCode
 from tests.unit.authenticator.builders import SUBJECT, key_pem, pause, pending, secret_line
@@ -297,3 +298,8 @@ def test_nothing_shows_the_key_or_the_request() -> None:
         assert secret_line(key_pem(7)) not in shown
         assert "cGxhbnRlZCByZXF1ZXN0" not in shown
         assert "node-attestation-0123456789" in shown
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "once"), (2, "2 times"), (0, "0 times")])
+def test_how_often(count: int, said: str) -> None:
+    assert times(count) == said

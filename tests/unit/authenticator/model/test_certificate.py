@@ -21,6 +21,7 @@ from authenticator.model.certificate import (
     UnusableCertificate,
     accept,
     check_pair,
+    is_of_node,
     load_key,
     new_key,
     public_key_info,
@@ -293,3 +294,16 @@ def test_a_name_of_bits_is_refused(part: bytes) -> None:
     assert text in der
     with pytest.raises(UnusableCertificate, match="cannot be read"):
         accepted(pem_around(der.replace(text, bytes([0x03, len(part)]) + b"\x00" + part[1:])))
+
+
+def test_whose_a_stored_certificate_is() -> None:
+    own, others = pair(), pair(subject=node_subject("other"))
+    assert is_of_node(own, NODE)
+    assert not is_of_node(own, "other")
+    assert is_of_node(Pair(own.certificate + others.certificate, own.key, 0, 0), NODE)
+    assert not is_of_node(Pair(others.certificate + own.certificate, own.key, 0, 0), NODE)
+
+
+def test_a_stored_certificate_that_cannot_be_read_is_nobodys() -> None:
+    with pytest.raises(UnusableCertificate, match="the certificate cannot be read"):
+        is_of_node(Pair("none", key_pem(), 0, 0), NODE)
