@@ -67,7 +67,7 @@ def test_one_made_to_be_slow_is_not() -> None:
     """Every request that claims the Machine reads it: 25 ms each, before."""
     said = "-----BEGIN PUBLIC KEY-----" + "\n" * 2000
     started = time.thread_time()
-    for _ in range(40):
+    for _ in range(10):
         with pytest.raises(NoFingerprint):
             read_fingerprint(said)
-    assert time.thread_time() - started < 0.5
+    assert time.thread_time() - started < 0.1

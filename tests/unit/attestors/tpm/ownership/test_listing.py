@@ -122,7 +122,7 @@ def test_a_large_one_is_read_fast(pattern: str) -> None:
     text = "\n".join(pattern.format(number, ONE) for number in range(MAXIMUM_LINES))[:MAXIMUM_CHARACTERS]
     started = time.thread_time()
     parse_listing(text)
-    assert time.thread_time() - started < 5
+    assert time.thread_time() - started < 0.5
 
 
 words = st.sampled_from(["p", "q", ONE, TWO, "#", " ", "\t", "\n", "\r", "\x0b", "x"])
