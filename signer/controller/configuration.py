@@ -18,7 +18,7 @@ from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.lease import ElectionTimes
 
 ALL_NAMESPACES: Final = "*"
-DEFAULT_WORKERS: Final = 8
+DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
@@ -18,6 +19,7 @@ from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
 from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
+from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -84,7 +86,8 @@ class RequestHandling:
             evicted=self._make_way,
             together=surroundings.requests_together,
         )
-        self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane)
+        self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane, unattended=self._call_worker)
+        self._workers: Workers | None = None
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
         self._seen: dict[str, float] = {}
@@ -206,10 +209,24 @@ class RequestHandling:
 
     # The workers
 
+    def workers_over(self, client: Client, publisher: Publisher) -> Workers:
+        """Who handles the requests from now on, over this connection; those of the one before have ended."""
+        self._workers = Workers(
+            partial(self.work, client, publisher),
+            limit=self._around.configuration.workers_per_cluster,
+            name=f"{self._key} worker",
+        )
+        self._workers.call(max(1, len(self._queue)))
+        return self._workers
+
+    def _call_worker(self) -> None:
+        if self._workers is not None:
+            self._workers.call()
+
     async def work(self, client: Client, publisher: Publisher) -> None:
-        """Handle one request after the other until the queue is closed."""
+        """Handle one request after the other until the queue is closed, or another worker waits for the next."""
         with contextlib.suppress(QueueClosed):
-            while True:
+            while not self._queue.is_attended():
                 name = await self._queue.get()
                 try:
                     with log_context(csr=printable(name)):

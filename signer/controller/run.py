@@ -51,7 +51,7 @@ _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
 FLUSH_SECONDS: Final = 1.0
 """Both, and the release of the Lease behind them, below Cluster API's usual terminationGracePeriodSeconds of 10."""
-_MANAGEMENT_CONNECTIONS: Final = 32
+_MANAGEMENT_CONNECTIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0
 """A connection whose first list takes longer goes on, and another begins."""
+CONNECTIONS_BESIDE_WORKERS: Final = 4
+"""Of each cluster, for who looks after its side door."""
 _REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
@@ -200,7 +202,12 @@ class WorkloadCluster:
         """Raises _Reconnect where the Secret gives no connection."""
         try:
             connection = await workload_connection(self._around.management, self.key)
-            return Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, allowances=self._around.allowances)
+            return Client(
+                connection,
+                maximum_body_bytes=MAXIMUM_BODY_BYTES,
+                connection_limit=CONNECTIONS_BESIDE_WORKERS + self._around.configuration.workers_per_cluster,
+                allowances=self._around.allowances,
+            )
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
         except TlsMaterialRefused as error:
@@ -208,11 +215,7 @@ class WorkloadCluster:
 
     async def _serve_over(self, client: Client) -> None:
         async with client:
-            publisher = Publisher(client, self._around.now)
-            workers = [
-                asyncio.create_task(self._requests.work(client, publisher), name=f"{self.key} worker {number}")
-                for number in range(self._around.configuration.workers_per_cluster)
-            ]
+            workers = self._requests.workers_over(client, Publisher(client, self._around.now))
             watch = asyncio.create_task(
                 list_and_watch(
                     client,
@@ -235,10 +238,9 @@ class WorkloadCluster:
                 door.cancel()
                 reconnect.cancel()
                 if self._stopped.is_set():
-                    await asyncio.gather(*workers, return_exceptions=True)  # each ends after what it has in hand
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(watch, door, reconnect, *workers, return_exceptions=True)
+                    await workers.finished()  # each ends after what it has in hand
+                await workers.end()
+                await asyncio.gather(watch, door, reconnect, return_exceptions=True)
 
     async def _look_after_door(self, client: Client) -> None:
         await self._proven.wait()  # who does not even list has no door that could be looked at

@@ -36,6 +36,7 @@ class WorkQueue(Generic[Key]):
     """Keys to work on: now, later, or again after a failure. Made and used in one event loop.
 
     ``lane_of`` is asked each time a key becomes ready; by default all keys are in one lane, first come, first served.
+    ``unattended`` is called each time a key becomes ready while no worker waits for one.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class WorkQueue(Generic[Key]):
         backoff: Backoff = DEFAULT_BACKOFF,
         random: Random | None = None,
         lane_of: Callable[[Key], Lane] = lambda key: ONE_LANE,
+        unattended: Callable[[], None] = lambda: None,
     ) -> None:
         self._backoff = backoff
         self._lane_of = lane_of
+        self._unattended = unattended
         self._random = random if random is not None else SystemRandom()
         self._ready: OrderedDict[Key, float] = OrderedDict()  # key -> since when, oldest first
         self._order: FairOrder[Key] = FairOrder()  # of the ready keys
@@ -134,8 +137,8 @@ class WorkQueue(Generic[Key]):
             except asyncio.CancelledError:
                 if waiter in self._getters:
                     self._getters.remove(waiter)
-                elif self._ready:
-                    self._wake_one()  # this getter was woken and goes away: the key is for another
+                elif self._ready and not self._wake_one():  # this getter was woken and goes away: it is for another
+                    self._unattended()
                 raise
         key = self._order.take()
         del self._ready[key]
@@ -175,6 +178,10 @@ class WorkQueue(Generic[Key]):
     def is_crowded(self, requester: str) -> bool:
         """Whether so many ready keys are that requester's that it is worth screening them before they are worked on."""
         return self._order.is_crowded(requester)
+
+    def is_attended(self) -> bool:
+        """Whether nothing is ready, and somebody waits for what will be: one more who waits is one too many."""
+        return not self._ready and any(not waiter.done() for waiter in self._getters)
 
     def is_with_worker(self, key: Key) -> bool:
         """Whether a worker has ``key`` now."""
@@ -216,14 +223,17 @@ class WorkQueue(Generic[Key]):
     def _make_ready(self, key: Key, since: float) -> None:
         self._ready[key] = since
         self._order.put(key, self._lane_of(key))
-        self._wake_one()
+        if not self._wake_one():
+            self._unattended()
 
-    def _wake_one(self) -> None:
+    def _wake_one(self) -> bool:
+        """Whether there was somebody to wake."""
         while self._getters:
             waiter = self._getters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                return
+                return True
+        return False
 
     def _settle(self) -> None:
         """Tell those who wait for keys that none will come, and those who wait for quiet that it is quiet."""

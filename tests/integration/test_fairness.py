@@ -14,7 +14,7 @@ from signer.testing.world import WorldCluster
 from tests.integration.house import House, node_of, provider_id
 from tests.support.processes import wait_until
 
-WAVE: Final = 300
+WAVE: Final = 600
 STEPS_OF_A_JOIN: Final = 6
 """Two reservations, their confirmation, the record, approval and certificate."""
 FEW: Final = STEPS_OF_A_JOIN * DEFAULT_WORKERS

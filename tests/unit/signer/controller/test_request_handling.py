@@ -9,6 +9,7 @@ import pytest
 from signer.controller import request_handling
 from signer.controller.adjudicator import Adjudication, Adjudicator
 from signer.controller.bounded_request import MAXIMUM_OBJECT_BYTES
+from signer.controller.configuration import Configuration
 from signer.controller.metrics import Metrics
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import Heeds, RequestHandling
@@ -56,6 +57,7 @@ def holding(judge: Judge, requests: int) -> RequestHandling:
         monotonic=lambda: 0.0,
         audit_log=None,
         requests_together=Together(),
+        configuration=Configuration(namespace="here", workers_per_cluster=WORKERS),
     )
     handling = RequestHandling(
         ClusterKey("team-a", "one"),
@@ -187,3 +189,46 @@ async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_
     assert judge.glances == 2
     handling.wake(frozenset({"node-1"}))
     assert judge.glances == 3
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_workers_come_as_they_are_needed_and_one_stays() -> None:
+    judge = SlowJudge()
+    handling = holding(judge, 1)
+    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await _turns(5)
+    assert (len(workers), len(judge.judged)) == (1, 1)  # what waited already
+    for number in range(1, WORKERS + 3):
+        handling.applied(csr(f"node-{number}", f"uid-{number}"))
+    await _turns(20)
+    assert (len(workers), len(judge.judged)) == (WORKERS, WORKERS)  # and no more at once
+    judge.may_go_on.set()
+    await _turns(100)
+    assert len(judge.judged) == WORKERS + 3
+    assert len(workers) == 1  # an idle cluster has one worker
+    judge.begun.clear()
+    handling.applied(csr("later", "uid-later"))
+    await judge.begun.wait()
+    assert len(judge.judged) == WORKERS + 4
+    handling.stop()
+    await workers.finished()
+    await workers.end()
+
+
+async def test_what_waits_when_a_connection_begins_has_as_many_workers_as_it_needs() -> None:
+    judge = SlowJudge()
+    handling = holding(judge, WORKERS + 1)
+    first = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    assert len(first) == WORKERS
+    await first.end()
+    assert not judge.judged
+    second = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await judge.begun.wait()
+    judge.may_go_on.set()
+    await _turns(100)
+    assert len(judge.judged) == WORKERS + 1
+    await second.end()

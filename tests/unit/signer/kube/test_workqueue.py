@@ -362,3 +362,71 @@ def test_workers_never_share_a_key_and_lose_none() -> None:
         assert all(isinstance(result, QueueClosed) for result in results)
 
     run_in_virtual_time(main())
+
+
+class Unattended:
+    """Counts calls for workers."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def test_a_worker_is_called_for_where_none_waits() -> None:
+    async def main() -> None:
+        unattended = Unattended()
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, unattended=unattended)
+        queue.add("a")
+        queue.add("a")
+        assert unattended.calls == 1  # once for each key
+        assert await queue.get() == "a"
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.add("b")
+        assert unattended.calls == 1  # somebody waited
+        queue.add("c")
+        assert unattended.calls == 2  # who waited has been woken for the other one
+        assert await waiting == "b"
+        queue.add("a")  # while it is with a worker
+        assert unattended.calls == 2
+        queue.done("a")
+        assert unattended.calls == 3
+
+    run_in_virtual_time(main())
+
+
+def test_a_worker_is_called_for_when_the_one_that_was_woken_goes_away() -> None:
+    async def main() -> None:
+        unattended = Unattended()
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, unattended=unattended)
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.add("a")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert unattended.calls == 1
+
+    run_in_virtual_time(main())
+
+
+@virtual_time
+async def test_attended(queue: WorkQueue[str]) -> None:
+    assert not queue.is_attended()
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert queue.is_attended()
+    queue.add("a")
+    assert not queue.is_attended()  # it is woken, and waits no more
+    assert await waiting == "a"
+    leaving = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert not queue.is_attended()
+    queue.add("b")
+    another = asyncio.create_task(queue.get())
+    queue.add("c")
+    assert not queue.is_attended()  # something is ready
+    assert await another == "b"
