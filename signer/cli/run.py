@@ -26,7 +26,6 @@ from signer.controller.run import ControllerOptions
 from signer.controller.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
 from signer.kube.client import Client
 from signer.kube.management import management_connection
-from signer.kube.transport import shrink_tls_buffers
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -97,7 +96,6 @@ def _run(options: argparse.Namespace) -> int:
     as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
-    shrink_tls_buffers()
     collect_seldom()
     open_as_many_files_as_allowed()
     asyncio.run(_run_until_signal(options, configuration))

@@ -16,7 +16,7 @@ from signer.kube.http.answer import AnswerHead, AnswerParser
 from signer.kube.http.failures import BrokenOff, MalformedAnswer
 
 MAXIMUM_HELD_BYTES = 64 * 1024
-"""Of one answer's body before reading stops; beside them is what asyncio has decrypted at once."""
+"""Of one answer's body before reading stops; beside them is what the transport has read at once."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def _is_sent(self) -> bool:
-        """But for one request at most: a server that answers and never reads would have them all wait here."""
+        """A server that answers and never reads would have request after request wait here."""
         return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     async def _more(self, answer: AnswerParser) -> None:
@@ -127,10 +127,9 @@ class HttpConnection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # Called by asyncio
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # No isinstance: other event loops have transports of their own.
         self._transport = cast("asyncio.Transport", transport)
         self._quiet.register(transport.get_extra_info("socket"), select.POLLIN | select.POLLPRI)
 

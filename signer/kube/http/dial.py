@@ -16,6 +16,7 @@ import aiohappyeyeballs
 
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.request import Origin
+from signer.kube.http.tls_transport import connect
 
 KEEPALIVE_IDLE_SECONDS = 30
 KEEPALIVE_INTERVAL_SECONDS = 10
@@ -36,6 +37,7 @@ def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
     """A TCP socket that notices within a minute that the peer of a silent watch is gone (tcp(7))."""
     family, kind, protocol = address[:3]
     opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
@@ -70,14 +72,12 @@ class Dialer:
         opened = await aiohappyeyeballs.start_connection(
             addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
         )
+        connection = make()
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                make, sock=opened, ssl=self._tls, server_hostname=self._server_name
-            )
+            await connect(opened, self._tls, self._server_name, connection)
         except ssl.SSLError:  # some are ValueErrors
             raise
-        except ValueError:  # of the name, before anything is sent: the socket is still nobody's
-            opened.close()
+        except ValueError:  # of the name, before anything is sent
             error = ssl.SSLError(ssl.SSL_ERROR_SSL, "server name")
             error.reason = "the name to verify is none that a certificate can hold"
             raise error from None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio.sslproto
 import socket
 import ssl
 
@@ -8,13 +7,7 @@ import pytest
 
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.http.failures import BrokenOff
-from signer.kube.transport import TLS_READ_BUFFER_BYTES, shrink_tls_buffers, unreachable
-
-
-def test_tls_buffers_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asyncio.sslproto.SSLProtocol, "max_size", 256 * 1024)
-    shrink_tls_buffers()
-    assert asyncio.sslproto.SSLProtocol.max_size == TLS_READ_BUFFER_BYTES
+from signer.kube.transport import unreachable
 
 
 @pytest.mark.parametrize(
