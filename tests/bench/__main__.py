@@ -30,7 +30,10 @@ FOLDER: Final = ROOT / "build/bench"
 EXIT_FAILED: Final = 1
 EXIT_MISSING_PART: Final = 2
 EXIT_UNREADABLE: Final = 3
-_GIVEN: Final = ("requests", "rounds", "steady_seconds", "sizes", "clusters", "wave_requests", "flood_requests")
+_GIVEN: Final = (
+    "requests", "rounds", "disks", "disk_requests", "steady_seconds", "sizes", "clusters", "wave_requests",
+    "flood_requests",
+)  # fmt: skip
 _NAMES: Final = tuple(section.name for section in SECTIONS)
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
@@ -58,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="everything small: shows that it works")
     parser.add_argument("--requests", type=_count, metavar="N", help="of each drain")
     parser.add_argument("--rounds", type=_count, metavar="N", help="of drains")
+    parser.add_argument("--disks", type=_counts, metavar="MS,…", help="by how much etcd's disk is slower, in ms")
+    parser.add_argument("--disk-requests", type=_count, metavar="N", help="of each drain on such a disk")
     parser.add_argument("--steady-seconds", type=float, metavar="S", help="at each rate")
     parser.add_argument("--sizes", type=_counts, metavar="N,…", help="of the heaps that are drawn")
     parser.add_argument("--clusters", type=_counts, metavar="N,…", help="how many idle ones one controller watches")

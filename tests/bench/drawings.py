@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.chart import Chart, Series
+from tests.bench.disks import WORK as DISKS_WORK
+from tests.bench.disks import rate
 from tests.bench.figures import Table
 from tests.bench.report import Report
 from tests.bench.sizes import WORK
@@ -52,6 +54,14 @@ DRAWINGS: Final = (
         _PENDING,
         "milliseconds",
         {f"{work.value}, cpu": work.value for work in WORK},
+    ),
+    Drawing(
+        "disks.svg",
+        "disks",
+        "Certificates a second on slower disks",
+        "milliseconds that each sync of etcd's disk takes longer",
+        "a second",
+        {rate(work): work.value for work in DISKS_WORK},
     ),
     Drawing(
         "clusters-memory.svg",

@@ -8,6 +8,8 @@ from typing import Final
 
 from tests.bench import tables
 from tests.bench.challenge_flood import Flood
+from tests.bench.disks import WORK as DISKS_WORK
+from tests.bench.disks import measure_disks
 from tests.bench.drains import STARTS, measure_drains
 from tests.bench.figures import Table
 from tests.bench.many_clusters import SETTLE_SECONDS
@@ -65,6 +67,11 @@ SECTIONS: Final = (
         "drain",
         lambda settings: settings.rounds * _heap_seconds(settings.requests, len(Work)),
         lambda settings, say: measure_drains(settings.requests, settings.rounds, say),
+    ),
+    Section(
+        "disks",
+        lambda settings: len(settings.disks) * _heap_seconds(settings.disk_requests, len(DISKS_WORK)),
+        lambda settings, say: measure_disks(settings.disk_requests, settings.disks, say),
     ),
     Section("steady", _steady_seconds, lambda settings, say: measure_steady(settings.steady_seconds, say)),
     Section(

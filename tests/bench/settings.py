@@ -13,6 +13,10 @@ class Settings:
     """Of each drain."""
     rounds: int = 3
     """So often, ours and the peer in turn."""
+    disks: tuple[int, ...] = (1, 2, 5, 10)
+    """By how many milliseconds etcd's disk is slower."""
+    disk_requests: int = 500
+    """Of each drain on such a disk."""
     steady_seconds: float = 20.0
     """At each rate."""
     sizes: tuple[int, ...] = (250, 500, 1000, 2000)
@@ -29,6 +33,8 @@ class Settings:
 QUICK = Settings(
     requests=100,
     rounds=1,
+    disks=(2, 5),
+    disk_requests=50,
     steady_seconds=3,
     sizes=(50, 100),
     clusters=(10, 30),

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from signer.kube.connection import ClusterConnection
 from signer.testing.world import ManagementCluster
@@ -16,7 +17,11 @@ from tests.bench.load import Load
 from tests.bench.spent import Decider, wait_until_idle
 from tests.bench.submission import Submission, first_joins, for_peer, renewals
 from tests.support.control_plane import ControlPlane
+from tests.support.etcd import Disk
 from tests.support.grants import as_service_account
+
+AS_IT_IS: Final = Disk()
+"""etcd waits for this machine's disk."""
 
 
 class Work(enum.Enum):
@@ -65,9 +70,9 @@ class BenchWorld:
 
 
 @contextmanager
-def bench_world(nodes: int) -> Iterator[BenchWorld]:
+def bench_world(nodes: int, disk: Disk = AS_IT_IS) -> Iterator[BenchWorld]:
     """A new one, with that many Machines. Raises :class:`tests.support.binaries.MissingPart`."""
-    with ControlPlane() as control_plane, ManagementCluster(control_plane) as management:
+    with ControlPlane(disk=disk) as control_plane, ManagementCluster(control_plane) as management:
         control_plane.binaries.kube_controller_manager()
         control_plane.seed_kubeadm()
         load = Load(management.add_cluster("bench", control_plane), nodes)

@@ -24,7 +24,7 @@ from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.support import kubeadm
 from tests.support.binaries import ControlPlaneBinaries, find_control_plane
 from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
-from tests.support.etcd import Etcd, start_on_free_port
+from tests.support.etcd import NO_SYNCS, Disk, Etcd, start_on_free_port
 from tests.support.processes import Program, Programs, wait_until
 from tests.support.raw_client import RawClient
 
@@ -38,7 +38,8 @@ class ControlPlane:
     """A running control plane; a context manager that stops it.
 
     ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
-    kube-apiserver's. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
+    kube-apiserver's; ``disk`` is etcd's. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one
+    does not come up.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class ControlPlane:
         ca: CertificateAuthority | None = None,
         binaries: ControlPlaneBinaries | None = None,
         apiserver_flags: Sequence[str] = (),
+        disk: Disk = NO_SYNCS,
     ) -> None:
         self.binaries = binaries or find_control_plane()
         self.ca = ca or CertificateAuthority.like_cluster_api()
@@ -59,7 +61,7 @@ class ControlPlane:
         self._admin_lock = threading.Lock()
         try:
             self._write_files()
-            self._etcd = Etcd(self._programs, self.binaries.etcd)
+            self._etcd = Etcd(self._programs, self.binaries.etcd, disk)
             self._apiserver = self._start_apiserver_on_free_port()
             self._admin = RawClient(self.connection())
             self._wait_for_system_namespaces()

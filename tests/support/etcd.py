@@ -4,21 +4,60 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.binaries import MissingPart
 from tests.support.processes import Program, ProgramFailed, Programs, free_port
 
 START_ATTEMPTS: Final = 3
 """A free port can be taken by somebody else before the program that it was found for listens on it."""
 
 
-class Etcd:
-    """A running etcd, unencrypted on 127.0.0.1, without the fsyncs where the version can leave them out."""
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What etcd writes to: it answers only when the disk says that a write is safe, as it does in production."""
 
-    def __init__(self, programs: Programs, binary: Path) -> None:
+    syncs: bool = True
+    """Whether etcd waits for the disk at all, where its version can do without."""
+    slower_by_milliseconds: float = 0.0
+    """Each sync (fdatasync(2)) takes so much longer than on the disk that there is."""
+
+    def command(self, binary: Path) -> list[str | Path]:
+        """What to start instead of ``binary``.
+
+        Raises:
+            MissingPart: strace, which delays that call and no other; the process is etcd's own all the same.
+        """
+        if not self.syncs:
+            without = "--unsafe-no-fsync"
+            done = subprocess.run([binary, without, "--version"], capture_output=True, check=False, timeout=60)
+            return [binary, without] if done.returncode == 0 else [binary]
+        if not self.slower_by_milliseconds:
+            return [binary]
+        strace = shutil.which("strace")
+        if strace is None:
+            raise MissingPart("strace, which makes a disk slow, is not installed (Debian: strace)")
+        delay = f"inject=fdatasync:delay_exit={round(1000 * self.slower_by_milliseconds)}"
+        quiet = ["-qq", "-o", "/dev/null"]
+        return [strace, "--daemonize", "-f", "--seccomp-bpf", "-e", "trace=fdatasync", "-e", delay, *quiet, binary]
+
+
+NO_SYNCS: Final = Disk(syncs=False)
+"""For tests: a crash of the machine would lose what they wrote."""
+
+
+class Etcd:
+    """A running etcd, unencrypted on 127.0.0.1."""
+
+    def __init__(self, programs: Programs, binary: Path, disk: Disk = NO_SYNCS) -> None:
+        """Raises ``MissingPart`` and ``ProgramFailed``."""
+        command = disk.command(binary)
+
         def start(port: int) -> Program:
             self._port = port
             flags = [
@@ -27,10 +66,8 @@ class Etcd:
                 f"--advertise-client-urls={self.url}",
                 "--listen-peer-urls=http://127.0.0.1:0",
             ]
-            return programs.start("etcd", [binary, *flags, *fast])
+            return programs.start("etcd", [*command, *flags])
 
-        probe = subprocess.run([binary, "--unsafe-no-fsync", "--version"], capture_output=True, check=False, timeout=60)
-        fast = ["--unsafe-no-fsync"] if probe.returncode == 0 else []
         start_on_free_port(programs, start, self._is_healthy)
 
     @property
