@@ -13,9 +13,9 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation/kubernetes-debian"
-# prometheus: promtool holds the alerts against scrapes.
-packages=(etcd-server prometheus)
-programs=(etcd promtool)
+# prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
+packages=(etcd-server prometheus strace)
+programs=(etcd promtool strace)
 for argument in "$@"; do
     case $argument in
     tpm)

@@ -40,8 +40,10 @@ class Disk:
         if not self.slower_by_milliseconds:
             return [binary]
         strace = shutil.which("strace")
-        if strace is None:
-            raise MissingPart("strace, which makes a disk slow, is not installed (Debian: strace)")
+        if strace is None or subprocess.run([strace, "true"], capture_output=True, check=False, timeout=60).returncode:
+            raise MissingPart(
+                "strace, which makes a disk slow, is not installed (Debian: strace), or may not trace here"
+            )
         delay = f"inject=fdatasync:delay_exit={round(1000 * self.slower_by_milliseconds)}"
         quiet = ["-qq", "-o", "/dev/null"]
         return [strace, "--daemonize", "-f", "--seccomp-bpf", "-e", "trace=fdatasync", "-e", delay, *quiet, binary]
