@@ -9,6 +9,7 @@ server sends what is no data, such as session tickets.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 
@@ -20,6 +21,9 @@ MAXIMUM_OVERHEAD_BYTES = 64 * 1024
 """Of encrypted bytes that are no data, beyond what comes with it: a server that sends key updates or session tickets
 without end has us work for nothing. A handshake ends with a few hundred bytes of tickets, a record has some 22."""
 OVERHEAD_PER_DATA_BYTE = 64
+MAXIMUM_HANDSHAKE_BYTES = 256 * 1024
+"""OpenSSL takes certificates of 100 KiB. It passes over requests to begin anew (TLS 1.2) in any number, and while a
+server sends fast enough, nobody else has a turn: not even the clock that would end it."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -50,13 +54,15 @@ class TlsTransport(asyncio.Transport):
             ssl.SSLError: as of ``SSLObject.do_handshake``; the server has been told.
             OSError: the connection broke.
         """
+        came = 0
         while True:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._send_handshake()
             except ssl.SSLError:
-                await self._send_handshake()
+                with contextlib.suppress(OSError):  # it has gone; what was wrong with it counts
+                    await self._send_handshake()
                 raise
             else:
                 await self._send_handshake()
@@ -64,6 +70,9 @@ class TlsTransport(asyncio.Transport):
             data = await self._loop.sock_recv(self._socket, READ_BYTES)
             if not data:
                 raise ConnectionResetError
+            came += len(data)
+            if came > MAXIMUM_HANDSHAKE_BYTES:
+                raise _failure("the server's handshake has no end")
             self._incoming.write(data)
 
     async def _send_handshake(self) -> None:
@@ -74,6 +83,8 @@ class TlsTransport(asyncio.Transport):
         """Hand over what comes from now on."""
         self._protocol = protocol
         protocol.connection_made(self)
+        if self._closing:
+            return
         self._loop.add_reader(self._socket, self._readable)
         if self._incoming.pending:  # it came with the end of the handshake
             self._loop.call_soon(self._deliver)
@@ -161,8 +172,11 @@ class TlsTransport(asyncio.Transport):
             self._end(None)
             raise
         if self._overhead > MAXIMUM_OVERHEAD_BYTES and not self._paused:
-            self._fail(_all_overhead())
+            self._fail(_failure("the server sends what is no data"))
         elif self._outgoing.pending and not self._closing:  # new keys were asked for
+            if len(self._unsent) > MAXIMUM_OVERHEAD_BYTES:  # and the answers are not read
+                self._fail(_failure("the server asks for new keys and does not read"))
+                return
             try:
                 self._send()
             except OSError as error:
@@ -170,33 +184,39 @@ class TlsTransport(asyncio.Transport):
 
     def _ended(self) -> None:
         if self._protocol is not None and not self._closing:
-            self._protocol.eof_received()
-            self._end(None)
+            try:
+                self._protocol.eof_received()
+            finally:
+                self._end(None)
 
     def _send(self) -> None:
         data = self._outgoing.read()
         if self._unsent:
             self._unsent = memoryview(bytes(self._unsent) + data)
             return
-        try:
-            sent = self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
+        sent = self._sent(data)
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
             self._loop.add_writer(self._socket, self._writable)
 
     def _writable(self) -> None:
         try:
-            sent = self._socket.send(self._unsent)
-        except (BlockingIOError, InterruptedError):
-            return
+            sent = self._sent(self._unsent)
         except OSError as error:
             self._fail(error)
             return
         self._unsent = self._unsent[sent:] if sent < len(self._unsent) else memoryview(b"")
         if not self._unsent:
             self._loop.remove_writer(self._socket)
+
+    def _sent(self, data: bytes | memoryview) -> int:
+        """How much of it is done with."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except ConnectionError:  # nobody takes it; what the server said before it went, and its end, are still to come
+            return len(data)
 
     def _fail(self, error: OSError) -> None:
         error.__traceback__ = None  # whose frames hold what was read
@@ -220,9 +240,9 @@ class TlsTransport(asyncio.Transport):
             self._socket.close()
 
 
-def _all_overhead() -> ssl.SSLError:
-    error = ssl.SSLError(ssl.SSL_ERROR_SSL, "overhead")
-    error.reason = "the server sends what is no data"
+def _failure(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(ssl.SSL_ERROR_SSL, reason)
+    error.reason = reason
     return error
 
 
@@ -238,8 +258,8 @@ async def connect(
     try:
         transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name)
         await transport.shake_hands()
+        transport.begin(protocol)
     except BaseException:
         connected.close()
         raise
-    transport.begin(protocol)
     return transport

@@ -33,6 +33,13 @@ def test_a_server_cannot_ask_for_handshake_after_handshake(authority: Authority)
     assert client_context(_connection(authority, None)).options & ssl.OP_NO_RENEGOTIATION
 
 
+def test_a_server_cannot_choose_what_takes_long(authority: Authority) -> None:
+    """Ten thousand bits of its own making for Diffie-Hellman were 0.6 seconds of the event loop."""
+    context = client_context(_connection(authority, None))
+    exchanges = {cipher["kea"] for cipher in context.get_ciphers()}
+    assert exchanges == {"kx-any", "kx-ecdhe"}, "TLS 1.3 has named groups alone"
+
+
 def test_only_the_given_authority_is_trusted(authority: Authority) -> None:
     assert client_context(_connection(authority, None)).cert_store_stats()["x509"] == 1
 

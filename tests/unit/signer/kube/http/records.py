@@ -1,0 +1,131 @@
+"""TLS 1.3 records of a server by hand (RFC 8446): what OpenSSL would not send, such as key updates in any number."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from signer.kube.connection import ClusterConnection
+from tests.unit.signer.kube.support import Authority
+
+ALERT: Final = 21
+HANDSHAKE: Final = 22
+DATA: Final = 23
+NOT_REQUESTED, REQUESTED = 0, 1
+
+
+@dataclass
+class Sealing:
+    """From a server's traffic secret to its records, of TLS_AES_256_GCM_SHA384."""
+
+    secret: bytes
+    sequence: int = 0
+
+    def record(self, content: bytes, kind: int = DATA) -> bytes:
+        """One, sealed (section 5.2)."""
+        key, initial = self._expanded(b"key", 32), self._expanded(b"iv", 12)
+        nonce = (int.from_bytes(initial) ^ self.sequence).to_bytes(12)
+        self.sequence += 1
+        head = struct.pack("!BHH", DATA, 0x0303, len(content) + 1 + 16)
+        return head + AESGCM(key).encrypt(nonce, content + bytes([kind]), head)
+
+    def opened(self, record: bytes) -> tuple[int, bytes]:
+        """Of the other side's: content type and content."""
+        key, initial = self._expanded(b"key", 32), self._expanded(b"iv", 12)
+        nonce = (int.from_bytes(initial) ^ self.sequence).to_bytes(12)
+        self.sequence += 1
+        content = AESGCM(key).decrypt(nonce, record[5:], record[:5])
+        return content[-1], content[:-1]
+
+    def renew(self) -> None:
+        """The next keys (section 7.2)."""
+        self.secret, self.sequence = self._expanded(b"traffic upd", 48), 0
+
+    def key_update(self, request: int = NOT_REQUESTED) -> bytes:
+        """The record that ends these keys (section 4.6.3)."""
+        sealed = self.record(bytes([24, 0, 0, 1, request]), HANDSHAKE)
+        self.renew()
+        return sealed
+
+    def _expanded(self, label: bytes, length: int) -> bytes:
+        name = b"tls13 " + label
+        info = struct.pack("!HB", length, len(name)) + name + b"\0"
+        return HKDFExpand(SHA384(), length, info).derive(self.secret)
+
+
+@dataclass
+class Spoken:
+    """A connection after its handshake; what is written goes out as it is."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    sealing: Sealing
+    of_client: Sealing
+
+    async def record(self) -> tuple[int, bytes]:
+        """The client's next: content type and content."""
+        head = await self.reader.readexactly(5)
+        return self.of_client.opened(head + await self.reader.readexactly(int.from_bytes(head[3:])))
+
+    async def hang(self) -> None:
+        """Read nothing any more."""
+        await asyncio.get_running_loop().create_future()
+
+
+@contextlib.asynccontextmanager
+async def by_hand(
+    authority: Authority, tls: ssl.SSLContext, folder: Path, script: Callable[[Spoken], Awaitable[None]]
+) -> AsyncIterator[ClusterConnection]:
+    """A server on loopback that shakes hands as ``tls`` has it (no tickets), and then runs ``script``."""
+    log = folder / "keys"
+    tls.keylog_filename = str(log)
+    tls.num_tickets = 0
+    running: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = tls.wrap_bio(incoming, outgoing, server_side=True)
+        try:
+            while True:
+                try:
+                    server.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    writer.write(outgoing.read())
+                    incoming.write(await reader.read(1 << 16))
+            keys = {line.split()[0]: bytes.fromhex(line.split()[2]) for line in log.read_text("ascii").splitlines()[1:]}
+            of_server, of_client = (Sealing(keys[f"{side}_TRAFFIC_SECRET_0"]) for side in ("SERVER", "CLIENT"))
+            await script(Spoken(reader, writer, of_server, of_client))
+        except (OSError, asyncio.CancelledError):  # a cancelled task would be complained of by asyncio's streams
+            pass
+        finally:
+            running.discard(task)
+            if not writer.is_closing():
+                writer.close()
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # one that does not read is soon noticed
+    listening.bind(("127.0.0.1", 0))
+    listener = await asyncio.start_server(serve, sock=listening, limit=1024)
+    port = listening.getsockname()[1]
+    try:
+        yield ClusterConnection(f"https://127.0.0.1:{port}", authority.certificate)
+    finally:
+        listener.close()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
