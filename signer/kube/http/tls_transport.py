@@ -98,7 +98,7 @@ class TlsTransport(asyncio.Transport):
         try:
             self._tls.write(data)
             self._send()
-        except (ssl.SSLError, OSError) as error:
+        except OSError as error:  # ssl.SSLError is one
             self._fail(error)
 
     def get_write_buffer_size(self) -> int:

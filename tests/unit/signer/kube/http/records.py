@@ -23,6 +23,7 @@ ALERT: Final = 21
 HANDSHAKE: Final = 22
 DATA: Final = 23
 NOT_REQUESTED, REQUESTED = 0, 1
+_OF_SERVER, _OF_CLIENT = "SERVER_TRAFFIC_SECRET_0", "CLIENT_TRAFFIC_SECRET_0"
 
 
 @dataclass
@@ -83,11 +84,24 @@ class Spoken:
         await asyncio.get_running_loop().create_future()
 
 
+def _keys(log: Path) -> dict[str, bytes]:
+    """Of the last handshake (NSS key log format)."""
+    return {line.split()[0]: bytes.fromhex(line.split()[2]) for line in log.read_text("ascii").splitlines()[1:]}
+
+
 @contextlib.asynccontextmanager
 async def by_hand(
-    authority: Authority, tls: ssl.SSLContext, folder: Path, script: Callable[[Spoken], Awaitable[None]]
+    authority: Authority,
+    tls: ssl.SSLContext,
+    folder: Path,
+    script: Callable[[Spoken], Awaitable[None]],
+    *,
+    word: bytes = b"",
 ) -> AsyncIterator[ClusterConnection]:
-    """A server on loopback that shakes hands as ``tls`` has it (no tickets), and then runs ``script``."""
+    """A server on loopback that shakes hands as ``tls`` has it (no tickets), and then runs ``script``.
+
+    ``word`` goes out with its half of the handshake, as it may (section 4.4.4).
+    """
     log = folder / "keys"
     tls.keylog_filename = str(log)
     tls.num_tickets = 0
@@ -105,10 +119,11 @@ async def by_hand(
                     server.do_handshake()
                     break
                 except ssl.SSLWantReadError:
-                    writer.write(outgoing.read())
+                    sealed = Sealing(_keys(log)[_OF_SERVER]).record(word) if word and outgoing.pending else b""
+                    writer.write(outgoing.read() + sealed)
                     incoming.write(await reader.read(1 << 16))
-            keys = {line.split()[0]: bytes.fromhex(line.split()[2]) for line in log.read_text("ascii").splitlines()[1:]}
-            of_server, of_client = (Sealing(keys[f"{side}_TRAFFIC_SECRET_0"]) for side in ("SERVER", "CLIENT"))
+            of_server, of_client = (Sealing(_keys(log)[side]) for side in (_OF_SERVER, _OF_CLIENT))
+            of_server.sequence += bool(word)
             await script(Spoken(reader, writer, of_server, of_client))
         except (OSError, asyncio.CancelledError):  # a cancelled task would be complained of by asyncio's streams
             pass

@@ -106,6 +106,8 @@ async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tl
         await recording.has(len(sent))
         assert recording.data == sent
         assert transport.get_write_buffer_size() == 0
+        watched = asyncio.get_running_loop().remove_writer(transport.get_extra_info("socket"))
+        assert not watched, "each turn of the event loop would send nothing"
 
 
 async def test_a_pause(authority: Authority, tls: ssl.SSLContext) -> None:

@@ -166,6 +166,19 @@ async def test_a_protocol_that_ends_it_at_once(authority: Authority, tls: ssl.SS
         assert await lost(protocol) is None
 
 
+async def test_a_word_in_one_segment_with_the_handshake(
+    authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path
+) -> None:
+    """It is not left lying until more comes."""
+    protocol = Acting(lambda _: None)
+    async with (
+        by_hand(authority, own_tls, tmp_path, Spoken.hang, word=b"hello") as connection,
+        transport_of(connection, protocol),
+    ):
+        await protocol.has(5)
+        assert protocol.pieces == [b"hello"]
+
+
 # Pauses and ends
 
 
@@ -224,8 +237,12 @@ async def test_nothing_comes_behind_an_abort(authority: Authority, own_tls: ssl.
         await spoken.hang()
 
     protocol = Acting(TlsTransport.abort)
-    async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol):
+    async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol) as ended:
         assert await lost(protocol) is None
+        ended.pause_reading()
+        ended.resume_reading()
+        ended.write(b"x")
+        ended.close()
         assert protocol.pieces == [b"1"]
         assert not protocol.ended
 
@@ -272,6 +289,8 @@ async def test_an_end_while_bytes_wait(authority: Authority, own_tls: ssl.SSLCon
         assert transport.get_write_buffer_size() > 0
         transport.pause_reading()
         transport.abort()
+        transport.resume_reading()
+        transport.write(b"x" * 1_000_000)
         assert transport.get_write_buffer_size() == 0
         assert await lost(protocol) is None
 
