@@ -75,6 +75,7 @@ class Killer:
         self._lock = threading.Lock()
         self._aimed: list[tuple[subprocess.Popen[bytes], Strike]] = []
         self._passed = 0
+        self._doomed: set[subprocess.Popen[bytes]] = set()
         self.killed = 0
         self.finished = threading.Event()
         for api in apis:
@@ -86,12 +87,13 @@ class Killer:
         """At these, in this order."""
         with self._lock:
             self._aimed, self._passed = list(zip(processes, strikes, strict=True)), 0
+            self._doomed = set(processes)
             self.finished.clear()
 
     def rest(self) -> None:
         """Kill no more."""
         with self._lock:
-            self._aimed = []
+            self._aimed, self._doomed = [], set()
             self.finished.clear()
 
     def _strikes(self, request: Request, way: str) -> bool:
@@ -115,7 +117,10 @@ class Killer:
         process.send_signal(signal.SIGKILL)
         self.killed += 1
         with self._lock:
-            if not self._aimed:
+            if process not in self._doomed:
+                return  # by a timer that was late: the round is over
+            self._doomed.discard(process)
+            if not self._doomed:
                 self.finished.set()
 
 
