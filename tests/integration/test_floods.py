@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from signer.controller import pending as pending_module
+from signer.controller.configuration import DEFAULT_WORKERS
 from signer.kube.fair_order import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.model.lane import Screening
@@ -25,8 +26,12 @@ pytestmark = pytest.mark.slow
 
 FLOOD: Final = 1_000
 HONEST: Final = "honest"
-FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + 8
+FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + DEFAULT_WORKERS
 """Decided first where nobody is in the way: those that the workers have in hand, and no more than one round."""
+STEPS_OF_A_JOIN: Final = 6
+"""Two reservations, their confirmation, the record, approval and certificate."""
+MEANWHILE: Final = STEPS_OF_A_JOIN * DEFAULT_WORKERS
+"""In each step of a join that begins when all have been looked at, every worker may end one request."""
 Flood: TypeAlias = Callable[[WorldCluster, int], tuple[dict[str, Any], tuple[str, Sequence[str]]]]
 
 
@@ -102,7 +107,7 @@ def _join(cluster: WorldCluster, name: str) -> None:
 TOLD_BY_CLAIM: Final = {"random-provider-ids", "no-machines"}
 """Nobody's Machine has what they claim: a glance is enough to serve others first."""
 _BEFORE: Final = ("a-first", FEW)
-_AMONG: Final = (f"flood-{FLOOD // 2:04}-honest", FEW + FLOOD // LOOKS)
+_AMONG: Final = (f"flood-{FLOOD // 2:04}-honest", FEW + FLOOD // LOOKS + MEANWHILE)
 _AFTER: Final = ("z-last", FEW)
 
 
