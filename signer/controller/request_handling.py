@@ -136,7 +136,12 @@ class RequestHandling:
         """The worker is done with it: if it is still kept, it is looked at as it is by now."""
         changed = self._meanwhile.pop(name, None)
         if changed is not None and self.pending.is_still(name, changed):
-            self._keep(changed)
+            try:
+                self._keep(changed)
+            except BaseException as error:  # as where it is judged
+                if was_told_to_end(error):
+                    raise
+                self._failed(name, error)
 
     def _keep(self, item: JsonObject, look: Callable[[str], object] | None = None) -> None:
         """Keep it if it belongs here, and ``look`` at it; at once, if nothing else is said."""
@@ -215,6 +220,8 @@ class RequestHandling:
             partial(self.work, client, publisher),
             limit=self._around.configuration.workers_per_cluster,
             name=f"{self._key} worker",
+            is_wanted=self._queue.is_unattended,
+            crew=self._around.crew,
         )
         self._workers.call(max(1, len(self._queue)))
         return self._workers
@@ -228,21 +235,25 @@ class RequestHandling:
         with contextlib.suppress(QueueClosed):
             while not self._queue.is_attended():
                 name = await self._queue.get()
+                if self._queue.is_unattended():
+                    self._call_worker()  # there may be room for one by now
                 try:
                     with log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
                 except BaseException as error:  # one request's fault must not end the worker; it waits
                     if was_told_to_end(error):
                         raise
-                    _LOG.error(
-                        "unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)}
-                    )
-                    self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
-                    if self.pending.get(name) is not None:
-                        self._queue.retry(name)
+                    self._failed(name, error)
                 finally:
                     self._queue.done(name)
                     self._look_at_meanwhile(name)
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        """A fault of ours: it waits."""
+        _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
+        self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
+        if self.pending.get(name) is not None:
+            self._queue.retry(name)
 
     async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
         if self._is_to_be_looked_at(name):

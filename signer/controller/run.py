@@ -33,6 +33,7 @@ from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
 from signer.controller.turns import Turns
 from signer.controller.unserved_policies import UnservedPolicies
+from signer.controller.workers import Crew
 from signer.controller.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.kube.allowances import Allowances
 from signer.kube.client import Client, TokenSource
@@ -133,6 +134,7 @@ async def _run(
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
             allowances=allowances,
             requests_together=Together(),
+            crew=Crew(),
             connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
             door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
             recorder=recorder,

@@ -16,6 +16,7 @@ from signer.controller.metrics import Metrics
 from signer.controller.recorder import Recorder
 from signer.controller.room import Together
 from signer.controller.turns import Turns
+from signer.controller.workers import Crew
 from signer.kube.allowances import Allowances
 from signer.kube.client import Client
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -44,6 +45,8 @@ class Surroundings:
     """What workload clusters may take of memory and of the event loop together."""
     requests_together: Together
     """Memory for the requests of all workload clusters."""
+    crew: Crew
+    """Workers that workload clusters share."""
     connects: Turns
     """For connections that begin."""
     door_looks: Turns

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+OWN_WORKERS: Final = 8
+"""Of each cluster, for which nobody has to ask."""
+WORKERS_TOGETHER: Final = 64
+"""Of all clusters together, beyond what each has for itself. Each may hold a request and an answer of a hostile API
+server, and waits for a connection to the management cluster, for which there are as many."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Crew:
+    """Workers beyond those that each cluster has for itself, shared by clusters."""
+
+    def __init__(self, left: int = WORKERS_TOGETHER) -> None:
+        self.left = left
 
 
 class Workers:
@@ -15,13 +31,27 @@ class Workers:
     this object, whoever calls for them: what is logged and counted names their cluster.
     """
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], *, limit: int, name: str) -> None:
-        """``limit``: how many there are at most. ``name``: of each task."""
+    def __init__(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        limit: int,
+        name: str,
+        is_wanted: Callable[[], bool] = lambda: False,
+        crew: Crew | None = None,
+    ) -> None:
+        """``limit``: how many there are at most. ``name``: of each task. ``is_wanted``: asked when one has ended,
+        whether there is work that nobody else takes. Beyond ``OWN_WORKERS`` there are more while ``crew`` has some.
+        """
         self._work = work
         self._limit = limit
         self._name = name
+        self._is_wanted = is_wanted
+        self._crew = crew if crew is not None else Crew()
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._held = 0
+        """Of the crew."""
         self._ended = False
 
     def __len__(self) -> int:
@@ -30,10 +60,11 @@ class Workers:
 
     def call(self, count: int = 1) -> None:
         """There is work for so many more of them; beyond the limit it waits for those that there are."""
-        while count > 0 and len(self._tasks) < self._limit and not self._ended:
+        while count > 0 and self._may_be_more():
             task = asyncio.create_task(self._work(), name=self._name, context=self._context.copy())
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._hold()
+            task.add_done_callback(self._leave)
             count -= 1
 
     async def finished(self) -> None:
@@ -47,3 +78,21 @@ class Workers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _may_be_more(self) -> bool:
+        count = len(self._tasks)
+        return not self._ended and count < self._limit and (count < OWN_WORKERS or self._crew.left > 0)
+
+    def _hold(self) -> None:
+        more = max(0, len(self._tasks) - OWN_WORKERS) - self._held
+        self._crew.left -= more
+        self._held += more
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        """It has ended. Whoever was called for meanwhile found its place still taken."""
+        self._tasks.discard(task)
+        self._hold()
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _LOG.error("a worker failed", exc_info=fault, extra={"worker": self._name})
+        if self._is_wanted():
+            self.call()

@@ -237,10 +237,12 @@ class WorkloadCluster:
                 watch.cancel()
                 door.cancel()
                 reconnect.cancel()
-                if self._stopped.is_set():
-                    await workers.finished()  # each ends after what it has in hand
-                await workers.end()
-                await asyncio.gather(watch, door, reconnect, return_exceptions=True)
+                try:
+                    if self._stopped.is_set():
+                        await workers.finished()  # each ends after what it has in hand
+                finally:  # also when that takes too long: another replica may serve the cluster then
+                    await workers.end()
+                    await asyncio.gather(watch, door, reconnect, return_exceptions=True)
 
     async def _look_after_door(self, client: Client) -> None:
         await self._proven.wait()  # who does not even list has no door that could be looked at

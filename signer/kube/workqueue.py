@@ -183,6 +183,10 @@ class WorkQueue(Generic[Key]):
         """Whether nothing is ready, and somebody waits for what will be: one more who waits is one too many."""
         return not self._ready and any(not waiter.done() for waiter in self._getters)
 
+    def is_unattended(self) -> bool:
+        """Whether something is ready, and nobody waits who could take it."""
+        return bool(self._ready) and all(waiter.done() for waiter in self._getters)
+
     def is_with_worker(self, key: Key) -> bool:
         """Whether a worker has ``key`` now."""
         return key in self._processing

@@ -15,6 +15,7 @@ from signer.controller.publisher import Publisher
 from signer.controller.request_handling import Heeds, RequestHandling
 from signer.controller.room import Together
 from signer.controller.surroundings import Surroundings
+from signer.controller.workers import OWN_WORKERS, Crew
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
 from signer.model.cluster import ClusterKey
@@ -49,7 +50,7 @@ class Judge:
         return Adjudication(NotOurs(), Ignore())
 
 
-def holding(judge: Judge, requests: int) -> RequestHandling:
+def holding(judge: Judge, requests: int, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
     """With so many requests."""
     around = SimpleNamespace(
         metrics=Metrics(),
@@ -57,7 +58,8 @@ def holding(judge: Judge, requests: int) -> RequestHandling:
         monotonic=lambda: 0.0,
         audit_log=None,
         requests_together=Together(),
-        configuration=Configuration(namespace="here", workers_per_cluster=WORKERS),
+        crew=crew if crew is not None else Crew(),
+        configuration=Configuration(namespace="here", workers_per_cluster=workers),
     )
     handling = RequestHandling(
         ClusterKey("team-a", "one"),
@@ -232,3 +234,37 @@ async def test_what_waits_when_a_connection_begins_has_as_many_workers_as_it_nee
     await _turns(100)
     assert len(judge.judged) == WORKERS + 1
     await second.end()
+
+
+async def test_what_cannot_be_looked_at_after_it_was_judged_is_judged_again(caplog: pytest.LogCaptureFixture) -> None:
+    """What changed meanwhile makes the glance panic, which is no ``Exception``: the worker goes on."""
+    judge = SlowJudge(OSError())
+    handling = holding(judge, 1)
+    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await judge.begun.wait()
+    handling.applied(csr("node-0", "uid-0", labels={"version": "2"}))
+
+    def panics(manifest: JsonObject) -> Lane:
+        raise Panic
+
+    handling.pending._glance = panics
+    judge.may_go_on.set()
+    await _turns(20)
+    assert [record.message for record in caplog.records] == ["unexpected fault"] * 2
+    assert (len(workers), handling._queue.delayed) == (1, 1)
+    await workers.end()
+
+
+async def test_who_takes_one_calls_another_where_there_is_room_by_now() -> None:
+    """The crew was with other clusters when the requests came."""
+    judge, crew = SlowJudge(), Crew(0)
+    handling = holding(judge, 4 * OWN_WORKERS, workers=OWN_WORKERS + 3, crew=crew)
+    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await judge.begun.wait()
+    assert len(workers) == OWN_WORKERS
+    crew.left = 3
+    judge.may_go_on.set()
+    judge.may_go_on.clear()
+    await _turns(20)
+    assert (len(workers), crew.left) == (OWN_WORKERS + 3, 0)
+    await workers.end()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextvars import ContextVar
 
-from signer.controller.workers import Workers
+import pytest
+
+from signer.controller.workers import OWN_WORKERS, Crew, Workers
 
 _WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 
@@ -72,3 +75,65 @@ async def test_each_sees_the_context_of_whoever_made_them() -> None:
     await workers.finished()
     assert bench.seen == ["cluster one", "cluster one"]
     assert _WHERE.get() == "nowhere"
+
+
+async def test_whoever_was_called_for_while_another_was_leaving_comes_after_it() -> None:
+    """A task that has ended has its place for another turn of the event loop."""
+    waiting = ["a"]
+    taken: list[str] = []
+
+    async def work() -> None:
+        if waiting:
+            taken.append(waiting.pop())
+        asyncio.get_running_loop().call_soon(call_once_more)
+
+    def call_once_more() -> None:
+        if taken == ["a"] and not waiting:
+            waiting.append("b")
+            workers.call()
+
+    workers = Workers(work, limit=1, name="one", is_wanted=lambda: bool(waiting))
+    workers.call()
+    await workers.finished()
+    assert taken == ["a", "b"]
+
+
+async def test_one_that_fails_is_told_of_and_its_work_is_taken_by_another(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = ["a", "b"]
+
+    async def work() -> None:
+        waiting.pop()
+        raise RuntimeError("a defect")
+
+    workers = Workers(work, limit=1, name="team-a/one worker", is_wanted=lambda: bool(waiting))
+    with caplog.at_level(logging.ERROR):
+        workers.call()
+        await workers.finished()
+    assert not waiting
+    assert [record.message for record in caplog.records] == ["a worker failed"] * 2
+
+
+async def test_who_is_ended_is_not_replaced() -> None:
+    bench = Bench()
+    workers = Workers(bench.work, limit=2, name="one", is_wanted=lambda: True)
+    workers.call(2)
+    await asyncio.sleep(0)
+    await workers.end()
+    await asyncio.sleep(0)
+    assert (bench.cancelled, len(workers)) == (2, 0)
+
+
+async def test_beyond_its_own_a_cluster_has_what_others_leave_of_the_crew() -> None:
+    bench, crew = Bench(), Crew(3)
+    one, other = (Workers(bench.work, limit=OWN_WORKERS + 2, name=name, crew=crew) for name in ("one", "other"))
+    one.call(100)
+    other.call(100)
+    assert (len(one), len(other), crew.left) == (OWN_WORKERS + 2, OWN_WORKERS + 1, 0)
+    await one.end()
+    await asyncio.sleep(0)
+    assert crew.left == 2
+    other.call(100)
+    assert (len(other), crew.left) == (OWN_WORKERS + 2, 1)
+    await other.end()
+    await asyncio.sleep(0)
+    assert crew.left == 3

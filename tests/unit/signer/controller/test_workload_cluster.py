@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, cast
@@ -11,8 +12,10 @@ import pytest
 
 from attestors.wire.names import Purpose, SignerName
 from signer.controller import pending as pending_module
+from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.adjudicator import Adjudication
 from signer.controller.room import Together
+from signer.controller.workers import Crew
 from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.errors import ApiError, Cause, Conflict, NotFound, ServerError, Unauthorized, Unreachable
 from signer.model.cluster import ClusterKey
@@ -40,6 +43,8 @@ class Served:
         around = MagicMock()
         around.monotonic = lambda: 1000.0
         around.requests_together = Together()
+        around.crew = Crew()
+        around.configuration.workers_per_cluster = 2
         self.cluster = cast("Any", WorkloadCluster(ClusterKey("team-a", "one"), around))  # its parts are looked at
         self.recorder = around.recorder
         self.publisher = AsyncMock()
@@ -245,3 +250,40 @@ async def test_failures_with_success_in_between_cost_no_connection(served: Serve
         now += 29.0
         cluster.synced()
     assert not cluster._reconnect.is_set()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_no_worker_outlives_the_task_of_its_cluster(
+    served: Served, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """Also where it has been told to finish and takes too long: another replica serves the cluster from then on."""
+
+    async def for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
+    in_hand: set[str] = set()
+    begun = asyncio.Event()
+
+    async def adjudicate(manifest: dict[str, Any]) -> Adjudication:
+        name = manifest["metadata"]["name"]
+        in_hand.add(name)
+        begun.set()
+        try:
+            await for_ever()
+        finally:
+            in_hand.remove(name)
+        raise AssertionError
+
+    monkeypatch.setattr(served, "adjudicate", adjudicate)
+    served.cluster.applied(csr("csr", "uid-1"))
+    serving = asyncio.create_task(served.cluster._serve_over(served.client))
+    await begun.wait()
+    if stopped:
+        served.cluster.stop()
+        await asyncio.sleep(0.01)
+    assert in_hand == {"csr"}
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert not in_hand

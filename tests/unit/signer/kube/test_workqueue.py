@@ -430,3 +430,18 @@ async def test_attended(queue: WorkQueue[str]) -> None:
     queue.add("c")
     assert not queue.is_attended()  # something is ready
     assert await another == "b"
+
+
+@virtual_time
+async def test_unattended(queue: WorkQueue[str]) -> None:
+    assert not queue.is_unattended()  # there is nothing
+    queue.add("a")
+    assert queue.is_unattended()
+    assert await queue.get() == "a"
+    assert not queue.is_unattended()
+    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("b")
+    assert not queue.is_unattended()  # another waits who will do
+    queue.add("c")
+    assert sorted(await asyncio.gather(*waiting)) == ["b", "c"]
