@@ -268,3 +268,17 @@ async def test_who_takes_one_calls_another_where_there_is_room_by_now() -> None:
     await _turns(20)
     assert (len(workers), crew.left) == (OWN_WORKERS + 3, 0)
     await workers.end()
+
+
+async def test_another_takes_what_one_was_woken_for_that_goes_away() -> None:
+    """While it goes it still has its place, which is the only one."""
+    judge = SlowJudge()
+    handling = holding(judge, 0, workers=1)
+    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await _turns(5)
+    handling.applied(csr("node-0", "uid-0"))
+    (woken,) = workers._tasks
+    woken.cancel()
+    await _turns(10)
+    assert (judge.judged, len(workers)) == (["node-0"], 1)
+    await workers.end()
