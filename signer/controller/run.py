@@ -134,7 +134,7 @@ async def _run(
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
             allowances=allowances,
             requests_together=Together(),
-            crew=Crew(),
+            crew=Crew.for_limit(configuration.workers_per_cluster),
             connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
             door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
             recorder=recorder,

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, Self
 
 OWN_WORKERS: Final = 8
 """Of each cluster, for which nobody has to ask."""
@@ -22,6 +22,11 @@ class Crew:
 
     def __init__(self, left: int = WORKERS_TOGETHER) -> None:
         self.left = left
+
+    @classmethod
+    def for_limit(cls, workers_per_cluster: int) -> Self:
+        """At least as many as one cluster alone may have by the operator's word."""
+        return cls(max(WORKERS_TOGETHER, workers_per_cluster - OWN_WORKERS))
 
 
 class Workers:

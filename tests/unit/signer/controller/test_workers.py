@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from signer.controller.workers import OWN_WORKERS, Crew, Workers
+from signer.controller.workers import OWN_WORKERS, WORKERS_TOGETHER, Crew, Workers
 
 _WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 
@@ -137,3 +137,8 @@ async def test_beyond_its_own_a_cluster_has_what_others_leave_of_the_crew() -> N
     await other.end()
     await asyncio.sleep(0)
     assert crew.left == 3
+
+
+def test_one_cluster_may_have_as_many_as_the_operator_says() -> None:
+    assert Crew.for_limit(1).left == WORKERS_TOGETHER
+    assert Crew.for_limit(1000).left == 1000 - OWN_WORKERS
