@@ -14,7 +14,7 @@ from signer.kube.client import JsonObject
 _FASTEST: Final = 1
 """Of zlib's levels."""
 COMPRESSED_FROM_BYTES: Final = 4096
-"""Of JSON. What is smaller is mostly not evidence, and would become smaller by a quarter; with a TPM's, by a third."""
+"""Of JSON. What is smaller is mostly not evidence, and would become smaller by a quarter; with a TPM's it is half."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
