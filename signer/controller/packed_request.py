@@ -13,32 +13,26 @@ from signer.kube.client import JsonObject
 
 _FASTEST: Final = 1
 """Of zlib's levels."""
-COMPRESSED_FROM_BYTES: Final = 4096
-"""Of JSON. What is smaller is mostly not evidence, and would become smaller by a quarter; with a TPM's it is half."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRequest:
-    """Its JSON. A large one is compressed, for 0.05 ms of CPU each way."""
+    """Half as large as the object, for 0.05 ms of CPU each way."""
 
     uid: str
-    content: bytes
-    compressed: bool
+    compressed: bytes
 
     @classmethod
     def of(cls, manifest: JsonObject, uid: str) -> PackedRequest:
         """Pack an object that came as JSON."""
-        content = msgspec.json.encode(manifest)
-        if len(content) < COMPRESSED_FROM_BYTES:
-            return cls(uid, content, compressed=False)
-        return cls(uid, zlib.compress(content, _FASTEST), compressed=True)
+        return cls(uid, zlib.compress(msgspec.json.encode(manifest), _FASTEST))
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return getsizeof(self) + getsizeof(self.uid) + getsizeof(self.content)
+        return getsizeof(self) + getsizeof(self.uid) + getsizeof(self.compressed)
 
     def unpacked(self) -> JsonObject:
         """The object, as it came."""
-        return _decode(zlib.decompress(self.content) if self.compressed else self.content)
+        return _decode(zlib.decompress(self.compressed))
