@@ -98,6 +98,6 @@ class Workers:
         self._tasks.discard(task)
         self._hold()
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _LOG.error("a worker failed", exc_info=fault, extra={"worker": self._name})
+            _LOG.error("a worker failed", exc_info=fault, extra={"task": self._name})
         if self._is_wanted():
             self.call()
