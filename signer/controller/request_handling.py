@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
-from weakref import WeakValueDictionary
 
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
@@ -20,7 +19,7 @@ from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
 from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
-from signer.controller.workers import OWN_WORKERS, Workers
+from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -91,8 +90,6 @@ class RequestHandling:
         self._workers: Workers | None = None
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
-        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """For the requests that claim one provider ID, while any of them is judged or waits for that."""
         self._seen: dict[str, float] = {}
         """Since when each is kept, by the monotonic clock; the oldest first."""
         self._meanwhile: dict[str, JsonObject] = {}
@@ -267,21 +264,7 @@ class RequestHandling:
             if sent:
                 return
         # Where nobody needs to be asked, judging waits for nothing, and thousands of requests would hold up the watch.
-        lane = self.pending.lane(name)
-        await self._turn_of(lane)
-        async with self._place_of(lane.provider_id):
-            await self._judge(client, publisher, name)
-
-    def _place_of(self, provider_id: str) -> asyncio.Semaphore:
-        """One machine's many requests have no more workers than each cluster has: else a join, which takes several
-        steps, waits in each of them for all the others who judge copies.
-        """
-        places = self._places.get(provider_id)
-        if places is None:
-            places = self._places[provider_id] = asyncio.Semaphore(OWN_WORKERS)
-        return places
-
-    async def _judge(self, client: Client, publisher: Publisher, name: str) -> None:
+        await self._turn_of(self.pending.lane(name))
         manifest = self.pending.get(name)
         if manifest is None:
             return

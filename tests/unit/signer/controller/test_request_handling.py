@@ -282,23 +282,3 @@ async def test_another_takes_what_one_was_woken_for_that_goes_away() -> None:
     await _turns(10)
     assert (judge.judged, len(workers)) == (["node-0"], 1)
     await workers.end()
-
-
-@pytest.mark.parametrize(("machines", "most"), [(1, OWN_WORKERS), (2, 2 * OWN_WORKERS), (40, 20)])
-async def test_many_requests_of_one_machine_have_a_few_of_the_workers(machines: int, most: int) -> None:
-    """Copies of what can be read with every token are judged at length: an honest join would wait for all of them."""
-    judge = SlowJudge()
-
-    def glance(manifest: JsonObject) -> Lane:
-        number = int(manifest["metadata"]["name"].removeprefix("node-"))
-        return Lane(Screening.PLAUSIBLE, THIEF, f"test:///{number % machines}")
-
-    judge.glance = glance  # type: ignore[method-assign]
-    handling = holding(judge, 40, workers=20)
-    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
-    await _turns(20)
-    assert (len(judge.judged), len(workers)) == (most, 20)
-    judge.may_go_on.set()
-    await _turns(200)
-    assert (len(judge.judged), len(handling._places)) == (40, 0)
-    await workers.end()
