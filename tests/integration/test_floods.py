@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from signer.controller import pending as pending_module
-from signer.controller.configuration import DEFAULT_WORKERS
 from signer.kube.fair_order import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.model.lane import Screening
@@ -25,12 +24,14 @@ from tests.integration.requests import BOOTSTRAP, plant
 pytestmark = pytest.mark.slow
 
 FLOOD: Final = 1_000
+WORKERS: Final = 8
+"""Fewer than by default: what is tested is the order, which more workers at once would blur."""
 HONEST: Final = "honest"
-FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + DEFAULT_WORKERS
+FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + WORKERS
 """Decided first where nobody is in the way: those that the workers have in hand, and no more than one round."""
 STEPS_OF_A_JOIN: Final = 6
 """Two reservations, their confirmation, the record, approval and certificate."""
-MEANWHILE: Final = STEPS_OF_A_JOIN * DEFAULT_WORKERS
+MEANWHILE: Final = STEPS_OF_A_JOIN * WORKERS
 """In each step of a join that begins when all have been looked at, every worker may end one request."""
 Flood: TypeAlias = Callable[[WorldCluster, int], tuple[dict[str, Any], tuple[str, Sequence[str]]]]
 
@@ -126,7 +127,7 @@ def test_a_node_joins_through_a_flood(house: House, flood: str, name: str, most:
     for number in range(FLOOD):
         plant(cluster, *FLOODS[flood](cluster, number))
     _join(cluster, name)
-    house.run()
+    house.run(workers_per_cluster=WORKERS)
     verdict = cluster.wait_until_decided(name, 60)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
     assert _decided_before(cluster, name) <= most
@@ -144,7 +145,7 @@ def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
     cluster.patch({"spec": {"paused": True}})
     for number in range(2 * kept):
         plant(cluster, *FLOODS[flood](cluster, number))
-    house.run()
+    house.run(workers_per_cluster=WORKERS)
     house.management.client.wait_for(
         NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
     )
@@ -165,7 +166,7 @@ def test_a_node_whose_machine_is_known_later_than_the_flood_joins(
     for number in range(2 * kept):
         plant(cluster, *_no_machines(cluster, number))
     _join(cluster, "z-last")
-    house.run()
+    house.run(workers_per_cluster=WORKERS)
     house.management.client.wait_for(
         NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
     )
