@@ -20,6 +20,7 @@ from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
 from signer.cli.status import add_status
+from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.configuration import InvalidConfiguration
 from signer.controller.leadership import LeadershipLost
 from signer.controller.preflight import PreflightFailed
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LeadershipLost as error:
         print(f"node-attestation-controller: leadership lost: {error}", file=sys.stderr)
         return EXIT_LEADERSHIP_LOST
+    except ClusterAPIChanged as error:
+        print(f"node-attestation-controller: to be started again: {error}", file=sys.stderr)
+        return EXIT_FAILED
     except ApiError as error:
         print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
         return EXIT_FAILED

@@ -13,8 +13,9 @@ from random import SystemRandom
 from typing import Final
 
 from signer.kube.backoff import Backoff
-from signer.kube.errors import ServerError, TooManyRequests, Unreachable
-from signer.store.inventory import ClusterAPIVersion, GetCalls, discover_cluster_api
+from signer.kube.discovery import DiscoveryCalls
+from signer.kube.errors import ResourceNotServed, ServerError, TooManyRequests, Unreachable
+from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
 ATTEMPTS: Final = 5
 BETWEEN: Final = Backoff(base_seconds=0.25, maximum_seconds=2.0, jitter=0.5)
@@ -25,18 +26,18 @@ MOST_SECONDS: Final = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-async def cluster_api(client: GetCalls, stop: asyncio.Event, between: Backoff = BETWEEN) -> ClusterAPIVersion:
+async def cluster_api(client: DiscoveryCalls, stop: asyncio.Event, between: Backoff = BETWEEN) -> ClusterAPIVersion:
     """Which Cluster API the management cluster serves.
 
     Raises:
-        ApiError: it serves none (NotFound), or says no; or it still gives no answer after :data:`ATTEMPTS`, or when
-            ``stop`` was set meanwhile.
+        ApiError: it says no; or it still serves none (ResourceNotServed), or gives no answer, after :data:`ATTEMPTS`,
+            or when ``stop`` was set meanwhile.
     """
     for attempt in range(ATTEMPTS - 1):
         try:
             return await discover_cluster_api(client)
-        except (Unreachable, ServerError, TooManyRequests) as error:
-            asked = 0.0 if isinstance(error, Unreachable) else error.retry_after_seconds or 0.0
+        except (Unreachable, ServerError, TooManyRequests, ResourceNotServed) as error:
+            asked = error.retry_after_seconds or 0.0 if isinstance(error, ServerError | TooManyRequests) else 0.0
             pause = max(between.delay(attempt, SystemRandom()), min(asked, MOST_SECONDS))
             _LOG.warning(
                 "cannot ask the management cluster which Cluster API it serves",

@@ -27,7 +27,7 @@ from signer.controller.infrastructure_definition import (
     served_versions,
 )
 from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound
+from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed
 from signer.kube.resources import Resource
 from signer.model.cluster import ClusterKey, ClusterView, InfrastructureReference, NoInfrastructure, mapping_of
 from signer.model.policy import Policy
@@ -138,7 +138,7 @@ class InfrastructureStatus:
             return await self._write(target, reference, cluster.key, wanted)
         except Forbidden as error:
             return NotPublished(f"a grant is missing: {error}")
-        except NotFound:
+        except (NotFound, ResourceNotServed):
             return NotPublished(f"{reference.kind}, or its definition, does not exist yet")
         except Invalid as error:
             return NotPublished(f"the schema of {reference.kind} refuses the signer names: {error}")

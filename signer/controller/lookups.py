@@ -29,7 +29,7 @@ from signer.controller.infrastructure_definition import (
     served_versions,
 )
 from signer.kube.client import JsonObject
-from signer.kube.errors import Forbidden, NotFound
+from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
 from signer.model.cluster import (
     MACHINE_KIND,
@@ -127,8 +127,10 @@ class Lookups:
             if isinstance(resource, NotThere):
                 return resource
             manifest = await self._client.get(resource.object(reference.name, machine.cluster.namespace))
+        except ResourceNotServed:
+            self._resources.pop(key, None)  # perhaps that version is no longer served: its definition says so
+            raise
         except NotFound:
-            self._resources.pop(key, None)  # perhaps that version is no longer served
             return NotThere(f"{what}, or its definition, does not exist")
         except Forbidden:
             return NotThere(

@@ -31,8 +31,9 @@ from signer.rules.side_door import (
     grants_that_explain,
     reviewed_identities,
 )
+from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
-from signer.store.inventory import Inventory, UnreadablePolicy, discover_cluster_api
+from signer.store.inventory import Inventory, UnreadablePolicy
 
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000

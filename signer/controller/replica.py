@@ -43,7 +43,7 @@ async def run_replica(
     carries it on. What it holds in memory is gone with the process, so that nothing of it can be stale later.
 
     Raises:
-        ApiError: as with ``run_controller``.
+        ApiError, ClusterAPIChanged: as with ``run_controller``.
         LeadershipLost: it led, or owned shards, and does so no more.
     """
     options = options if options is not None else ControllerOptions()

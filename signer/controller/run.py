@@ -7,15 +7,16 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
+from signer.controller.cluster_api_change import ClusterAPIChanged, cluster_api_change
 from signer.controller.configuration import Configuration, Sharding
 from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
 from signer.controller.figures import ProcessFigures
@@ -40,6 +41,7 @@ from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory
 from signer.store.mirror import InTouch
 from signer.store.rebuild import Rebuild
@@ -84,6 +86,7 @@ async def run_controller(
 
     Raises:
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
+        ClusterAPIChanged: it serves another Cluster API by now; what was under way is finished.
     """
     options = options if options is not None else ControllerOptions()
     with observing_cloud_calls(options.metrics.cloud_called):  # by all tasks that are made within
@@ -153,15 +156,17 @@ async def _run(
             inventory, client, removed_grants, allowances=allowances, now=options.now, monotonic=options.monotonic
         )
         async with asyncio.TaskGroup() as tasks:
-            running = [
+            running: list[asyncio.Task[Any]] = [
                 tasks.create_task(inventory.run(client), name="inventory"),
                 tasks.create_task(
                     supervised("bootstrap tokens", bootstrap_tokens.run, failed), name="bootstrap tokens"
                 ),
                 tasks.create_task(supervised("events", recorder.run, failed), name="events"),
             ]
+            change = tasks.create_task(cluster_api_change(client, inventory.version), name="Cluster API")
+            running.append(change)
             try:
-                if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
+                if await _filled(inventory, bootstrap_tokens, stop, change):
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
                         tasks.create_task(supervised(name, run, failed), name=name)
@@ -175,13 +180,17 @@ async def _run(
                     options.health.started()
                     started(inventory, fleet)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
-                    await stop.wait()
+                    await _first(stop.wait(), change)
                     _LOG.info("draining")
                     await fleet.drain(DRAIN_SECONDS)
                     await _flush(recorder)
             finally:
                 for task in running:
                     task.cancel()
+        if not stop.is_set() and not change.cancelled():
+            raise ClusterAPIChanged(
+                f"the management cluster serves {change.result()} by now, and not {inventory.version}"
+            )
 
 
 def _process_figures(health: Health, inventory: Inventory, recorder: Recorder) -> ProcessFigures:
@@ -200,15 +209,25 @@ async def _flush(recorder: Recorder) -> None:
             await recorder.flush()
 
 
-async def _filled_or_stopped(inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:
+async def _filled(
+    inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event, change: asyncio.Task[ClusterAPIVersion]
+) -> bool:
+    """Whether decisions can be made now; else it is to end."""
+
     async def filled() -> None:
         await inventory.filled()
         await tokens.answered.wait()
 
-    waiting = {asyncio.ensure_future(filled()), asyncio.ensure_future(stop.wait())}
+    await _first(filled(), stop.wait(), change)
+    return not stop.is_set() and not change.done()
+
+
+async def _first(*coroutines: Awaitable[object]) -> None:
+    """Wait until one has ended; the others are cancelled, but for tasks."""
+    waiting = {asyncio.ensure_future(each): each for each in coroutines}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        return not stop.is_set()
     finally:
-        for future in waiting:
-            future.cancel()
+        for future, each in waiting.items():
+            if future is not each:
+                future.cancel()

@@ -19,7 +19,8 @@ from signer.explain.source import Source
 from signer.explain.unsigned import Unsigned
 from signer.model.cluster import ClusterKey
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.cluster_api import discover_cluster_api
+from signer.store.inventory import Inventory
 from signer.store.records import Records
 from signer.store.reservations import Reservations
 

@@ -24,7 +24,7 @@ from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIN
 from signer.explain.source import Source
 from signer.explain.standing_conditions import as_posted
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
-from signer.kube.errors import Forbidden, NotFound
+from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, mapping_of, text_of
 from signer.model.kubernetes_time import format_time
 from signer.model.signing_request import NotOurs, parse_signing_request
@@ -95,7 +95,7 @@ class Recorder:
                     about = {"apiVersion": f"{group}/{version}", "kind": _KINDS.get(plural, "")}
                     self._listed.append({**about, **copy.deepcopy(item)})
                 yield page
-        except (Forbidden, NotFound):
+        except (Forbidden, ResourceNotServed):
             self._refused.add(path)
             raise
 

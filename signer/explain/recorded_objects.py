@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import re
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
-from signer.kube.errors import Cause, NotFound, Unreachable
+from signer.kube.errors import Cause, NotFound, ResourceNotServed, Unreachable
 from signer.kube.resources import (
     ATTESTED_NODES,
     CERTIFICATE_SIGNING_REQUESTS,
@@ -43,6 +44,7 @@ RECORDING_API_VERSION: Final = "explain.attestation.cluster.x-k8s.io/v1alpha1"
 
 _MAXIMUM_REDACTED: Final = 32
 _MAXIMUM_ANSWERS: Final = 64
+_DISCOVERY: Final = re.compile(r"/apis/[^/]+(?:/[^/]+)?")
 _NEWEST: Final = f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}"
 _PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
     ("cluster.x-k8s.io", "Cluster"): ("clusters", True),
@@ -115,12 +117,13 @@ class RecordedObjects:
 
         Raises:
             NotFound: there is no such document.
+            ResourceNotServed: of an API group or version that was asked for there is none.
             Unreachable: it was there, and was left out of the recording.
         """
         if path in self.header.left_out:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
-        if path.count("/") == 3 and path.startswith("/apis/"):
-            return self._served(path)
+        if _DISCOVERY.fullmatch(path):
+            return self._served(path) if path.count("/") == 3 else self._versions(path)
         if path not in self._objects:
             raise NotFound("it is not in the recording", status=404)
         return copy.deepcopy(self._objects[path])
@@ -144,8 +147,17 @@ class RecordedObjects:
         """Which resources a group and version has: those of the documents; of Cluster API also where there are none."""
         names = {one.rpartition("/")[2] for one in self._by_collection if one.startswith(f"{path}/")}
         if not names and (path != _NEWEST or CLUSTERS_V1BETA1.collection() in self._by_collection):
-            raise NotFound("nothing of that version is in the recording", status=404)
+            raise ResourceNotServed("nothing of that version is in the recording", status=404)
         return {"resources": [{"name": name} for name in sorted(names | {"machinepools"})]}
+
+    def _versions(self, path: str) -> JsonObject:
+        """Which versions a group has: those of the documents; of Cluster API also where there are none."""
+        served = {one.split("/")[3] for one in self._by_collection if one.startswith(f"{path}/")}
+        if _NEWEST.startswith(f"{path}/") and CLUSTERS_V1BETA1.collection() not in self._by_collection:
+            served.add(CLUSTERS_V1BETA2.version)
+        if not served:
+            raise ResourceNotServed("nothing of that group is in the recording", status=404)
+        return {"versions": [{"version": version} for version in sorted(served)]}
 
     def _add(self, document: JsonObject, definitions: Mapping[tuple[str, str], str]) -> None:
         resource = _resource(document, definitions)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
-from signer.kube.errors import ApiError, Forbidden, NotFound, UnexpectedAnswer
+from signer.kube.discovery import served_plurals, served_versions
+from signer.kube.errors import ApiError, Forbidden, ResourceNotServed, UnexpectedAnswer
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, Resource
 from signer.kube.watch import Source
 from signer.model.bootstrap_token import (
@@ -68,7 +69,7 @@ class ConfigMirror(Mirror[BootstrapConfigView]):
         self._tell_listed = listed
         self._tell_failed = failed
         self.refused = asyncio.Event()
-        self.refusal: ApiError = NotFound("not refused")
+        self.refusal: ApiError = ResourceNotServed("not refused")
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
@@ -77,7 +78,7 @@ class ConfigMirror(Mirror[BootstrapConfigView]):
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        if isinstance(error, Forbidden | NotFound):
+        if isinstance(error, Forbidden | ResourceNotServed):
             self.refusal = error
             self.refused.set()
             return
@@ -121,20 +122,16 @@ async def discover_kubeadm_configs(client: ConfigCalls) -> Resource:
     """The version in which KubeadmConfigs are served; other providers' kinds are in the same API group.
 
     Raises:
-        NotFound: in neither.
+        ResourceNotServed: in neither, or not yet.
         ApiError: it cannot be asked.
     """
+    served = await served_versions(client, KUBEADM_CONFIGS_V1BETA2.group)
     for resource in (KUBEADM_CONFIGS_V1BETA2, KUBEADM_CONFIGS_V1BETA1):
-        try:
-            served = await client.get(f"/apis/{resource.group}/{resource.version}")
-        except NotFound:
-            continue
-        names = served.get("resources")
-        if isinstance(names, list) and any(
-            isinstance(one, dict) and one.get("name") == resource.plural for one in names
+        if resource.version in served and resource.plural in await served_plurals(
+            client, resource.group, resource.version
         ):
             return resource
-    raise NotFound("no version of KubeadmConfigs is served")
+    raise ResourceNotServed("no version of KubeadmConfigs is served")
 
 
 def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:

@@ -19,7 +19,7 @@ from typing import Final, NoReturn, TypeAlias, assert_never
 
 from signer.kube.backoff import Backoff
 from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError, Forbidden, NotFound
+from signer.kube.errors import ApiError, Forbidden, ResourceNotServed
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.model.bootstrap_token import (
@@ -66,6 +66,9 @@ ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 INTERRUPTION_SECONDS: Final = 300.0
 """For as long as this a request waits for tracing to come back. It is optional, and KubeadmConfigs are what tenants
 write: nobody may keep everybody's nodes from joining by making them unreadable. After that the policy decides."""
+REFUSED_SECONDS: Final = 10.0
+"""For as long as this what was traced must be refused before tracing is off, and the policy decides instead: an API
+server that has just started does not know its CustomResourceDefinitions for a moment."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
@@ -106,6 +109,9 @@ class BootstrapTokens:
         self._resource = KUBEADM_CONFIGS_V1BETA2
         self._live = LiveConfigs(client, monotonic)
         self._began = monotonic()
+        """Of the interruption, if there is one."""
+        self._refused_since: float | None = None
+        """Where what was traced is refused by now, and that is not believed yet."""
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
@@ -248,11 +254,13 @@ class BootstrapTokens:
             ended = await self._watch_until_refused()
             if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
                 refusals = 0
-            if isinstance(ended, TracingOff):
+            if isinstance(ended, TracingOff) and self._is_lasting(ended):
                 self._turned_off(ended)
                 delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
             else:
-                self._not_asked(ended)
+                if isinstance(ended, TracingInterrupted) and self._refused_since is not None:
+                    self._refused_since = self._monotonic()  # it starts again, perhaps
+                self._not_asked(TracingInterrupted(ended.cause))
                 delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
             await asyncio.sleep(delay)
 
@@ -292,12 +300,22 @@ class BootstrapTokens:
         if not isinstance(self._tracing, TracingOn):
             _LOG.info("bootstrap tokens are traced", extra={"kubeadmConfigs": len(self._configs)})
         self._tracing = TracingOn()
+        self._refused_since = None
         self.answered.set()
+
+    def _is_lasting(self, refused: TracingOff) -> bool:
+        """Whether it is refused for good, as far as anybody can tell."""
+        now = self._monotonic()
+        if isinstance(self._tracing, TracingOn):
+            self._began = self._refused_since = now
+            self._tracing = TracingInterrupted(refused.cause)
+        return self._refused_since is None or now - self._refused_since >= REFUSED_SECONDS
 
     def _turned_off(self, tracing: TracingOff) -> None:
         if tracing != self._tracing:
             _LOG.warning("bootstrap tokens are not traced", extra={"detail": tracing.cause})
         self._tracing = tracing
+        self._refused_since = None
         self.answered.set()
 
     def _not_asked(self, tracing: TracingInterrupted) -> None:
@@ -350,7 +368,7 @@ class BootstrapTokens:
 def _ended_by(error: ApiError) -> TracingOff | TracingInterrupted:
     if isinstance(error, Forbidden):
         return TracingOff(f"the grant to list and watch kubeadmconfigs is missing: {error}")
-    if isinstance(error, NotFound):
+    if isinstance(error, ResourceNotServed):
         return TracingOff("the management cluster serves no KubeadmConfigs")
     return TracingInterrupted(f"KubeadmConfigs cannot be looked for: {error}")
 

@@ -15,16 +15,10 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import NotFound
+from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
     ATTESTED_NODES,
-    CLUSTERS_V1BETA1,
-    CLUSTERS_V1BETA2,
     IDENTITY_RESERVATIONS,
-    MACHINE_POOLS_V1BETA1,
-    MACHINE_POOLS_V1BETA2,
-    MACHINES_V1BETA1,
-    MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     Resource,
 )
@@ -37,7 +31,6 @@ from signer.model.cluster import (
     MachineView,
     WatchFilter,
     cluster_view,
-    items_of,
     machine_view,
     mapping_of,
 )
@@ -51,6 +44,7 @@ from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
+from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
@@ -82,68 +76,12 @@ class UnreadablePolicy:
     """See :class:`~signer.model.policy.Policy`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotServed:
-    """The management cluster does not have that resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAPIVersion:
-    """The one Cluster API version that is read; v1beta2 where it is served."""
-
-    clusters: Resource
-    machines: Resource
-    machine_pools: Resource | NotServed = NotServed()
-
-
-class GetCalls(Protocol):
-    """The call of :class:`~signer.kube.client.Client` that finds out what is served."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class ListCalls(Protocol):
     """The call of :class:`~signer.kube.client.Client` that lists."""
 
     def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
         """See Client."""
         ...
-
-
-async def discover_cluster_api(client: GetCalls) -> ClusterAPIVersion:
-    """Ask the API server once which version it serves, and whether it has MachinePools.
-
-    It is v1beta1 only in Cluster API up to v1.10.
-
-    Raises:
-        ApiError: it cannot be asked, or serves neither (NotFound).
-    """
-    try:
-        served = await client.get(f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}")
-    except NotFound:
-        served = await _serves_v1beta1(client)
-        return ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, _if_served(MACHINE_POOLS_V1BETA1, served))
-    return ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, _if_served(MACHINE_POOLS_V1BETA2, served))
-
-
-async def _serves_v1beta1(client: GetCalls) -> JsonObject:
-    group = CLUSTERS_V1BETA1.group
-    try:
-        return await client.get(f"/apis/{group}/{CLUSTERS_V1BETA1.version}")
-    except NotFound as error:
-        versions = f"{CLUSTERS_V1BETA2.version} nor {CLUSTERS_V1BETA1.version}"
-        raise NotFound(
-            f"it serves neither {group}/{versions}: install Cluster API there, or name the cluster where it is",
-            status=error.status,
-        ) from error
-
-
-def _if_served(resource: Resource, served: JsonObject) -> Resource | NotServed:
-    """``served`` is the ``APIResourceList`` of the resource's group and version."""
-    names = {entry.get("name") for entry in items_of(served, "resources") if isinstance(entry, Mapping)}
-    return resource if resource.plural in names else NotServed()
 
 
 class Inventory:
@@ -273,8 +211,8 @@ class Inventory:
                 try:
                     async for page in pages:
                         objects += [item for item in page["items"] if mirror.holds_of_list(item)]
-                except NotFound as error:
-                    raise NotFound(f"{path} is not served there: {_APPLY}", status=error.status) from error
+                except ResourceNotServed as error:
+                    raise ResourceNotServed(f"{path} is not served there: {_APPLY}", status=error.status) from error
             mirror.replaced(objects)
 
     async def filled(self) -> None:

@@ -47,7 +47,8 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from signer.rules.machine import NoRecord
-from signer.store.inventory import Inventory, NotServed
+from signer.store.cluster_api import NotServed
+from signer.store.inventory import Inventory
 
 _ATTEMPTS: Final = 8
 

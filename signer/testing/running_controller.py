@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
+from signer.controller.cluster_api_change import ClusterAPIChanged
 from signer.controller.configuration import Configuration
 from signer.controller.leadership import Leadership, LeadershipLost
 from signer.controller.replica import run_replica
@@ -49,7 +50,7 @@ class RunningController:
                 standing_by=lambda leadership: self._elected_by(leadership, started),
             )
         )
-        self._running.add_done_callback(_warn_of_lost_leadership)
+        self._running.add_done_callback(_warn_of_its_end)
         self._thread.run(_first(started, asyncio.wrap_future, self._running))
         return self
 
@@ -58,7 +59,9 @@ class RunningController:
     ) -> None:
         self.stop()
         try:
-            with contextlib.suppress(CancelledError, LeadershipLost):  # it was killed, or ended as it must
+            with contextlib.suppress(
+                CancelledError, LeadershipLost, ClusterAPIChanged
+            ):  # it was killed, or ended as it must
                 self._running.result(timeout=DEFAULT_WAIT_SECONDS)
         finally:
             self._thread.__exit__(kind, error, trace)
@@ -92,10 +95,15 @@ class RunningController:
         self._running.cancel()
 
 
-def _warn_of_lost_leadership(running: Future[None]) -> None:
+def _warn_of_its_end(running: Future[None]) -> None:
     """A process would be started again. Here nobody works from now on: say why, where something waits for it."""
-    if not running.cancelled() and isinstance(lost := running.exception(), LeadershipLost):
-        _LOG.warning("a controller has ended: leadership lost: %s", lost)
+    if running.cancelled():
+        return
+    match running.exception():
+        case LeadershipLost() as lost:
+            _LOG.warning("a controller has ended: leadership lost: %s", lost)
+        case ClusterAPIChanged() as changed:
+            _LOG.warning("a controller has ended: %s", changed)
 
 
 async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:

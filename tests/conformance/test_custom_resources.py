@@ -361,6 +361,18 @@ def test_cluster_scoped_resource(admin: RawClient, name: str) -> None:
     assert namespaced.status == 404
 
 
+def test_a_resource_that_is_not_served_is_no_object_that_is_missing(admin: RawClient, namespace: str) -> None:
+    """kube-apiserver says the same of every object of a custom resource until it has read the definitions."""
+    for path in (
+        "/apis/nobody.example.com",
+        "/apis/nobody.example.com/v1",
+        f"/apis/nobody.example.com/v1/namespaces/{namespace}/things",
+        f"/apis/nobody.example.com/v1/namespaces/{namespace}/things/one",
+    ):
+        answer = admin.get(path)
+        assert (answer.status, answer.text) == (404, "404 page not found\n"), path
+
+
 def test_deleted_definition_takes_its_objects_along(admin: RawClient, namespace: str, name: str) -> None:
     definition = _definition("passings", "Passing", group="passing.example.com")
     path = f"/apis/passing.example.com/v1beta2/namespaces/{namespace}/passings"

@@ -27,7 +27,8 @@ from signer.model.policy import parse_policy
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens
 from signer.store.bootstrap_tokens import BootstrapTokens, TracingOn
-from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.cluster_api import discover_cluster_api
+from signer.store.inventory import Inventory
 from signer.testing.clients import LoopThread
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.integration.house import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
@@ -215,7 +216,10 @@ def test_a_denial_needs_no_more_than_that_grant(house: House, cluster: WorldClus
             tracing.require(stolen, "m1")
 
 
-def test_kubeadm_configs_that_are_installed_later(house: House, cluster: WorldCluster) -> None:
+def test_kubeadm_configs_that_are_installed_later(
+    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_SECONDS", 0.5)
     client = house.management.client
     path = CUSTOM_RESOURCE_DEFINITIONS.object("kubeadmconfigs.bootstrap.cluster.x-k8s.io")
     client.delete(path)
@@ -231,7 +235,10 @@ def test_kubeadm_configs_that_are_installed_later(house: House, cluster: WorldCl
 def test_cluster_api_that_serves_v1beta1_only(house: House, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1"))
-    house.api.faults.inject(f"GET /apis/{KUBEADM_CONFIGS_V1BETA2.api_version}", status=404, times=None)
+    path = CUSTOM_RESOURCE_DEFINITIONS.object(f"{KUBEADM_CONFIGS_V1BETA2.plural}.{KUBEADM_CONFIGS_V1BETA2.group}")
+    versions = house.management.client.get(path)["spec"]["versions"]
+    served = [{**one, "served": one["name"] == KUBEADM_CONFIGS_V1BETA1.version} for one in versions]
+    house.management.client.patch(path, {"spec": {"versions": served}})
     with tracing_as(house, CONTROLLER_USER, *MASTERS) as tracing:
         wait_until(lambda: isinstance(tracing.trace(token), TracedTo), "the trace")
     listed = house.api.requests.matching(f"GET {KUBEADM_CONFIGS_V1BETA1.collection()}")

@@ -9,7 +9,7 @@ import pytest
 
 from signer.controller import machine_condition
 from signer.kube.client import JsonObject
-from signer.kube.errors import NotFound
+from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
     CLUSTERS_V1BETA2,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -180,7 +180,7 @@ def test_an_infra_cluster_without_the_fields_is_left_alone(house: House) -> None
 
 def test_without_an_infra_cluster_everything_else_works(house: House) -> None:
     cluster = house.cluster()
-    with pytest.raises(NotFound):
+    with pytest.raises(ResourceNotServed):
         house.management.client.get(INFRASTRUCTURE.object(cluster.name, cluster.namespace))
     house.run()
     house.wait_for_condition(cluster, "Ready", "True")

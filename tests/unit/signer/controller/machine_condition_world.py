@@ -16,7 +16,8 @@ from signer.model.cluster import MachineView, machine_view
 from signer.model.decision import Approve, Deny
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, new_record
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW, Clock
 

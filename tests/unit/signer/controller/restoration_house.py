@@ -30,7 +30,8 @@ from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.kubernetes_time import format_time
 from signer.model.side_door import ClusterIdentity, parse_cluster_role_binding
-from signer.store.inventory import Inventory, discover_cluster_api
+from signer.store.cluster_api import discover_cluster_api
+from signer.store.inventory import Inventory
 from signer.store.removed_grants import RemovedGrants
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api

@@ -22,7 +22,8 @@ from signer.model.record import (
 )
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from signer.store.records import Records
 from tests.unit.signer.builders import (
     CLUSTER,

@@ -30,7 +30,8 @@ from signer.model.signing_request import (
     StockServingRequest,
     parse_signing_request,
 )
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW
 

@@ -39,7 +39,8 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer.builders import (
     BOOTSTRAP,
     CLUSTER,

@@ -16,7 +16,8 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards, shard_of
-from signer.store.inventory import ALL_PROVIDER_IDS, ClusterAPIVersion, Inventory, ProviderIDs
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import ALL_PROVIDER_IDS, Inventory, ProviderIDs
 
 
 class Served:

@@ -17,7 +17,8 @@ from signer.model.shard import SomeShards
 from signer.rules.leadership import Leading, StandingBy
 from signer.rules.sharding import Disagreeing, Joining, Standing
 from signer.rules.sharding import Sharing as HasItsPart
-from signer.store.inventory import OUT_OF_TOUCH_SECONDS, ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import OUT_OF_TOUCH_SECONDS, Inventory
 
 
 class World:

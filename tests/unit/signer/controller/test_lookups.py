@@ -9,7 +9,7 @@ import pytest
 from attestors.contract import NoClaimedMachine, NotThere
 from signer.controller.fresh_answers import FRESH_SECONDS
 from signer.controller.infrastructure_definition import LOOK_AGAIN_SECONDS
-from signer.kube.errors import ApiError, Cause, Forbidden, ServerError, Unreachable
+from signer.kube.errors import ApiError, Cause, Forbidden, ResourceNotServed, ServerError, Unreachable
 from signer.model.cluster import InfrastructureReference, NoInfrastructure
 from tests.unit.signer.builders import machine_view
 from tests.unit.signer.controller.lookups_world import (
@@ -144,10 +144,19 @@ async def test_a_version_that_went_is_found_out(world: World) -> None:
     await world.annotations()
     world.objects[DEFINITION] = definition(version("v1"))
     world.objects[INFRA_MACHINE.replace("v1beta2", "v1")] = world.objects.pop(INFRA_MACHINE)
+    world.failures[INFRA_MACHINE] = ResourceNotServed("404 page not found", status=404)
     world.clock.pass_by(FRESH_SECONDS + 0.1)
-    assert "does not exist" in cause(await world.annotations())
+    with pytest.raises(ResourceNotServed):
+        await world.annotations()
     world.clock.pass_by(FRESH_SECONDS + 0.1)
     assert await world.annotations() == OURS
+
+
+async def test_an_object_that_is_gone_is_not_there(world: World) -> None:
+    await world.annotations()
+    del world.objects[INFRA_MACHINE]
+    world.clock.pass_by(FRESH_SECONDS + 0.1)
+    assert "does not exist" in cause(await world.annotations())
 
 
 @pytest.mark.parametrize("path", [DEFINITION, INFRA_MACHINE])

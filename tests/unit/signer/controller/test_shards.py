@@ -21,7 +21,8 @@ from signer.model.lease import ElectionTimes
 from signer.model.shard import SHARD_COUNT_ANNOTATION, SHARDS_OF_LABEL, SomeShards, shard_of
 from signer.rules.sharding import Disagreeing, Joining
 from signer.rules.sharding import Sharing as HasItsPart
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer.controller.support import Clock
 
 COUNT = 4

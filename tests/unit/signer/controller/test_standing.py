@@ -17,7 +17,8 @@ from signer.model.cluster import MachineView
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.authentic_records import UnverifiedRecord
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer.builders import CLUSTER, NOW, SERVING_SIGNER, journal_entry, machine_view, record
 from tests.unit.signer.controller.support import registry
 

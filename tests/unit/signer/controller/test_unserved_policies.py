@@ -15,7 +15,8 @@ from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WatchFilter
 from signer.model.shard import SomeShards
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from tests.unit.signer.controller.support import Clock, registry
 
 

@@ -24,6 +24,7 @@ from signer.kube.errors import (
     Gone,
     Invalid,
     NotFound,
+    ResourceNotServed,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -111,7 +112,9 @@ async def test_retry_after_comes_from_the_header_or_the_details(authority: Autho
 async def test_an_error_without_a_status_keeps_its_class_and_none_of_its_text(
     authority: Authority, tls: ssl.SSLContext, answer: bytes
 ) -> None:
-    with pytest.raises(NotFound, match="without a Kubernetes Status: this resource is not served there") as raised:
+    with pytest.raises(
+        ResourceNotServed, match="without a Kubernetes Status: this resource is not served there"
+    ) as raised:
         await _answers(authority, tls, answer)
     assert "evil" not in str(raised.value)
 

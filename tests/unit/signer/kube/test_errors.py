@@ -46,7 +46,14 @@ def test_what_may_be_tried_again() -> None:
 
 @pytest.mark.parametrize("hostile", ["", "No\nSuch", "x" * 65, "Not Found", "Nöt"])
 def test_a_reason_that_is_no_reason_is_replaced(hostile: str) -> None:
+    assert error_for_status(404, reason=hostile, message="m").reason == "NotFound"
     assert error_for_status(404, reason=hostile).reason == "NotFound"
+
+
+def test_a_path_that_is_unknown_says_nothing_of_an_object() -> None:
+    error = error_for_status(404)
+    assert type(error) is errors.ResourceNotServed
+    assert not isinstance(error, errors.NotFound)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn
 
 from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import ApiError, NotFound
+from signer.kube.errors import ApiError, ResourceNotServed
 from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import TokenOwner, Trace
 from signer.model.cluster import ClusterKey
 from signer.store.bootstrap_tokens import BootstrapTokens, TracingOn
-from signer.store.inventory import ClusterAPIVersion, Inventory, ProviderIDs
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory, ProviderIDs
 from tests.unit.signer.builders import machine_view, policy
 
 KEY = ClusterKey("team-a", "prod")
@@ -22,6 +23,7 @@ SECRET_HALF = "0123456789abcdef"
 M1, M2 = TokenOwner("team-a", "Machine", "m1"), TokenOwner("team-a", "Machine", "m2")
 POOL = TokenOwner("team-a", "MachinePool", "p1")
 USERNAME = "system:bootstrap:aaa111"
+GROUP = f"/apis/{KUBEADM_CONFIGS_V1BETA2.group}"
 V1BETA2 = f"/apis/{KUBEADM_CONFIGS_V1BETA2.api_version}"
 V1BETA1 = f"/apis/{KUBEADM_CONFIGS_V1BETA1.api_version}"
 CONFIGS = KUBEADM_CONFIGS_V1BETA2.collection()
@@ -89,11 +91,14 @@ class ManagementAPI:
         self._events.put_nowait(error)
 
     async def get(self, path: str) -> JsonObject:
-        self.asked += 1
+        if path == GROUP:
+            self.asked += 1
         if path in self.errors:
             raise self.errors[path]
+        if path == GROUP and self.served:
+            return {"versions": [{"version": served.rpartition("/")[2]} for served in self.served]}
         if path not in self.served:
-            raise NotFound("no such group and version", status=404)
+            raise ResourceNotServed("no such group or version", status=404)
         return {"resources": [{"name": name} for name in self.served[path]]}
 
     async def list_pages(

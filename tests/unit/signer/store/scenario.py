@@ -13,7 +13,7 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHI
 from signer.model.cluster import ClusterKey
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, ReservationSide
-from signer.store.inventory import ClusterAPIVersion
+from signer.store.cluster_api import ClusterAPIVersion
 
 NAMESPACE: Final = "node-attestation-system"
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)

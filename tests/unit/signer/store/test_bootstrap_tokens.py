@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from signer.kube.backoff import Backoff
-from signer.kube.errors import ApiError, Cause, Forbidden, NotFound, ServerError, Unreachable
+from signer.kube.errors import ApiError, Cause, Forbidden, ResourceNotServed, ServerError, Unreachable
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.model.bootstrap_token import (
@@ -28,6 +28,7 @@ from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, inventory
 from tests.unit.signer.store.kubeadm_configs import (
     CONFIGS,
+    GROUP,
     KEY,
     M1,
     M2,
@@ -209,6 +210,8 @@ async def test_a_grant_that_is_taken_back(world: World) -> None:
     await world.running()
     world.api.errors[CONFIGS] = Forbidden("may not watch kubeadmconfigs", status=403)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
+    world.at += bootstrap_tokens.REFUSED_SECONDS
     await world.until(lambda: isinstance(world.trace(), TracingOff))
     world.api.errors.clear()
     world.api.objects.clear()  # gone while nobody looked
@@ -227,9 +230,48 @@ async def test_other_bootstrap_providers(world: World, served: dict[str, Any]) -
 async def test_kubeadm_configs_that_are_uninstalled(world: World) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
-    world.api.errors[CONFIGS] = NotFound("no such resource", status=404)
+    world.api.errors[CONFIGS] = ResourceNotServed("no such resource", status=404)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
+    world.at += bootstrap_tokens.REFUSED_SECONDS
     await world.until(lambda: isinstance(world.trace(), TracingOff))
+
+
+@pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
+async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World, error: ApiError) -> None:
+    """It says for a moment that there are no KubeadmConfigs, or that nobody may read them."""
+    world.inventory.machines.applied(machine("m2", "p:///2"))
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.api.errors[CONFIGS] = world.api.errors[GROUP] = error
+    asked = world.api.asked
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: world.api.asked >= asked + 3)
+    with pytest.raises(Deferred) as caught:
+        await world.require("m2")
+    assert caught.value.defer.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE
+    assert world.tokens.pool_tokens(KEY) == world.trace()
+    world.api.errors.clear()
+    await world.running()
+    with pytest.raises(Refused):
+        await world.require("m2")
+
+
+async def test_one_that_starts_again_and_again_lets_none_pass_either(world: World) -> None:
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.api.errors[CONFIGS] = Forbidden("not yet", status=403)
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
+    world.api.errors[GROUP] = Unreachable("reset", cause=Cause.RESET)
+    await world.until(lambda: "reset" in str(world.trace()))
+    world.at += bootstrap_tokens.REFUSED_SECONDS
+    asked = world.api.asked
+    await world.until(lambda: world.api.asked >= asked + 2)
+    world.api.errors[GROUP] = ResourceNotServed("not yet", status=404)
+    asked = world.api.asked
+    await world.until(lambda: world.api.asked >= asked + 2)
+    assert isinstance(world.trace(), TracingInterrupted)
 
 
 async def test_what_cluster_api_up_to_1_10_serves(world: World) -> None:
@@ -240,7 +282,7 @@ async def test_what_cluster_api_up_to_1_10_serves(world: World) -> None:
 
 
 async def test_a_fault_at_the_start_is_an_interruption(world: World) -> None:
-    world.api.errors[V1BETA2] = ServerError("etcd is gone", status=500)
+    world.api.errors[GROUP] = ServerError("etcd is gone", status=500)
     world.start()
     await world.until(world.tokens.answered.is_set)
     assert isinstance(world.trace(), TracingInterrupted)
@@ -252,7 +294,7 @@ async def test_a_fault_while_it_is_off_lets_nobody_wait(world: World) -> None:
     world.api.served = {}
     world.start()
     await world.until(lambda: isinstance(world.trace(), TracingOff))
-    world.api.errors[V1BETA2] = ServerError("etcd is gone", status=500)
+    world.api.errors[GROUP] = ServerError("etcd is gone", status=500)
     failed = world.api.asked + 1
     await world.until(lambda: world.api.asked > failed)
     assert isinstance(world.trace(), TracingOff)

@@ -11,13 +11,10 @@ import pytest
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Forbidden, NotFound, ServerError
+from signer.kube.errors import Forbidden
 from signer.kube.resources import (
-    CLUSTERS_V1BETA1,
     CLUSTERS_V1BETA2,
-    MACHINE_POOLS_V1BETA1,
     MACHINE_POOLS_V1BETA2,
-    MACHINES_V1BETA1,
     MACHINES_V1BETA2,
 )
 from signer.kube.watch import Sink
@@ -30,16 +27,8 @@ from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of
 from signer.store import inventory as inventory_module
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.inventory import (
-    ALL_PROVIDER_IDS,
-    OUT_OF_TOUCH_SECONDS,
-    ClusterAPIVersion,
-    Inventory,
-    NotServed,
-    ProviderIDs,
-    UnreadablePolicy,
-    discover_cluster_api,
-)
+from signer.store.cluster_api import ClusterAPIVersion, NotServed
+from signer.store.inventory import ALL_PROVIDER_IDS, OUT_OF_TOUCH_SECONDS, Inventory, ProviderIDs, UnreadablePolicy
 from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
@@ -326,58 +315,3 @@ def test_a_quiet_world_is_in_touch(world: World) -> None:
     world.inventory.machines.replaced([])
     world.at = 100 * OUT_OF_TOUCH_SECONDS
     world.inventory.require_in_touch()
-
-
-# Which Cluster API version is read
-
-
-class Discovery:
-    """An API server that serves some group versions."""
-
-    def __init__(
-        self,
-        *served: str,
-        also: tuple[str, ...] = ("machinepools", "machinepools/status"),
-        failure: ApiError | None = None,
-    ) -> None:
-        self._served = served
-        self._also = also
-        self._failure = failure
-
-    async def get(self, path: str) -> dict[str, Any]:
-        if self._failure is not None:
-            raise self._failure
-        if path.removeprefix("/apis/cluster.x-k8s.io/") not in self._served:
-            raise NotFound(path)
-        resources = [{"name": name} for name in ("clusters", "machines", "machines/status", *self._also)]
-        return {"kind": "APIResourceList", "resources": [None, *resources]}
-
-
-async def discover(discovery: Discovery) -> ClusterAPIVersion:
-    return await discover_cluster_api(cast("Client", discovery))
-
-
-@pytest.mark.parametrize("served", [("v1beta2",), ("v1beta1", "v1beta2")])
-async def test_v1beta2_where_it_is_served(served: tuple[str, ...]) -> None:
-    assert await discover(Discovery(*served)) == VERSION
-
-
-async def test_v1beta1_elsewhere() -> None:
-    expected = ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, MACHINE_POOLS_V1BETA1)
-    assert await discover(Discovery("v1beta1")) == expected
-
-
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-@pytest.mark.parametrize("also", [(), ("machinepools/status",)])
-async def test_without_machine_pools(version: str, also: tuple[str, ...]) -> None:
-    assert (await discover(Discovery(version, also=also))).machine_pools == NotServed()
-
-
-async def test_neither_is_an_error() -> None:
-    with pytest.raises(NotFound, match=r"neither cluster\.x-k8s\.io/v1beta2 nor v1beta1: install Cluster API there"):
-        await discover(Discovery())
-
-
-async def test_a_fault_is_not_taken_for_an_older_version() -> None:
-    with pytest.raises(ServerError):
-        await discover(Discovery("v1beta1", failure=ServerError("etcd", status=500)))

@@ -15,7 +15,8 @@ from signer.model.record import AttestedNode, parse_record, record_name, record_
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from signer.store.records import RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,

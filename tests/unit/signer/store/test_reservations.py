@@ -18,7 +18,8 @@ from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store import reservations
-from signer.store.inventory import Inventory, NotServed
+from signer.store.cluster_api import NotServed
+from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record

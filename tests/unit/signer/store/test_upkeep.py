@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.kube.errors import ApiError, ServerError
+from signer.kube.errors import ApiError, ResourceNotServed, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS
 from signer.model.reservation import CONTESTED_ANNOTATION, ReservationSide
 from signer.model.shard import SomeShards
@@ -135,6 +135,24 @@ async def test_the_api_server_says_whether_the_machine_is_gone(world: World) -> 
     world.reserve(pair_for())
     world.now = LATER
     assert await world.upkeep.round() == Done()
+    assert world.api.writes == []
+
+
+@pytest.mark.parametrize("asked", ["machines/m1", "clusters/"])
+async def test_an_api_server_that_has_just_started_says_of_nothing_that_it_is_gone(world: World, asked: str) -> None:
+    """Until it has read the definitions every object of a custom resource is an unknown path to it."""
+    if asked == "machines/m1":
+        world.machine("m1", mirrored=False)
+    world.record()
+    world.reserve(pair_for())
+    world.now = LATER
+
+    def starting(method: str, path: str) -> None:
+        if method == "get" and asked in path:
+            raise ResourceNotServed("404 page not found", status=404)
+
+    world.api.before = starting
+    assert await world.upkeep.round() != Done()
     assert world.api.writes == []
 
 

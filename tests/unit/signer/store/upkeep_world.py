@@ -18,7 +18,8 @@ from signer.kube.resources import (
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedNode, MachineKey, new_record
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
-from signer.store.inventory import ClusterAPIVersion, Inventory
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.inventory import Inventory
 from signer.store.rebuild import Rebuild
 from signer.store.reservations import Reservations
 from signer.store.upkeep import Upkeep

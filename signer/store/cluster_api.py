@@ -1,0 +1,74 @@
+"""Which Cluster API the management cluster serves, and that it still does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from signer.kube.discovery import DiscoveryCalls, served_plurals, served_versions
+from signer.kube.errors import ResourceNotServed
+from signer.kube.resources import (
+    CLUSTERS_V1BETA1,
+    CLUSTERS_V1BETA2,
+    MACHINE_POOLS_V1BETA1,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA1,
+    MACHINES_V1BETA2,
+    Resource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """The management cluster does not have that resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAPIVersion:
+    """The one Cluster API version that is read; v1beta2 where it is served."""
+
+    clusters: Resource
+    machines: Resource
+    machine_pools: Resource | NotServed = NotServed()
+
+    def __str__(self) -> str:
+        """For people."""
+        without = " without MachinePools" if isinstance(self.machine_pools, NotServed) else ""
+        return f"{self.clusters.api_version}{without}"
+
+
+_V1BETA2 = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+_V1BETA1 = ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, MACHINE_POOLS_V1BETA1)
+
+
+async def discover_cluster_api(client: DiscoveryCalls) -> ClusterAPIVersion:
+    """Ask the API server which version it serves, and whether it has MachinePools.
+
+    It is v1beta1 only in Cluster API up to v1.10.
+
+    Raises:
+        ResourceNotServed: it serves neither, or none yet.
+        ApiError: it cannot be asked.
+    """
+    group = CLUSTERS_V1BETA2.group
+    try:
+        served = await served_versions(client, group)
+        for known in (_V1BETA2, _V1BETA1):
+            if known.clusters.version in served:
+                return _as_served(known, await served_plurals(client, group, known.clusters.version))
+    except ResourceNotServed as error:
+        raise _neither(error.status) from error
+    raise _neither(None)
+
+
+def _as_served(known: ClusterAPIVersion, plurals: frozenset[str]) -> ClusterAPIVersion:
+    pools = known.machine_pools
+    if isinstance(pools, Resource) and pools.plural in plurals:
+        return known
+    return ClusterAPIVersion(known.clusters, known.machines)
+
+
+def _neither(status: int | None) -> ResourceNotServed:
+    versions = f"{CLUSTERS_V1BETA2.api_version} nor {CLUSTERS_V1BETA1.version}"
+    return ResourceNotServed(
+        f"it serves neither {versions}: install Cluster API there, or name the cluster where it is", status=status
+    )

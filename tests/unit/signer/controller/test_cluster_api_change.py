@@ -1,0 +1,82 @@
+"""Cluster API is upgraded under a running controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from signer.controller.cluster_api_change import LOOK_AGAIN_SECONDS, LOOK_SECONDS, cluster_api_change
+from signer.kube.errors import ApiError, Cause, ResourceNotServed, Unreachable
+from signer.store.cluster_api import ClusterAPIVersion
+from tests.unit.signer.store.test_cluster_api import V1BETA1, V1BETA2
+
+WITHOUT_POOLS = ClusterAPIVersion(V1BETA2.clusters, V1BETA2.machines)
+STARTING = ResourceNotServed("404 page not found", status=404)
+AWAY = Unreachable("refused", cause=Cause.REFUSED)
+
+
+class Ended(Exception):
+    """There are no more answers: it went on waiting."""
+
+
+class Says:
+    """Serves one version after the other, each for one look; ``paused`` are the seconds before each."""
+
+    def __init__(self, *answers: ClusterAPIVersion | ApiError) -> None:
+        self._answers = list(answers)
+        self._now: ClusterAPIVersion | ApiError = STARTING
+        self.paused: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        if not self._answers:
+            raise Ended
+        self.paused.append(seconds)
+        self._now = self._answers.pop(0)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if isinstance(self._now, ApiError):
+            raise self._now
+        if path == "/apis/cluster.x-k8s.io":
+            return {"versions": [{"version": self._now.clusters.version}]}
+        pools = [{"name": "machinepools"}] if self._now in (V1BETA1, V1BETA2) else []
+        return {"resources": [{"name": "machines"}, *pools]}
+
+
+@pytest.mark.parametrize(
+    ("read", "served"),
+    [(V1BETA1, V1BETA2), (V1BETA2, V1BETA1), (WITHOUT_POOLS, V1BETA2), (V1BETA2, WITHOUT_POOLS)],
+    ids=["upgraded", "taken back", "MachinePools installed", "MachinePools gone"],
+)
+async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
+    says = Says(read, served, served)
+    assert await cluster_api_change(says, read, says.sleep) == served
+    assert says.paused == [LOOK_SECONDS, LOOK_SECONDS, LOOK_AGAIN_SECONDS]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [V1BETA2] * 3,
+        [V1BETA1, V1BETA2, V1BETA1, V1BETA2],
+        [V1BETA1, WITHOUT_POOLS, V1BETA1, V1BETA2],
+        [STARTING] * 3,
+        [AWAY] * 3,
+        [V1BETA1, STARTING, V1BETA1, AWAY, V1BETA1],
+    ],
+    ids=["the same", "for a moment", "never twice the same", "nothing", "no answer", "interrupted"],
+)
+async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | ApiError]) -> None:
+    says = Says(*answers)
+    with pytest.raises(Ended):
+        await cluster_api_change(says, V1BETA2, says.sleep)
+    assert len(says.paused) == len(answers)
+
+
+async def test_it_waits_between_looks() -> None:
+    waiting = asyncio.ensure_future(cluster_api_change(Says(), V1BETA2))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
