@@ -67,8 +67,8 @@ INTERRUPTION_SECONDS: Final = 300.0
 """For as long as this a request waits for tracing to come back. It is optional, and KubeadmConfigs are what tenants
 write: nobody may keep everybody's nodes from joining by making them unreadable. After that the policy decides."""
 REFUSED_SECONDS: Final = 10.0
-"""For as long as this what was traced must be refused before tracing is off, and the policy decides instead: an API
-server that has just started does not know its CustomResourceDefinitions for a moment."""
+"""For as long as this what was traced must be refused, by every answer, before tracing is off and the policy decides
+instead: an API server that has just started does not know its CustomResourceDefinitions for a moment."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
@@ -110,8 +110,9 @@ class BootstrapTokens:
         self._live = LiveConfigs(client, monotonic)
         self._began = monotonic()
         """Of the interruption, if there is one."""
+        self._was_traced = False
         self._refused_since: float | None = None
-        """Where what was traced is refused by now, and that is not believed yet."""
+        """Since when every answer has been a refusal, where the last one was."""
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
@@ -253,15 +254,17 @@ class BootstrapTokens:
             began = self._monotonic()
             ended = await self._watch_until_refused()
             if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
-                refusals = 0
+                refusals = failures = 0
             if isinstance(ended, TracingOff) and self._is_lasting(ended):
                 self._turned_off(ended)
                 delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
             else:
-                if isinstance(ended, TracingInterrupted) and self._refused_since is not None:
-                    self._refused_since = self._monotonic()  # it starts again, perhaps
+                if isinstance(ended, TracingInterrupted):
+                    self._refused_since = None
                 self._not_asked(TracingInterrupted(ended.cause))
                 delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
+                if self._refused_since is not None:
+                    delay = min(delay, REFUSED_SECONDS / 4)  # two answers far apart may be two starts
             await asyncio.sleep(delay)
 
     async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
@@ -294,28 +297,37 @@ class BootstrapTokens:
             await asyncio.gather(watching, refused, return_exceptions=True)
 
     def _new_mirror(self) -> ConfigMirror:
-        return ConfigMirror(self._changed, self._listed, self.answered.set, self._monotonic)
+        return ConfigMirror(self._changed, self._listed, self._failed, self._monotonic)
+
+    def _failed(self) -> None:
+        """List or watch failed, and was not refused."""
+        self._refused_since = None
+        self.answered.set()
 
     def _listed(self) -> None:
         if not isinstance(self._tracing, TracingOn):
             _LOG.info("bootstrap tokens are traced", extra={"kubeadmConfigs": len(self._configs)})
         self._tracing = TracingOn()
-        self._refused_since = None
+        self._was_traced, self._refused_since = True, None
         self.answered.set()
 
     def _is_lasting(self, refused: TracingOff) -> bool:
-        """Whether it is refused for good, as far as anybody can tell."""
+        """Whether it is refused for good, as far as anybody can tell. What was never traced is: nobody waits at each
+        start where there are no KubeadmConfigs, or no grant.
+        """
+        if not self._was_traced:
+            return True
         now = self._monotonic()
         if isinstance(self._tracing, TracingOn):
-            self._began = self._refused_since = now
-            self._tracing = TracingInterrupted(refused.cause)
-        return self._refused_since is None or now - self._refused_since >= REFUSED_SECONDS
+            self._began, self._tracing = now, TracingInterrupted(refused.cause)
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since >= REFUSED_SECONDS
 
     def _turned_off(self, tracing: TracingOff) -> None:
         if tracing != self._tracing:
             _LOG.warning("bootstrap tokens are not traced", extra={"detail": tracing.cause})
         self._tracing = tracing
-        self._refused_since = None
         self.answered.set()
 
     def _not_asked(self, tracing: TracingInterrupted) -> None:

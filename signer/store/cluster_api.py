@@ -46,29 +46,35 @@ async def discover_cluster_api(client: DiscoveryCalls) -> ClusterAPIVersion:
     It is v1beta1 only in Cluster API up to v1.10.
 
     Raises:
-        ResourceNotServed: it serves neither, or none yet.
+        ResourceNotServed: it serves neither, or none yet, or not all of it.
         ApiError: it cannot be asked.
     """
-    group = CLUSTERS_V1BETA2.group
     try:
-        served = await served_versions(client, group)
-        for known in (_V1BETA2, _V1BETA1):
-            if known.clusters.version in served:
-                return _as_served(known, await served_plurals(client, group, known.clusters.version))
+        served = await served_versions(client, CLUSTERS_V1BETA2.group)
     except ResourceNotServed as error:
-        raise _neither(error.status) from error
-    raise _neither(None)
+        raise _neither() from error
+    for known in (_V1BETA2, _V1BETA1):
+        if known.clusters.version in served:
+            return await _as_served(known, served, client)
+    raise _neither()
 
 
-def _as_served(known: ClusterAPIVersion, plurals: frozenset[str]) -> ClusterAPIVersion:
-    pools = known.machine_pools
-    if isinstance(pools, Resource) and pools.plural in plurals:
+async def _as_served(known: ClusterAPIVersion, served: frozenset[str], client: DiscoveryCalls) -> ClusterAPIVersion:
+    """A group has a version as soon as one of its definitions has it, and they are installed one after the other."""
+    group, version, pools = known.clusters.group, known.clusters.version, MACHINE_POOLS_V1BETA2.plural
+    plurals = await served_plurals(client, group, version)
+    if not {known.clusters.plural, known.machines.plural} <= plurals:
+        raise ResourceNotServed(f"it serves {group}/{version} without Clusters or Machines", status=404)
+    if pools in plurals:
         return known
+    older = CLUSTERS_V1BETA1.version
+    if older != version and older in served and pools in await served_plurals(client, group, older):
+        raise ResourceNotServed(f"it serves MachinePools, and not in {version}", status=404)
     return ClusterAPIVersion(known.clusters, known.machines)
 
 
-def _neither(status: int | None) -> ResourceNotServed:
+def _neither() -> ResourceNotServed:
     versions = f"{CLUSTERS_V1BETA2.api_version} nor {CLUSTERS_V1BETA1.version}"
     return ResourceNotServed(
-        f"it serves neither {versions}: install Cluster API there, or name the cluster where it is", status=status
+        f"it serves neither {versions}: install Cluster API there, or name the cluster where it is", status=404
     )

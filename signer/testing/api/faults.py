@@ -38,6 +38,9 @@ class Fault:
     status: int | None = None
     retry_after_seconds: int | None = None
     delay_seconds: float = 0.0
+    not_served: bool = False
+    """Answer as an API server does that has just started, and has not read its CustomResourceDefinitions yet: 404,
+    without a Kubernetes Status."""
     drop: Drop | None = None
     """Close the connection without an answer: before the request is carried out, or after."""
     times: int | None = 1
@@ -82,12 +85,13 @@ class Faults:
         *,
         status: int | None = None,
         retry_after_seconds: int | None = None,
+        not_served: bool = False,
         delay_seconds: float = 0.0,
         drop: Drop | None = None,
         times: int | None = 1,
     ) -> Fault:
         """Arm a fault for the next ``times`` matching requests. The first armed fault that matches is the one."""
-        fault = Fault(match, status, retry_after_seconds, delay_seconds, drop, times)
+        fault = Fault(match, status, retry_after_seconds, delay_seconds, not_served, drop, times)
         with self._lock:
             self._faults.append(fault)
         return fault

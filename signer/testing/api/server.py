@@ -93,7 +93,8 @@ class Handler:
             fault = self._faults.take(Request(request.method, request.path, request.query_string, user))
             if fault is not None and (dropped := await self._before(fault, request, user_name)) is not None:
                 return dropped
-            response = await self._dispatch(request, user)
+            not_served = fault is not None and fault.not_served
+            response = _page_not_found() if not_served else await self._dispatch(request, user)
         except APIError as error:
             response = error_response(error)
         except web.HTTPRequestEntityTooLarge:
@@ -245,7 +246,7 @@ class Handler:
         else:
             document = discovery.document(self._operations.catalogue, path, host)
         if document is None:
-            return web.Response(text="404 page not found\n", status=404)
+            return _page_not_found()
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         return json_response(_encode(document))
@@ -253,7 +254,7 @@ class Handler:
     async def _review(self, request: web.BaseRequest, route: Route, user: User) -> web.Response:
         known = KINDS.get((route.group, route.resource))
         if known is None or route.version != "v1":
-            return web.Response(text="404 page not found\n", status=404)
+            return _page_not_found()
         if route.verb != "create" or route.name:
             raise method_not_allowed()
         body = bodies.read_object(await request.read(), bodies.media_type(request.headers.get("Content-Type")))
@@ -329,3 +330,8 @@ class Handler:
 
 def _namespace(route: Route, served: Served) -> str:
     return route.namespace if served.type.namespaced else ""
+
+
+def _page_not_found() -> web.Response:
+    """Go's ``http.NotFound``."""
+    return web.Response(text="404 page not found\n", status=404)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import socket
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import version
@@ -15,11 +16,13 @@ import yaml
 
 from signer.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, _parser, main
 from signer.cli.leader_election import leader_election
+from signer.controller import cluster_api_change
 from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
 from tests.support.no_reader import run_without_reader
+from tests.support.processes import wait_until
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
@@ -231,6 +234,41 @@ def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest
     error = capsys.readouterr().err
     assert "node-attestation-controller: the management cluster: 404 NotFound: it serves neither" in error
     assert "install Cluster API there" in error
+    assert "Traceback" not in error
+
+
+def test_cluster_api_that_changes_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends, to be started again."""
+    monkeypatch.setattr(cluster_api_change, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "LOOK_AGAIN_SECONDS", 0.01)
+    with EmbeddedAPI() as api:
+        ours = [DEPLOYED / name for name in CRD_FILES]
+        files = {file.name: file.read_text() for file in (*sorted(REDUCED.glob("*.yaml")), *ours)}
+        pools = files.pop("cluster.x-k8s.io_machinepools.yaml")
+        for text in files.values():
+            api.apply_yaml(text)
+        (tmp_path / "kubeconfig").write_text(api.kubeconfig())
+        seen = "GET */configmaps"
+
+        def install() -> None:
+            try:
+                wait_until(lambda: bool(api.requests.matching(seen)), "it is at work")
+            finally:
+                api.apply_yaml(pools)
+
+        installing = threading.Thread(target=install)
+        installing.start()
+        arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--namespace", "default")
+        assert run("run", *arguments) == EXIT_FAILED
+        installing.join()
+        assert api.requests.matching(seen)
+    error = capsys.readouterr().err
+    assert (
+        "node-attestation-controller: to be started again: the management cluster serves cluster.x-k8s.io/v1beta2 by "
+        "now, and not cluster.x-k8s.io/v1beta2 without MachinePools\n"
+    ) in error
     assert "Traceback" not in error
 
 

@@ -42,7 +42,7 @@ class Says:
         if path == "/apis/cluster.x-k8s.io":
             return {"versions": [{"version": self._now.clusters.version}]}
         pools = [{"name": "machinepools"}] if self._now in (V1BETA1, V1BETA2) else []
-        return {"resources": [{"name": "machines"}, *pools]}
+        return {"resources": [{"name": "clusters"}, {"name": "machines"}, *pools]}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,10 @@ async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | Ap
 
 
 async def test_it_waits_between_looks() -> None:
-    waiting = asyncio.ensure_future(cluster_api_change(Says(), V1BETA2))
-    await asyncio.sleep(0)
+    says = Says(V1BETA1)
+    await says.sleep(0)  # which it says from now on
+    waiting = asyncio.ensure_future(cluster_api_change(says, V1BETA2))
+    for _ in range(10):
+        await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()

@@ -279,6 +279,16 @@ async def test_a_management_cluster_that_fails(house: House) -> None:
     await fails_then_works(house)
 
 
+@pytest.mark.parametrize("path", [POLICY, CLUSTER])
+async def test_an_api_server_that_starts_opens_no_side_door(house: House, path: str) -> None:
+    """Whether there is a policy, and a Cluster, cannot be told for a moment: it knows no such path."""
+    await house.remove()
+    fault = embedded_api(house.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)
+    await fails_then_works(house)
+    assert fault.hits == 2
+    assert house.told.records[0].error.startswith("404")
+
+
 async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.remove()
     usual = restoration_module.CLUSTER_TIMEOUT_SECONDS

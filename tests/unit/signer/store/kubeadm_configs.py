@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, ResourceNotServed
 from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, MACHINES_V1BETA2
-from signer.model.bootstrap_token import TokenOwner, Trace
+from signer.model.bootstrap_token import TokenOwner, Trace, TracingOff
 from signer.model.cluster import ClusterKey
-from signer.store.bootstrap_tokens import BootstrapTokens, TracingOn
+from signer.store.bootstrap_tokens import REFUSED_SECONDS, BootstrapTokens, TracingOn
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory, ProviderIDs
 from tests.unit.signer.builders import machine_view, policy
@@ -172,6 +172,13 @@ class World:
         if self._task is None:
             self.start()
         await self.until(lambda: isinstance(self.tokens.tracing(), TracingOn))
+
+    async def off(self) -> None:
+        """Refused, for so long that it is believed."""
+        if self._task is None:
+            self.start()
+        self.at += REFUSED_SECONDS
+        await self.until(lambda: isinstance(self.tokens.tracing(), TracingOff))
 
     def trace(self, token_id: str = "aaa111", cluster: ClusterKey = KEY) -> Trace:  # noqa: S107 - the public half
         return self.tokens.trace(cluster, token_id)

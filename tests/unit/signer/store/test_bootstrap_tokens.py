@@ -183,9 +183,10 @@ async def test_without_the_grant_tracing_is_off_and_says_so_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.errors[CONFIGS] = Forbidden("may not list kubeadmconfigs", status=403)
-    world.start()
     with caplog.at_level(logging.WARNING):
-        await world.until(lambda: len(world.api.listed) > 3)
+        await world.off()
+        listed = len(world.api.listed)
+        await world.until(lambda: len(world.api.listed) > listed + 3)
     off = world.trace()
     assert isinstance(off, TracingOff)
     assert "grant" in off.cause
@@ -198,8 +199,7 @@ async def test_a_grant_that_comes_later(world: World) -> None:
     world.inventory.machines.applied(machine("m1", "p:///1"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[CONFIGS] = Forbidden("may not list kubeadmconfigs", status=403)
-    world.start()
-    await world.until(lambda: isinstance(world.trace(), TracingOff))
+    await world.off()
     world.api.errors.clear()
     await world.until(lambda: world.trace() == TracedTo(frozenset({M1})))
     assert world.wakes == [(KEY, frozenset({"p:///1"}))]
@@ -211,8 +211,7 @@ async def test_a_grant_that_is_taken_back(world: World) -> None:
     world.api.errors[CONFIGS] = Forbidden("may not watch kubeadmconfigs", status=403)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
     await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
-    world.at += bootstrap_tokens.REFUSED_SECONDS
-    await world.until(lambda: isinstance(world.trace(), TracingOff))
+    await world.off()
     world.api.errors.clear()
     world.api.objects.clear()  # gone while nobody looked
     await world.running()
@@ -222,8 +221,7 @@ async def test_a_grant_that_is_taken_back(world: World) -> None:
 @pytest.mark.parametrize("served", [{}, {V1BETA2: ["kthreesconfigs"]}])
 async def test_other_bootstrap_providers(world: World, served: dict[str, Any]) -> None:
     world.api.served = served
-    world.start()
-    await world.until(lambda: isinstance(world.trace(), TracingOff))
+    await world.off()
     assert world.api.listed == []
 
 
@@ -233,8 +231,7 @@ async def test_kubeadm_configs_that_are_uninstalled(world: World) -> None:
     world.api.errors[CONFIGS] = ResourceNotServed("no such resource", status=404)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
     await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
-    world.at += bootstrap_tokens.REFUSED_SECONDS
-    await world.until(lambda: isinstance(world.trace(), TracingOff))
+    await world.off()
 
 
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
@@ -257,21 +254,72 @@ async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World,
         await world.require("m2")
 
 
-async def test_one_that_starts_again_and_again_lets_none_pass_either(world: World) -> None:
+async def test_one_that_has_been_traced_for_long_is_not_off_at_once(world: World) -> None:
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.at += 10 * bootstrap_tokens.INTERRUPTION_SECONDS
+    world.api.errors[CONFIGS] = ResourceNotServed("not yet", status=404)
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    asked = world.api.asked
+    await world.until(lambda: world.api.asked >= asked + 3)
+    assert world.trace() == TracingInterrupted("the management cluster serves no KubeadmConfigs")
+
+
+@pytest.mark.parametrize(
+    ("path", "between"),
+    [
+        (GROUP, Unreachable("nothing listens there", cause=Cause.REFUSED)),
+        (CONFIGS, ServerError("etcd has another leader", status=500)),
+    ],
+)
+async def test_two_starts_far_apart_are_no_refusal(world: World, path: str, between: ApiError) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = Forbidden("not yet", status=403)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
     await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
-    world.api.errors[GROUP] = Unreachable("reset", cause=Cause.RESET)
-    await world.until(lambda: "reset" in str(world.trace()))
+    del world.api.errors[CONFIGS]
+    world.api.errors[path] = between
+    asked = world.api.asked
+    await world.until(lambda: world.api.asked >= asked + 3 or between.message in str(world.trace()))
     world.at += bootstrap_tokens.REFUSED_SECONDS
-    asked = world.api.asked
-    await world.until(lambda: world.api.asked >= asked + 2)
-    world.api.errors[GROUP] = ResourceNotServed("not yet", status=404)
-    asked = world.api.asked
-    await world.until(lambda: world.api.asked >= asked + 2)
+    world.api.errors[GROUP] = world.api.errors[CONFIGS] = ResourceNotServed("not yet", status=404)
+    again = world.api.asked
+    await world.until(lambda: world.api.asked >= again + 2)
     assert isinstance(world.trace(), TracingInterrupted)
+
+
+async def test_what_is_refused_is_asked_again_several_times_before_that_is_believed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Backoff(base_seconds=600, maximum_seconds=600, jitter=0))
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_SECONDS", 0.02)
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.api.errors[CONFIGS] = ResourceNotServed("not yet", status=404)
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    asked = world.api.asked
+    await world.until(lambda: world.api.asked >= asked + 3)
+
+
+async def test_what_was_well_for_long_is_asked_again_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    class Noting:
+        def delay(self, attempt: int, random: object) -> float:
+            attempts.append(attempt)
+            return 0.001
+
+    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Noting())
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    for _ in range(3):
+        await world.running()
+        world.at += 86_400
+        world.api.errors[CONFIGS] = ResourceNotServed("not yet", status=404)
+        world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+        await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
+        world.api.errors.clear()
+    assert attempts.count(0) >= 3
 
 
 async def test_what_cluster_api_up_to_1_10_serves(world: World) -> None:
@@ -292,8 +340,7 @@ async def test_a_fault_at_the_start_is_an_interruption(world: World) -> None:
 
 async def test_a_fault_while_it_is_off_lets_nobody_wait(world: World) -> None:
     world.api.served = {}
-    world.start()
-    await world.until(lambda: isinstance(world.trace(), TracingOff))
+    await world.off()
     world.api.errors[GROUP] = ServerError("etcd is gone", status=500)
     failed = world.api.asked + 1
     await world.until(lambda: world.api.asked > failed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,18 +24,23 @@ V1BETA2 = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1
 GROUP = "/apis/cluster.x-k8s.io"
 
 
+ALL = ("clusters", "machines", "machines/status", "machinepools", "machinepools/status")
+
+
 class Discovery:
-    """An API server that serves some versions of the group; ``unknown`` are documents that it does not know yet."""
+    """An API server that serves some versions of the group; ``unknown`` are documents that it does not know yet, and
+    ``plurals`` what stands in those that have not all.
+    """
 
     def __init__(
         self,
         *served: str,
-        also: tuple[str, ...] = ("machinepools", "machinepools/status"),
+        plurals: Mapping[str, Sequence[str]] = MappingProxyType({}),
         unknown: tuple[str, ...] = (),
         failure: ApiError | None = None,
     ) -> None:
         self._served = served
-        self._also = also
+        self._plurals = plurals
         self._unknown = unknown
         self._failure = failure
 
@@ -45,7 +52,7 @@ class Discovery:
         version = path.removeprefix(f"{GROUP}/")
         if version not in self._served or version in self._unknown:
             raise ResourceNotServed(path)
-        resources = [{"name": name} for name in ("clusters", "machines", "machines/status", *self._also)]
+        resources = [{"name": name} for name in self._plurals.get(version, ALL)]
         return {"kind": "APIResourceList", "resources": [None, *resources]}
 
 
@@ -69,9 +76,22 @@ async def test_an_api_server_that_has_just_started_is_not_taken_for_an_older_one
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 @pytest.mark.parametrize("also", [(), ("machinepools/status",)])
 async def test_without_machine_pools(version: str, also: tuple[str, ...]) -> None:
-    found = await discover_cluster_api(Discovery(version, also=also))
+    plurals = dict.fromkeys(("v1beta1", "v1beta2"), ("clusters", "machines", *also))
+    found = await discover_cluster_api(Discovery(*{"v1beta1", version}, plurals=plurals))
     assert found.machine_pools == NotServed()
     assert str(found) == f"cluster.x-k8s.io/{version} without MachinePools"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [("clusterclasses",), ("clusters",), ("machines", "machinepools"), ("clusters", "machines")],
+)
+async def test_a_version_that_is_being_installed_is_not_taken_for_all_there_is(there: tuple[str, ...]) -> None:
+    """Of definitions that are replaced one after the other the last is perhaps MachinePools: what the older version
+    has is there, and its instances are not gone.
+    """
+    with pytest.raises(ResourceNotServed):
+        await discover_cluster_api(Discovery("v1beta1", "v1beta2", plurals={"v1beta2": there}))
 
 
 def test_a_version_in_words() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.kube.errors import AlreadyExists, Conflict, NotFound, ServerError
+from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotServed, ServerError
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
@@ -335,4 +335,18 @@ async def test_other_faults_are_told_and_change_nothing(world: World) -> None:
     world.api.before_write = fail
     with pytest.raises(ServerError):
         await world.write(next_version(written))
+    assert world.recorded() == written
+
+
+async def test_an_api_server_that_starts_makes_no_record_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = await world.write(record())
+
+    async def starting(path: str) -> dict[str, Any]:
+        raise ResourceNotServed("404 page not found", status=404)
+
+    monkeypatch.setattr(world.api, "get", starting)
+    with pytest.raises(ResourceNotServed):
+        await world.records.refresh(CLUSTER, written.name)
     assert world.recorded() == written
