@@ -27,7 +27,7 @@ from signer.testing.api.embedded import EmbeddedAPI
 
 REDUCED = Path(__file__).parents[4] / "signer" / "testing" / "crds"
 RESET = Unreachable("reset", cause=Cause.RESET)
-GROUP: JsonObject = {"versions": [{"version": "v1beta2"}, {"version": "v1beta1"}]}
+GROUP: JsonObject = {"versions": [{"version": "v1beta2"}]}
 SERVED: JsonObject = {"resources": [{"name": "clusters"}, {"name": "machines"}]}
 
 
