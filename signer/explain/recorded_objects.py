@@ -27,6 +27,8 @@ from signer.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     IDENTITY_RESERVATIONS,
     KUBEADM_CONFIGS_V1BETA2,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
     SECRETS,
     Resource,
@@ -46,6 +48,7 @@ _MAXIMUM_REDACTED: Final = 32
 _MAXIMUM_ANSWERS: Final = 64
 _DISCOVERY: Final = re.compile(r"/apis/[^/]+(?:/[^/]+)?")
 _NEWEST: Final = f"/apis/{CLUSTERS_V1BETA2.group}/{CLUSTERS_V1BETA2.version}"
+_CLUSTER_API: Final = frozenset({CLUSTERS_V1BETA2.plural, MACHINES_V1BETA2.plural, MACHINE_POOLS_V1BETA2.plural})
 _PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
     ("cluster.x-k8s.io", "Cluster"): ("clusters", True),
     ("cluster.x-k8s.io", "Machine"): ("machines", True),
@@ -144,11 +147,11 @@ class RecordedObjects:
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
 
     def _served(self, path: str) -> JsonObject:
-        """Which resources a group and version has: those of the documents; of Cluster API also where there are none."""
+        """Which resources a group and version has: those of the documents; all of Cluster API, whatever is recorded."""
         names = {one.rpartition("/")[2] for one in self._by_collection if one.startswith(f"{path}/")}
         if not names and (path != _NEWEST or CLUSTERS_V1BETA1.collection() in self._by_collection):
             raise ResourceNotServed("nothing of that version is in the recording", status=404)
-        return {"resources": [{"name": name} for name in sorted(names | {"machinepools"})]}
+        return {"resources": [{"name": name} for name in sorted(names | _CLUSTER_API)]}
 
     def _versions(self, path: str) -> JsonObject:
         """Which versions a group has: those of the documents; of Cluster API also where there are none."""

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -88,6 +88,8 @@ class Scene:
     pool: queue.SimpleQueue[KillPoints]
     folder: Path
     attestation: str = ""
+    renewing_stores: set[Path] = field(default_factory=set)
+    """Of nodes that were once made to renew."""
 
     @property
     def api(self) -> EmbeddedAPI:
@@ -115,6 +117,7 @@ class Scene:
 
     def store_old_pair(self, program: NodeProgram, key: str) -> None:
         """Store a pair with a tenth of its life left."""
+        self.renewing_stores.add(program.store)
         certificate = node_certificate(self.cluster, load_key(key).public_key(), program.node.node_name, NEARLY_OVER)
         Store(program.store).save_pair(Purpose.CLIENT, parse_pair(certificate + key))
 
@@ -145,7 +148,7 @@ class Scene:
         for _ in range(at_most):
             ran = self.run(program)
             if ran.exit_code == 0 and _is_fresh(ran.certificate()):
-                assert_settled(program, ran)
+                assert_settled(program, ran, renewing=program.store in self.renewing_stores)
                 return
             logs.append((ran.exit_code, ran.log))
             rewind_pause(program)
@@ -210,14 +213,15 @@ def check_store(program: NodeProgram) -> None:
             )
 
 
-def assert_settled(program: NodeProgram, ran: Ran) -> None:
+def assert_settled(program: NodeProgram, ran: Ran, *, renewing: bool) -> None:
     """The printed certificate is the stored one, and nothing is left of how it was come by.
 
-    But for a renewal that was killed when its pair was stored: then the same key stands in the attempt until the next
-    renewal, because nothing but the pair is looked at before a certificate is printed.
+    But for a renewal that was killed when its pair was stored, whatever bootstrap kubeconfig was supplied since: then
+    the same key stands in the attempt until the next renewal, because nothing but the pair is looked at before a
+    certificate is printed.
     """
     files = {path.name for path in program.store.iterdir()} - LOCKS
-    if ATTEMPT in files and not program.bootstrap_kubeconfig.exists():
+    if ATTEMPT in files and renewing:
         pending = json.loads((program.store / ATTEMPT).read_text())["pending"]
         assert pending["key"] in program.client_pair.read_text()
         files.remove(ATTEMPT)
