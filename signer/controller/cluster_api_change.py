@@ -26,22 +26,50 @@ class ClusterAPIChanged(Exception):
     """The management cluster serves another Cluster API than this process reads."""
 
 
-async def cluster_api_change(
-    client: DiscoveryCalls, version: ClusterAPIVersion, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> ClusterAPIVersion:
-    """Wait until the management cluster has said twice in a row that it serves another one than ``version``.
+class ClusterAPIWatch:
+    """Follows which Cluster API the management cluster serves, and ends the controller where that changes."""
 
-    No answer, and that nothing is served, says nothing: definitions may be replaced, an API server may be starting.
-    """
-    told = version
-    while True:
-        await sleep(LOOK_SECONDS if told == version else LOOK_AGAIN_SECONDS)
+    def __init__(
+        self,
+        client: DiscoveryCalls,
+        version: ClusterAPIVersion,
+        stop: asyncio.Event,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``version`` is what the controller reads; ``stop`` makes all of the replica finish what is under way."""
+        self._client = client
+        self._version = version
+        self._stop = stop
+        self._sleep = sleep
+        self._served = version
+
+    async def run(self) -> None:
+        """Ask until the management cluster has said twice in a row that it serves another one; then set ``stop``.
+
+        No answer, and that nothing is served, says nothing: definitions may be replaced, an API server may be starting.
+        """
+        told = self._version
+        while True:
+            await self._sleep(LOOK_SECONDS if told == self._version else LOOK_AGAIN_SECONDS)
+            found = await self._found()
+            if found == told != self._version and not self._stop.is_set():
+                self._served = found
+                self._stop.set()
+                return
+            told = found
+
+    async def _found(self) -> ClusterAPIVersion:
         try:
-            found = await discover_cluster_api(client)
+            return await discover_cluster_api(self._client)
         except ApiError as error:
             _LOG.debug("cannot ask which Cluster API is served", extra={"error": str(error)})
-            told = version
-            continue
-        if found == told != version:
-            return found
-        told = found
+            return self._version
+
+    def require_unchanged(self) -> None:
+        """Say why the controller was ended, if it was for this.
+
+        Raises:
+            ClusterAPIChanged: another one is served by now.
+        """
+        if self._served != self._version:
+            raise ClusterAPIChanged(f"the management cluster serves {self._served} by now, and not {self._version}")

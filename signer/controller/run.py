@@ -7,16 +7,16 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.controller.cluster_api_change import ClusterAPIChanged, cluster_api_change
+from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.configuration import Configuration, Sharding
 from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
 from signer.controller.figures import ProcessFigures
@@ -41,7 +41,6 @@ from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory
 from signer.store.mirror import InTouch
 from signer.store.rebuild import Rebuild
@@ -78,7 +77,7 @@ async def run_controller(
     options: ControllerOptions | None = None,
     started: Callable[[Inventory, Fleet], None] = lambda inventory, fleet: None,
 ) -> None:
-    """Run until ``stop`` is set, then finish what is under way.
+    """Run until ``stop`` is set, then finish what is under way. It sets ``stop`` itself where it has to end.
 
     ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
     what they will rest upon and who serves the clusters. With shards this replica has none before somebody says so
@@ -155,18 +154,18 @@ async def _run(
         restoration = Restoration(
             inventory, client, removed_grants, allowances=allowances, now=options.now, monotonic=options.monotonic
         )
+        served = ClusterAPIWatch(client, inventory.version, stop)
         async with asyncio.TaskGroup() as tasks:
-            running: list[asyncio.Task[Any]] = [
+            running = [
                 tasks.create_task(inventory.run(client), name="inventory"),
                 tasks.create_task(
                     supervised("bootstrap tokens", bootstrap_tokens.run, failed), name="bootstrap tokens"
                 ),
                 tasks.create_task(supervised("events", recorder.run, failed), name="events"),
+                tasks.create_task(supervised("Cluster API", served.run, failed), name="Cluster API"),
             ]
-            change = tasks.create_task(cluster_api_change(client, inventory.version), name="Cluster API")
-            running.append(change)
             try:
-                if await _filled(inventory, bootstrap_tokens, stop, change):
+                if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
                         tasks.create_task(supervised(name, run, failed), name=name)
@@ -180,17 +179,14 @@ async def _run(
                     options.health.started()
                     started(inventory, fleet)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
-                    await _first(stop.wait(), change)
+                    await stop.wait()
                     _LOG.info("draining")
                     await fleet.drain(DRAIN_SECONDS)
                     await _flush(recorder)
             finally:
                 for task in running:
                     task.cancel()
-        if not stop.is_set() and not change.cancelled():
-            raise ClusterAPIChanged(
-                f"the management cluster serves {change.result()} by now, and not {inventory.version}"
-            )
+        served.require_unchanged()
 
 
 def _process_figures(health: Health, inventory: Inventory, recorder: Recorder) -> ProcessFigures:
@@ -209,25 +205,15 @@ async def _flush(recorder: Recorder) -> None:
             await recorder.flush()
 
 
-async def _filled(
-    inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event, change: asyncio.Task[ClusterAPIVersion]
-) -> bool:
-    """Whether decisions can be made now; else it is to end."""
-
+async def _filled_or_stopped(inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:
     async def filled() -> None:
         await inventory.filled()
         await tokens.answered.wait()
 
-    await _first(filled(), stop.wait(), change)
-    return not stop.is_set() and not change.done()
-
-
-async def _first(*coroutines: Awaitable[object]) -> None:
-    """Wait until one has ended; the others are cancelled, but for tasks."""
-    waiting = {asyncio.ensure_future(each): each for each in coroutines}
+    waiting = {asyncio.ensure_future(filled()), asyncio.ensure_future(stop.wait())}
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return not stop.is_set()
     finally:
-        for future, each in waiting.items():
-            if future is not each:
-                future.cancel()
+        for future in waiting:
+            future.cancel()

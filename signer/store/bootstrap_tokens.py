@@ -69,6 +69,8 @@ write: nobody may keep everybody's nodes from joining by making them unreadable.
 REFUSED_SECONDS: Final = 10.0
 """For as long as this what was traced must be refused, by every answer, before tracing is off and the policy decides
 instead: an API server that has just started does not know its CustomResourceDefinitions for a moment."""
+FIRST_REFUSED_SECONDS: Final = 0.5
+"""The same for what was never traced: ten times that moment, and no join waits long at a start without the grant."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
@@ -259,12 +261,11 @@ class BootstrapTokens:
                 self._turned_off(ended)
                 delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
             else:
-                if isinstance(ended, TracingInterrupted):
-                    self._refused_since = None
-                self._not_asked(TracingInterrupted(ended.cause))
                 delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
-                if self._refused_since is not None:
-                    delay = min(delay, REFUSED_SECONDS / 4)  # two answers far apart may be two starts
+                if isinstance(ended, TracingOff):
+                    delay = min(delay, self._refused_seconds / 4)  # two answers far apart may be two starts
+                else:
+                    self._not_asked(ended)
             await asyncio.sleep(delay)
 
     async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
@@ -311,18 +312,20 @@ class BootstrapTokens:
         self._was_traced, self._refused_since = True, None
         self.answered.set()
 
+    @property
+    def _refused_seconds(self) -> float:
+        return REFUSED_SECONDS if self._was_traced else FIRST_REFUSED_SECONDS
+
     def _is_lasting(self, refused: TracingOff) -> bool:
-        """Whether it is refused for good, as far as anybody can tell. What was never traced is: nobody waits at each
-        start where there are no KubeadmConfigs, or no grant.
-        """
-        if not self._was_traced:
-            return True
+        """Whether it is refused for good, as far as anybody can tell."""
         now = self._monotonic()
         if isinstance(self._tracing, TracingOn):
-            self._began, self._tracing = now, TracingInterrupted(refused.cause)
+            self._began = now
+        if not isinstance(self._tracing, TracingOff):
+            self._tracing = TracingInterrupted(refused.cause)
         if self._refused_since is None:
             self._refused_since = now
-        return now - self._refused_since >= REFUSED_SECONDS
+        return now - self._refused_since >= self._refused_seconds
 
     def _turned_off(self, tracing: TracingOff) -> None:
         if tracing != self._tracing:
@@ -332,6 +335,7 @@ class BootstrapTokens:
 
     def _not_asked(self, tracing: TracingInterrupted) -> None:
         """What was off stays off until an answer says otherwise: no request waits for that."""
+        self._refused_since = None
         if isinstance(self._tracing, TracingInterrupted):
             self._tracing = tracing
         self.answered.set()

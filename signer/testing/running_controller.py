@@ -59,9 +59,8 @@ class RunningController:
     ) -> None:
         self.stop()
         try:
-            with contextlib.suppress(
-                CancelledError, LeadershipLost, ClusterAPIChanged
-            ):  # it was killed, or ended as it must
+            # It was killed, or ended as it must.
+            with contextlib.suppress(CancelledError, LeadershipLost, ClusterAPIChanged):
                 self._running.result(timeout=DEFAULT_WAIT_SECONDS)
         finally:
             self._thread.__exit__(kind, error, trace)

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from signer.controller.cluster_api_change import LOOK_AGAIN_SECONDS, LOOK_SECONDS, cluster_api_change
+from signer.controller.cluster_api_change import (
+    LOOK_AGAIN_SECONDS,
+    LOOK_SECONDS,
+    ClusterAPIChanged,
+    ClusterAPIWatch,
+)
 from signer.kube.errors import ApiError, Cause, ResourceNotServed, Unreachable
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.store.test_cluster_api import V1BETA1, V1BETA2
@@ -51,9 +56,14 @@ class Says:
     ids=["upgraded", "taken back", "MachinePools installed", "MachinePools gone"],
 )
 async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
-    says = Says(read, served, served)
-    assert await cluster_api_change(says, read, says.sleep) == served
+    says, stop = Says(read, served, served), asyncio.Event()
+    watch = ClusterAPIWatch(says, read, stop, says.sleep)
+    await watch.run()
+    assert stop.is_set()
     assert says.paused == [LOOK_SECONDS, LOOK_SECONDS, LOOK_AGAIN_SECONDS]
+    with pytest.raises(ClusterAPIChanged) as caught:
+        watch.require_unchanged()
+    assert str(caught.value) == f"the management cluster serves {served} by now, and not {read}"
 
 
 @pytest.mark.parametrize(
@@ -69,16 +79,29 @@ async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served
     ids=["the same", "for a moment", "never twice the same", "nothing", "no answer", "interrupted"],
 )
 async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | ApiError]) -> None:
-    says = Says(*answers)
+    says, stop = Says(*answers), asyncio.Event()
+    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
     with pytest.raises(Ended):
-        await cluster_api_change(says, V1BETA2, says.sleep)
+        await watch.run()
     assert len(says.paused) == len(answers)
+    assert not stop.is_set()
+    watch.require_unchanged()
+
+
+async def test_who_is_told_to_stop_ends_for_that() -> None:
+    """An upgrade that is seen while the controller drains is no failure of it."""
+    says, stop = Says(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
+    stop.set()
+    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
+    with pytest.raises(Ended):
+        await watch.run()
+    watch.require_unchanged()
 
 
 async def test_it_waits_between_looks() -> None:
     says = Says(V1BETA1)
     await says.sleep(0)  # which it says from now on
-    waiting = asyncio.ensure_future(cluster_api_change(says, V1BETA2))
+    waiting = asyncio.ensure_future(ClusterAPIWatch(says, V1BETA2, asyncio.Event()).run())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()

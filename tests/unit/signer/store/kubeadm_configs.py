@@ -177,6 +177,8 @@ class World:
         """Refused, for so long that it is believed."""
         if self._task is None:
             self.start()
+        asked = self.api.asked
+        await self.until(lambda: self.api.asked >= asked + 2)
         self.at += REFUSED_SECONDS
         await self.until(lambda: isinstance(self.tokens.tracing(), TracingOff))
 

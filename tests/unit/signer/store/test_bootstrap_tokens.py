@@ -254,6 +254,32 @@ async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World,
         await world.require("m2")
 
 
+@pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
+async def test_nor_does_one_that_starts_together_with_the_controller(world: World, error: ApiError) -> None:
+    """No request is judged before the answer is believed, and one refusal is none."""
+    world.inventory.machines.applied(machine("m2", "p:///2"))
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    world.api.errors[GROUP] = world.api.errors[CONFIGS] = error
+    world.start()
+    await world.until(lambda: world.api.asked >= 3)
+    assert not world.tokens.answered.is_set()
+    assert isinstance(world.trace(), TracingInterrupted)
+    world.api.errors.clear()
+    await world.until(world.tokens.answered.is_set)
+    with pytest.raises(Refused):
+        await world.require("m2")
+
+
+async def test_what_was_never_traced_is_off_soon(world: World) -> None:
+    """Who grants nothing, or has no KubeadmConfigs, does not wait long at each start."""
+    world.api.served = {}
+    world.start()
+    await world.until(lambda: world.api.asked >= 2)
+    world.at += bootstrap_tokens.FIRST_REFUSED_SECONDS
+    await world.until(world.tokens.answered.is_set)
+    assert isinstance(world.trace(), TracingOff)
+
+
 async def test_one_that_has_been_traced_for_long_is_not_off_at_once(world: World) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
