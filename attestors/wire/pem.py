@@ -65,6 +65,19 @@ def split(data: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tuple[Bloc
     return tuple(blocks)
 
 
+def first(data: bytes, *, maximum_bytes: int) -> Block:
+    """The first block alone; behind it may be anything.
+
+    Raises:
+        MalformedPEM: it is no block, or ``data`` exceeds the bound.
+    """
+    if len(data) > maximum_bytes:
+        raise MalformedPEM(f"larger than {maximum_bytes} bytes")
+    behind = data.find(b"\n", data.find(b"\n-----END ") + 1)
+    block, _ = _read_block((data if behind < 0 else data[:behind]).split(b"\n"), 0)
+    return block
+
+
 def _read_block(lines: list[bytes], start: int) -> tuple[Block, int]:
     begin = _LABEL.fullmatch(lines[start])
     if begin is None or len(begin[1]) > _MAXIMUM_LABEL_CHARACTERS:

@@ -42,6 +42,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
+from signer.model.glance import NO_CLAIM, claim_at_a_glance
 from signer.model.lane import Lane, Screening
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
@@ -61,7 +62,6 @@ from signer.rules import step_comparisons as compared
 from signer.rules.checks import CLUSTER_CHECKS, run_checks
 from signer.rules.machine import NoRecord, require_not_deleting, the_machine
 from signer.rules.request import (
-    claimed_provider_id,
     node_name_of,
     policy_names_the_attestor,
     unsupported_version,
@@ -152,14 +152,10 @@ class Adjudicator:
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
     def glance(self, manifest: JsonObject) -> Lane:
-        """The lane that a CSR waits in before it is screened, by what it claims; never raises. About 0.25 ms of CPU."""
-        provider_id = ""
+        """The lane that a CSR waits in before it is screened, by what it claims; never raises. About 0.03 ms of CPU."""
+        provider_id = NO_CLAIM
         try:
-            parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oid)
-            if isinstance(parsed, SigningRequest):
-                provider_id = claimed_provider_id(parsed)
-        except Refused:
-            pass  # it is denied when its turn comes
+            provider_id = claim_at_a_glance(manifest, self._registry.providers, self._configuration.provider_id_oid)
         except Exception as error:  # noqa: BLE001 - here is the watch: one request's fault must not end its cluster's task
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
         return self._placed(Lane(Screening.UNSCREENED, requester_of(manifest), provider_id))

@@ -18,21 +18,23 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class PackedRequest:
-    """Half as large as the object, for 0.05 ms of CPU each way."""
+    """Its JSON, half as large as the object; compressed, for some 0.03 ms of CPU, a third."""
 
     uid: str
-    compressed: bytes
+    content: bytes
+    compressed: bool
 
     @classmethod
-    def of(cls, manifest: JsonObject, uid: str) -> PackedRequest:
+    def of(cls, manifest: JsonObject, uid: str, *, compressed: bool) -> PackedRequest:
         """Pack an object that came as JSON."""
-        return cls(uid, zlib.compress(msgspec.json.encode(manifest), _FASTEST))
+        content = msgspec.json.encode(manifest)
+        return cls(uid, zlib.compress(content, _FASTEST) if compressed else content, compressed)
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return getsizeof(self) + getsizeof(self.uid) + getsizeof(self.compressed)
+        return getsizeof(self) + getsizeof(self.uid) + getsizeof(self.content)
 
     def unpacked(self) -> JsonObject:
         """The object, as it came."""
-        return _decode(zlib.decompress(self.compressed))
+        return _decode(zlib.decompress(self.content) if self.compressed else self.content)

@@ -124,7 +124,8 @@ class PendingRequests:
     them, requesters share alike, and of each the first come stay. ``evicted`` is told the name of each CSR that had to
     make way for another. ``together`` is the memory that all clusters share.
 
-    A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands.
+    A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands. Few are not worth
+    compressing.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class PendingRequests:
             lane = _newer(self._room.lane(name), lane)
         elif name in self._kept:
             self._room.release(name)
-        packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept))
+        packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept), compressed=not self._room.is_almost_empty)
         self._arrivals.setdefault(name, next(self._arrived))
         try:
             self._room.admit(name, lane, packed.size)

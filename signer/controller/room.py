@@ -140,6 +140,11 @@ class Room(Generic[Key]):
         return min(limits.bytes, OWN_BYTES + of_what_is_shared)
 
     @property
+    def is_almost_empty(self) -> bool:
+        """Whether memory need not be spared at the cost of time."""
+        return self._taken < self._limits().bytes / 8
+
+    @property
     def is_half_free(self) -> bool:
         """Whether listing again is worth its cost."""
         limits = self._limits()

@@ -177,7 +177,7 @@ def parse_signing_request(
 
     Never raises for any content: what an API server can store comes out as one of these types.
     """
-    signer = _signer(manifest, providers)
+    signer = signer_of(manifest, providers)
     if isinstance(signer, ForeignSigner):
         return NotOurs()
     if isinstance(signer, StockSigner):
@@ -218,7 +218,7 @@ def _content_of(text: Any, provider_id_oid: str) -> _Content | _Unreadable:
 
 def _read_content(text: Any, provider_id_oid: str) -> _Content | _Unreadable:
     try:
-        blocks = request_format.decode(_request_bytes(text))
+        blocks = request_format.decode(request_bytes(text))
         certificate_request = parse_certificate_request(blocks.certificate_request, provider_id_oid)
     except (MalformedRequestBlocks, MalformedCertificateRequest) as error:
         return _Unreadable(Reason.MALFORMED_REQUEST, str(error))
@@ -246,7 +246,7 @@ def _parse_stock_serving(
     if _has_certificate(manifest) or envelope.conditions:
         return Settled(envelope)
     try:
-        data = _request_bytes(manifest["spec"].get("request"))
+        data = request_bytes(manifest["spec"].get("request"))
         (block,) = pem.split(data, maximum_bytes=MAXIMUM_REQUEST_BYTES, maximum_blocks=1)
         if block.label != CERTIFICATE_REQUEST_LABEL:
             raise MalformedRequestBlocks(f"the block is not {CERTIFICATE_REQUEST_LABEL}")
@@ -265,7 +265,8 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
 
 
-def _signer(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
+def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
+    """Whom the CSR is addressed to; a signer of a provider that is not installed here is somebody else's."""
     name = _string(_mapping(manifest.get("spec")).get("signerName"))
     if name == StockSigner.KUBELET_SERVING.value:
         return StockSigner.KUBELET_SERVING
@@ -326,7 +327,12 @@ def _has_certificate(manifest: Mapping[str, Any]) -> bool:
     return bool(_mapping(manifest.get("status")).get("certificate"))
 
 
-def _request_bytes(text: Any) -> bytes:
+def request_bytes(text: Any) -> bytes:
+    """``spec.request`` without the base64 that JSON needs.
+
+    Raises:
+        MalformedRequestBlocks: it is none, or too large.
+    """
     if not isinstance(text, str) or not text:
         raise MalformedRequestBlocks("the request is empty")
     if len(text) > MAXIMUM_REQUEST_TEXT:

@@ -110,6 +110,43 @@ def test_a_changed_byte_is_refused_or_changes_a_block(data: st.DataObject) -> No
         assert split(changed) != (ONE, TWO)
 
 
+@PATIENT
+@given(st.binary(max_size=600) | near_misses | st.lists(blocks, min_size=1, max_size=3).map(tuple).map(rewritten))
+def test_the_first_block_is_that_of_all(data: bytes) -> None:
+    try:
+        found = split(data)
+    except MalformedPEM:
+        return
+    assert pem.first(data, maximum_bytes=MAXIMUM_BYTES) == found[0]
+
+
+@pytest.mark.parametrize(
+    "behind", [b"", b"\n", b"text", b"-----BEGIN X", b"\n-----END CERTIFICATE REQUEST-----", b"\xff"]
+)
+def test_what_is_behind_the_first_block_is_not_read(behind: bytes) -> None:
+    assert pem.first(pem.encode(ONE) + behind, maximum_bytes=MAXIMUM_BYTES) == ONE
+    assert pem.first(pem.encode(ONE).removesuffix(b"\n"), maximum_bytes=MAXIMUM_BYTES) == ONE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"text\n" + pem.encode(ONE),
+        b"-----BEGIN X-----\n" + pem.encode(TWO),
+        b"-----BEGIN X-----\nYQ==\n",
+        b"-----BEGIN X-----\nYR==\n-----END X-----\n",
+        b"-----END X-----\n",
+        pem.encode(ONE).replace(b"-----\n", b"----- \n"),
+        pem.encode(ONE) + bytes(MAXIMUM_BYTES),
+    ],
+    ids=["empty", "text before", "nested", "no end", "loose bits", "end first", "space behind", "too large"],
+)
+def test_a_first_block_that_is_none(text: bytes) -> None:
+    with pytest.raises(MalformedPEM):
+        pem.first(text, maximum_bytes=MAXIMUM_BYTES)
+
+
 REQUEST_DER = certificate_request.build(machine_key_pair(), node_name="node-1", provider_id=PROVIDER_ID)
 REQUEST = pem.encode(Block("CERTIFICATE REQUEST", REQUEST_DER))
 

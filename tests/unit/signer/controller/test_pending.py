@@ -108,7 +108,7 @@ def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = PackedRequest.of(csr("csr-0", "uid-0"), "uid-0").size + BOOKKEEPING_BYTES
+    place = PackedRequest.of(csr("csr-0", "uid-0"), "uid-0", compressed=True).size + BOOKKEEPING_BYTES
     # Compressed, one takes a few bytes more or less than another.
     monkeypatch.setattr(module, "MAXIMUM_BYTES", 4 * place + place // 2)
     pending = filled(4)
@@ -137,6 +137,26 @@ def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypat
     assert pending.holds_of_list(csr("listed", "uid-listed"))
     pending.close()
     assert together.bytes_left == 1 << 20
+
+
+def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "OWN_BYTES", 0)
+    together = Together(1 << 30)
+    pending = requests(together=together)
+
+    def takes(name: str) -> int:
+        before = together.bytes_left
+        assert pending.put(csr(name, f"uid-{name}", labels={"a": "x" * 20_000})) is Put.KEPT
+        return before - together.bytes_left
+
+    alone = takes("one")
+    assert alone > 20_000
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", 8 * alone)
+    assert takes("two") < 10_000, "an eighth is taken"
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", 16 * alone)
+    assert takes("six") > 20_000
+    for name in ("one", "two", "six"):
+        assert pending.get(name) == csr(name, f"uid-{name}", labels={"a": "x" * 20_000})
 
 
 def test_room_is_no_news_when_nothing_was_left_out() -> None:

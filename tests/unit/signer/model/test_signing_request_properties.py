@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from attestors.wire import pem
 from signer.model.decision import Deferred, Refused
+from signer.model.glance import NO_CLAIM, claim_at_a_glance
 from signer.model.signing_request import (
     Malformed,
     MalformedStockServingRequest,
@@ -27,7 +28,7 @@ from signer.model.signing_request import (
     parse_signing_request,
 )
 from signer.rules.checks import REQUEST_CHECKS, run_checks
-from signer.rules.request import node_name_of
+from signer.rules.request import claimed_provider_id, node_name_of
 from tests.unit.signer.builders import (
     COMMON_NAME,
     ORGANIZATION,
@@ -72,11 +73,22 @@ METADATA_KEYS = ("name", "uid", "resourceVersion", "creationTimestamp")
 STATUS_KEYS = ("conditions", "certificate")
 
 
+def claimed(request: SigningRequest) -> str:
+    """As the rules see it."""
+    try:
+        return claimed_provider_id(request)
+    except Refused:
+        return NO_CLAIM
+
+
 def survives(csr: Any) -> SigningRequest | None:
     """Parse and judge; the request if it passed every check."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parsed = parse_signing_request(csr, PROVIDERS)
+        glanced = claim_at_a_glance(csr, PROVIDERS)
+        if isinstance(parsed, SigningRequest):
+            assert glanced == claimed(parsed)
         if isinstance(parsed, Malformed):
             assert_printable(parsed.message)
         if not isinstance(parsed, SigningRequest):
