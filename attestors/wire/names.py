@@ -52,6 +52,8 @@ ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorse
 """On a Machine: which TPM is in it, as whoever manages the hardware knows."""
 
 MAXIMUM_REQUEST_BYTES: Final = 64 * 1024
+MAXIMUM_CERTIFICATE_REQUEST_BYTES: Final = 8 * 1024
+"""Of DER: RSA-8192, the longest names and dozens of addresses take half; to decode the worst takes 2 ms."""
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 """Cluster API's own bound on ``Machine.spec.providerID``."""
 

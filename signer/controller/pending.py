@@ -150,6 +150,8 @@ class PendingRequests:
         self._measured: dict[int, _Measured] = {}
         self.left_out = False
         """Whether requests are known to wait that are not kept."""
+        self._left_out_again = False
+        """The same, since a list was begun beside the watch."""
         self.unusable = 0
         """How often a CSR was ignored because it is unusable."""
         self._waiting: dict[str, set[str]] = {}
@@ -195,13 +197,14 @@ class PendingRequests:
             lane = _newer(self._room.lane(name), lane)
         elif name in self._kept:
             self._room.release(name)
+            self._waits_no_longer(name)
         packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept), compressed=not self._room.is_almost_empty)
         self._arrivals.setdefault(name, next(self._arrived))
         try:
             self._room.admit(name, lane, packed.size)
         except NoRoom:
             del self._kept[name], self._arrivals[name]
-            self.left_out = True
+            self._leave_out()
             return Put.LEFT_OUT
         if lane.screening is Screening.UNKNOWN_MACHINE and name not in self._awaited:
             self.waits_for(name, (lane.provider_id,))
@@ -214,8 +217,11 @@ class PendingRequests:
     def _evict(self, name: str) -> None:
         del self._kept[name], self._arrivals[name]
         self._waits_no_longer(name)
-        self.left_out = True
+        self._leave_out()
         self._evicted(name)
+
+    def _leave_out(self) -> None:
+        self.left_out = self._left_out_again = True
 
     # Lanes
 
@@ -270,6 +276,14 @@ class PendingRequests:
         self.list_begins()
         self._measured = ended.measured()
         return ended.left_out
+
+    def list_beside_begins(self) -> None:
+        """All that was left out is in a list that is read beside the watch."""
+        self._left_out_again = False
+
+    def list_beside_ends(self) -> None:
+        """It was read to its end."""
+        self.left_out = self._left_out_again
 
     @property
     def has_room_again(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
 from signer.controller.bounded_request import UnusableRequest, bounded
 from signer.controller.figures import QueueFigures
+from signer.controller.list_beside import ListBeside
 from signer.controller.logs import log_context
 from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
@@ -21,7 +22,7 @@ from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
@@ -88,6 +89,7 @@ class RequestHandling:
         )
         self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane, unattended=self._call_worker)
         self._workers: Workers | None = None
+        self._beside = ListBeside(overtaken=True)
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
         self._seen: dict[str, float] = {}
@@ -111,9 +113,11 @@ class RequestHandling:
             if manifest:  # those that had to make way for others are empty
                 self._keep(manifest)
         self.pending.left_out |= left_out
+        self._beside.overtake()
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
+        self._beside.tell(request_name(item))
         if not self._is_held_back(item):
             self._keep(item)
 
@@ -157,7 +161,32 @@ class RequestHandling:
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
+        self._beside.tell(request_name(item))
         self._drop(request_name(item))
+
+    # A list beside the watch
+
+    async def keep_left_out(self, pages: AsyncIterator[JsonObject]) -> None:
+        """Keep those of a list that were left out before. The list is to be asked for after this is called.
+
+        Raises:
+            ListOvertaken: the watch has begun anew, or has said too much meanwhile.
+            ApiError: from ``pages``, or they hold what is no CSR.
+        """
+        beside = self._beside = ListBeside()
+        self.pending.list_beside_begins()
+        try:
+            async for page in pages:
+                for item in page["items"]:
+                    if not isinstance(item, dict):
+                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+                    name = request_name(item)
+                    if beside.is_newest(name) and name not in self.pending:
+                        self._keep(item)
+            beside.require_current()
+            self.pending.list_beside_ends()
+        finally:
+            beside.overtake()
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
@@ -368,6 +397,9 @@ class RequestHandling:
         """What wakes it: a change of the Machine that it claims to be, and of others in its way."""
         waiting = decision.instead_of if isinstance(decision, LeftAlone) else decision
         awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
+        lane = self.pending.lane(name)
+        if lane.screening is Screening.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
+            awaited.append(lane.provider_id)
         if isinstance(parsed, SigningRequest):
             with contextlib.suppress(Refused):
                 awaited.append(claimed_provider_id(parsed))

@@ -142,7 +142,7 @@ class Room(Generic[Key]):
     @property
     def is_almost_empty(self) -> bool:
         """Whether memory need not be spared at the cost of time."""
-        return self._taken < self._limits().bytes / 8
+        return self._taken < self._bytes(self._limits()) / 8
 
     @property
     def is_half_free(self) -> bool:

@@ -10,8 +10,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import SystemRandom
-from typing import Final
+from typing import Final, NoReturn
 
 from signer.audit.log import NoAuditLog
 from signer.controller import conditions as condition_types
@@ -22,9 +23,11 @@ from signer.controller.authority_source import (
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_keeping import DoorKeeping
 from signer.controller.figures import ClusterFigures
+from signer.controller.list_beside import ListOvertaken
 from signer.controller.logs import log_context
 from signer.controller.publisher import Publisher
 from signer.controller.request_handling import RequestHandling
+from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
@@ -47,8 +50,10 @@ FIRST_SURVEY_SECONDS: Final = 5.0
 """How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
 RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
 """Pauses between connections. A server that answers 401 to everything costs one connection each half minute."""
+LIST_AGAIN: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
+"""Pauses between lists of what was left out: a whole flood's, and a hostile server has floods without end."""
 PROVEN_SECONDS: Final = 30.0
-"""A connection whose watch was well for this long proves that the next one need not wait."""
+"""A connection whose watch was well for this long proves that the next one need not wait. The same for lists."""
 FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
 FAILING_SECONDS: Final = 30.0
@@ -61,12 +66,14 @@ connection for each cluster, kept open (a quarter more memory) or made each time
 thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
 more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
 """
+PAGE_REQUESTS: Final = 100
+"""In one page of a list: ten milliseconds of work, before others have the event loop; of a hostile server's, 0.2 s."""
 CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0
 """A connection whose first list takes longer goes on, and another begins."""
-CONNECTIONS_BESIDE_WORKERS: Final = 4
-"""Of each cluster, for who looks after its side door."""
+CONNECTIONS_BESIDE_WORKERS: Final = 5
+"""Of each cluster, for who looks after its side door, and who lists what was left out."""
 _REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
@@ -105,6 +112,7 @@ class WorkloadCluster:
         )
         self._failures = 0
         self._reconnect = asyncio.Event()
+        self._left_out_wanted = asyncio.Event()
         self._survey_wanted = asyncio.Event()
         self._authority_was_available = True
         self._stopped = asyncio.Event()
@@ -223,10 +231,15 @@ class WorkloadCluster:
                     sink=self,
                     keep=self._holds_of_list,
                     timeout_seconds=WATCH_SECONDS,
+                    page_limit=PAGE_REQUESTS,
                 ),
                 name=f"{self.key} watch",
             )
             door = asyncio.create_task(self._look_after_door(client), name=f"{self.key} side door")
+            left_out = asyncio.create_task(
+                supervised("requests left out", partial(self._keep_left_out, client), self._around.metrics.task_failed),
+                name=f"{self.key} left out",
+            )
             reconnect = asyncio.create_task(self._reconnect.wait())
             try:
                 await asyncio.wait({watch, reconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -234,19 +247,45 @@ class WorkloadCluster:
                     watch.result()
                 raise _Reconnect
             finally:
-                watch.cancel()
-                door.cancel()
-                reconnect.cancel()
+                beside = (watch, door, left_out, reconnect)
+                for task in beside:
+                    task.cancel()
                 try:
                     if self._stopped.is_set():
                         await workers.finished()  # each ends after what it has in hand
                 finally:  # also when that takes too long: another replica may serve the cluster then
                     await workers.end()
-                    await asyncio.gather(watch, door, reconnect, return_exceptions=True)
+                    await asyncio.gather(*beside, return_exceptions=True)
 
     async def _look_after_door(self, client: Client) -> None:
         await self._proven.wait()  # who does not even list has no door that could be looked at
         await self._door.run(client, self._survey_wanted.set)
+
+    async def _keep_left_out(self, client: Client) -> NoReturn:
+        """List again when that is wanted, while the watch goes on. What fails is tried again."""
+        await self._proven.wait()
+        attempt, began = 0, float("-inf")
+        while True:
+            await self._left_out_wanted.wait()
+            if not self._requests.pending.left_out:  # the watch has begun anew meanwhile, with a list
+                self._left_out_wanted.clear()
+                continue
+            if self._around.monotonic() - began >= PROVEN_SECONDS:
+                attempt = 0
+            began = self._around.monotonic()
+            try:
+                collection = CERTIFICATE_SIGNING_REQUESTS.collection()
+                async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
+                    await self._requests.keep_left_out(pages)
+            except (ApiError, ListOvertaken) as error:
+                _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
+            else:
+                if not self._requests.pending.has_room_again:
+                    self._left_out_wanted.clear()
+                if self._reachable.met:
+                    self._set_reachable(self._watching())
+            await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
+            attempt += 1
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
         self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
@@ -298,7 +337,7 @@ class WorkloadCluster:
 
     def list_again(self) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
-        self._reconnect.set()  # a new connection begins with a list
+        self._left_out_wanted.set()
 
     def refused(self, error: Unauthorized) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`. A watch that was begun with the same credentials goes

@@ -10,9 +10,11 @@ from __future__ import annotations
 import enum
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtensionOID, NameOID
 
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import MAXIMUM_CERTIFICATE_REQUEST_BYTES, PROVIDER_ID_OID
 
 MAXIMUM_EXTENSIONS: Final = 16
 MAXIMUM_ALTERNATIVE_NAMES: Final = 64
@@ -76,6 +78,9 @@ _LIBRARY_ERRORS: Final = (
     x509.InvalidVersion,
     UnsupportedAlgorithm,
 )
+
+
+_Read = TypeVar("_Read")
 
 
 class MalformedCertificateRequest(ValueError):
@@ -164,15 +169,10 @@ def parse_certificate_request(der: bytes, provider_id_oid: str = PROVIDER_ID_OID
     """Decode strict DER.
 
     Raises:
-        MalformedCertificateRequest: not DER, trailing bytes, an extension twice, two extension requests, too many of
-            anything.
+        MalformedCertificateRequest: too large, not DER, trailing bytes, an extension twice, two extension requests, too
+            many of anything.
     """
-    if not _MAY_WARN.search(der):
-        return _parse(der, provider_id_oid)
-    with warnings.catch_warnings():
-        for message in _HARMLESS_WARNINGS:
-            warnings.filterwarnings("ignore", message=message, category=UserWarning)
-        return _parse(der, provider_id_oid)
+    return _read(der, partial(_parse, provider_id_oid=provider_id_oid))
 
 
 def glance_at_provider_id(der: bytes, provider_id_oid: str = PROVIDER_ID_OID) -> bytes:
@@ -182,8 +182,23 @@ def glance_at_provider_id(der: bytes, provider_id_oid: str = PROVIDER_ID_OID) ->
     Raises:
         MalformedCertificateRequest: the bytes cannot be read so far.
     """
-    if _MAY_WARN.search(der):
-        return parse_certificate_request(der, provider_id_oid).provider_id
+    return _read(der, partial(_glance, provider_id_oid=provider_id_oid))
+
+
+def _read(der: bytes, read: Callable[[bytes], _Read]) -> _Read:
+    if len(der) > MAXIMUM_CERTIFICATE_REQUEST_BYTES:
+        raise MalformedCertificateRequest(
+            f"the certificate request is larger than {MAXIMUM_CERTIFICATE_REQUEST_BYTES} bytes"
+        )
+    if not _MAY_WARN.search(der):
+        return read(der)
+    with warnings.catch_warnings():
+        for message in _HARMLESS_WARNINGS:
+            warnings.filterwarnings("ignore", message=message, category=UserWarning)
+        return read(der)
+
+
+def _glance(der: bytes, provider_id_oid: str) -> bytes:
     try:
         extensions = tuple(x509.load_der_x509_csr(der).extensions)
     except (x509.DuplicateExtension, *_LIBRARY_ERRORS) as error:

@@ -231,7 +231,7 @@ def _read_content(text: Any, provider_id_oid: str) -> _Content | _Unreadable:
     return _Content(certificate_request, blocks.provider, evidence)
 
 
-# A request is read when it comes, when it is judged, and when the watch brings back its approval: a quarter of a
+# A request is read when it is looked at closely, when it is judged, and when its approval comes back: a quarter of a
 # millisecond each time. The same text is the same immutable value.
 _kept_content = functools.lru_cache(maxsize=_KEPT_CONTENTS)(_read_content)
 

@@ -115,6 +115,8 @@ class BootstrapTokens:
         self._was_traced = False
         self._refused_since: float | None = None
         """Since when every answer has been a refusal, where the last one was."""
+        self._refused_at = monotonic()
+        """When the last refusal was."""
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
@@ -263,7 +265,7 @@ class BootstrapTokens:
             else:
                 delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
                 if isinstance(ended, TracingOff):
-                    delay = min(delay, self._refused_seconds / 4)  # two answers far apart may be two starts
+                    delay = min(delay, self._refused_seconds / 4)
                 else:
                     self._not_asked(ended)
             await asyncio.sleep(delay)
@@ -323,8 +325,11 @@ class BootstrapTokens:
             self._began = now
         if not isinstance(self._tracing, TracingOff):
             self._tracing = TracingInterrupted(refused.cause)
+            if now - self._refused_at > self._refused_seconds / 2:
+                self._refused_since = None  # two answers far apart may be two starts
         if self._refused_since is None:
             self._refused_since = now
+        self._refused_at = now
         return now - self._refused_since >= self._refused_seconds
 
     def _turned_off(self, tracing: TracingOff) -> None:

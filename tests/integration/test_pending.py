@@ -10,9 +10,10 @@ import pytest
 from signer.controller import pending as pending_module
 from signer.controller import room, run
 from signer.controller.room import Together
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
+from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
-from tests.integration.house import House, node_of, pending, provider_id, writes
+from tests.integration.house import CONTROLLER_USER, House, node_of, pending, provider_id, writes
 from tests.integration.requests import manifest_of, plant
 from tests.support.processes import wait_until
 
@@ -77,3 +78,32 @@ def test_requests_that_do_not_fit_are_served_when_others_are_done(
     for machine in machines:
         assert cluster.wait_until_decided(machine).reason == "Attested"
     house.join(cluster)
+
+
+def test_new_requests_are_seen_while_what_was_left_out_is_listed(
+    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That list is a whole flood's, and takes its time."""
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = house.cluster()
+    house.run()
+    house.join(cluster)
+    machines = [f"m{number}" for number in range(5)]
+    for machine in machines:
+        cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
+    house.management.client.wait_for(
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+    )
+    api = embedded_api(cluster)
+    slow = api.faults.inject(_is_list_of_requests, delay_seconds=3600, times=None)
+    for machine in machines[:4]:
+        api.delete("certificatesigningrequests", machine)
+    wait_until(lambda: slow.hits > 0, "what was left out is listed")
+    house.join(cluster)
+    api.faults.clear()
+
+
+def _is_list_of_requests(request: Request) -> bool:
+    """By the controller."""
+    listed = request.path == CERTIFICATE_SIGNING_REQUESTS.collection() and "watch=" not in request.query
+    return listed and request.method == "GET" and request.user.name == CONTROLLER_USER

@@ -159,6 +159,23 @@ def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.Mo
         assert pending.get(name) == csr(name, f"uid-{name}", labels={"a": "x" * 20_000})
 
 
+def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
+    """A cluster has little of its own then."""
+    pending = requests(together=Together(0))
+    count = 0
+    while pending.put(csr(f"csr-{count}", f"uid-{count}", labels={"a": "x" * 20_000})) is Put.KEPT:
+        count += 1
+    assert count > room.OWN_BYTES // 20_000 * 4
+
+
+def test_one_that_is_re_created_claims_nothing_of_the_old_one() -> None:
+    pending = filled(1)
+    pending.waits_for("csr-0", ["test:///old"])
+    assert pending.waiting_for(["test:///old"]) == ["csr-0"]
+    assert pending.put(csr("csr-0", "uid-new")) is Put.KEPT
+    assert pending.waiting_for(["test:///old"]) == []
+
+
 def test_room_is_no_news_when_nothing_was_left_out() -> None:
     pending = filled(1)
     pending.drop("csr-0")

@@ -19,9 +19,10 @@ from signer.controller.workers import OWN_WORKERS, Crew
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
 from signer.model.cluster import ClusterKey
-from signer.model.decision import Ignore
+from signer.model.decision import Defer, Ignore
 from signer.model.lane import Lane, Screening
-from signer.model.signing_request import NotOurs
+from signer.model.reasons import Reason
+from signer.model.signing_request import Malformed, NotOurs, RequestEnvelope
 from signer.store.inventory import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests import csr
 
@@ -191,6 +192,15 @@ async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_
     assert judge.glances == 2
     handling.wake(frozenset({"node-1"}))
     assert judge.glances == 3
+
+
+async def test_what_no_machine_has_waits_for_it_also_where_it_cannot_be_read() -> None:
+    """Its denial says what is wrong, and need not wait behind a crowd."""
+    judge = Judge()
+    handling = holding(judge, 1)
+    parsed = Malformed(cast("RequestEnvelope", None), Reason.UNSUPPORTED_VERSION, "newer")
+    handling._awaits("node-0", parsed, Defer(Reason.MACHINE_NOT_FOUND, "none yet"))
+    assert handling.pending.waiting_for(["node-0"]) == ["node-0"]
 
 
 async def _turns(count: int) -> None:

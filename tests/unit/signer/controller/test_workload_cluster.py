@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
@@ -17,7 +17,8 @@ from signer.controller.adjudicator import Adjudication
 from signer.controller.room import Together
 from signer.controller.workers import Crew
 from signer.controller.workload_cluster import WorkloadCluster
-from signer.kube.errors import ApiError, Cause, Conflict, NotFound, ServerError, Unauthorized, Unreachable
+from signer.kube.backoff import Backoff
+from signer.kube.errors import ApiError, Cause, Conflict, Gone, NotFound, ServerError, Unauthorized, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Decision, Defer, Deny
 from signer.model.reasons import Reason
@@ -183,18 +184,115 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsLeftOut"]
     assert (cluster._reachable.met, cluster._reachable.reason) == (True, "RequestsLeftOut")
     for number in range(3):
-        assert not cluster._reconnect.is_set()
+        assert not cluster._left_out_wanted.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
-    assert cluster._reconnect.is_set()
+    assert cluster._left_out_wanted.is_set()
     # The list that follows knows all.
-    cluster._reconnect.clear()
-    rest = [csr(f"csr-{number}", f"uid-{number}") for number in range(6, 10)]
-    cluster._requests.pending.list_begins()
-    cluster.replaced([manifest for manifest in rest if cluster._requests.pending.holds_of_list(manifest)])
-    cluster.synced()
-    assert list(cluster._requests.pending) == ["csr-6", "csr-7", "csr-8", "csr-9"]
-    assert cluster._reachable.reason == "Watching"
+    listing = Listing([csr(f"csr-{number}", f"uid-{number}") for number in range(3, 7)])
+    await listed_beside(served, listing)
+    assert list(cluster._requests.pending) == ["csr-3", "csr-4", "csr-5", "csr-6"]
+    assert (cluster._reachable.met, cluster._reachable.reason) == (True, "Watching")
+    assert not cluster._left_out_wanted.is_set()
     assert not cluster._reconnect.is_set()
+
+
+class Listing:
+    """A client that lists; the answers in turn, each a list of one page or an error, and then always the last."""
+
+    def __init__(self, *answers: list[dict[str, Any]] | ApiError) -> None:
+        self._answers = answers
+        self.asked = 0
+
+    async def list_pages(self, path: str, *, limit: int) -> AsyncIterator[dict[str, Any]]:
+        assert limit <= 100, "a page is kept in one go"
+        answer = self._answers[min(self.asked, len(self._answers) - 1)]
+        self.asked += 1
+        if isinstance(answer, ApiError):
+            raise answer
+        yield {"items": answer}
+
+
+async def listed_beside(served: Served, listing: Listing, times: int = 1) -> None:
+    """Let it be listed so many times beside the watch, and what comes of it be done."""
+    cluster = served.cluster
+    cluster._proven.set()
+    task = asyncio.create_task(cluster._keep_left_out(listing))
+    async with asyncio.timeout(10):
+        while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Four are kept, a fifth is left out, and then there is room."""
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = served.cluster
+    for name in "abcde":
+        cluster.applied(csr(name, f"uid-{name}"))
+    cluster.synced()
+    for name in "abc":
+        cluster.removed(csr(name, f"uid-{name}"))
+    return cluster
+
+
+async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload_cluster_module, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+    cluster = full(served, monkeypatch)
+    expired = Gone("the continue token is too old", status=410)
+    await listed_beside(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
+    assert list(cluster._requests.pending) == ["d", "e"]
+    assert cluster._reachable.reason == "Watching"
+
+
+async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer ones each time: a hostile server's lists have no end."""
+    paused: list[int] = []
+
+    class Noting:
+        def delay(self, attempt: int, random: object) -> float:
+            paused.append(attempt)
+            return 0.0
+
+    monkeypatch.setattr(workload_cluster_module, "LIST_AGAIN", Noting())
+    now = 1000.0
+    served.cluster._around.monotonic = lambda: now
+    full(served, monkeypatch)
+    await listed_beside(served, Listing(HANGS), 5)
+    assert paused[:4] == [0, 1, 2, 3]
+
+
+async def test_after_a_while_the_next_list_is_not_paused_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[int] = []
+
+    class Noting:
+        def delay(self, attempt: int, random: object) -> float:
+            paused.append(attempt)
+            return 0.0
+
+    monkeypatch.setattr(workload_cluster_module, "LIST_AGAIN", Noting())
+    times = iter(range(1000, 100_000, int(workload_cluster_module.PROVEN_SECONDS)))
+    served.cluster._around.monotonic = lambda: float(next(times))
+    full(served, monkeypatch)
+    await listed_beside(served, Listing(HANGS), 5)
+    assert paused[:4] == [0, 0, 0, 0]
+
+
+async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = full(served, monkeypatch)
+    assert cluster._left_out_wanted.is_set()
+    cluster._requests.pending.list_begins()
+    cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.holds_of_list(one)])
+    listing = Listing([])
+    await listed_beside(served, listing, 0)
+    assert listing.asked == 0
+    assert not cluster._left_out_wanted.is_set()
 
 
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Any
 
 import pytest
@@ -181,6 +182,27 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
                 pass
     assert len(asked) == 4
     assert all(seconds > 0 for seconds in asked)
+
+
+async def test_what_is_done_with_a_page_counts(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Items may be such that looking at one takes a thousand times as long as at another."""
+    asked: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append(cpu_seconds)
+        return 0.0
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"items": [{}]})
+    async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
+        async for _ in client.list_pages("/api/v1/secrets"):
+            began = time.thread_time()
+            while time.thread_time() < began + 0.02:
+                pass
+    assert len(asked) == 2
+    assert all(seconds > 0.02 for seconds in asked)
 
 
 async def test_a_page_with_more_items_than_were_asked_for_is_refused(authority: Authority, tls: ssl.SSLContext) -> None:

@@ -330,7 +330,7 @@ class TestOtherForms:
         assert parsed.certificate_request.provider_id == b"x"
 
     def test_largest(self) -> None:
-        largest = blocks(pkcs10(extensions=[extension("1.2.3", bytes(47_500))]))
+        largest = blocks(evidence=evidence_json().replace(b"AAAA", b"A" * 47_500))
         assert len(base64.b64encode(largest)) > 80_000
         assert isinstance(parse(manifest(largest)), SigningRequest)
 

@@ -177,10 +177,19 @@ class World:
         """Refused, for so long that it is believed."""
         if self._task is None:
             self.start()
+        await self.asked_for(REFUSED_SECONDS)
+        await self.until(lambda: isinstance(self.tokens.tracing(), TracingOff))
+
+    async def asked_for(self, seconds: float) -> None:
+        """So much time passes, and the API server is asked several times meanwhile."""
+        for _ in range(4):
+            await self.asked_again()
+            self.at += seconds / 4
+        await self.asked_again()
+
+    async def asked_again(self) -> None:
         asked = self.api.asked
         await self.until(lambda: self.api.asked >= asked + 2)
-        self.at += REFUSED_SECONDS
-        await self.until(lambda: isinstance(self.tokens.tracing(), TracingOff))
 
     def trace(self, token_id: str = "aaa111", cluster: ClusterKey = KEY) -> Trace:  # noqa: S107 - the public half
         return self.tokens.trace(cluster, token_id)

@@ -274,8 +274,7 @@ async def test_what_was_never_traced_is_off_soon(world: World) -> None:
     """Who grants nothing, or has no KubeadmConfigs, does not wait long at each start."""
     world.api.served = {}
     world.start()
-    await world.until(lambda: world.api.asked >= 2)
-    world.at += bootstrap_tokens.FIRST_REFUSED_SECONDS
+    await world.asked_for(bootstrap_tokens.FIRST_REFUSED_SECONDS)
     await world.until(world.tokens.answered.is_set)
     assert isinstance(world.trace(), TracingOff)
 
@@ -313,6 +312,31 @@ async def test_two_starts_far_apart_are_no_refusal(world: World, path: str, betw
     again = world.api.asked
     await world.until(lambda: world.api.asked >= again + 2)
     assert isinstance(world.trace(), TracingInterrupted)
+
+
+async def test_refusals_with_a_list_between_them_are_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Each ends a watch of which nothing else was heard."""
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    for _ in range(5):
+        await world.running()
+        listed = len(world.api.listed)
+        world.at += bootstrap_tokens.REFUSED_SECONDS / 2.5
+        world.api.break_watch(Forbidden("not yet", status=403))
+        await world.until(lambda listed=listed: len(world.api.listed) > listed)  # type: ignore[misc]
+    assert "not traced" not in caplog.text
+
+
+async def test_two_refusals_with_a_call_that_hung_between_them_are_no_refusal(world: World) -> None:
+    world.api.put(config("m1", "aaa111", M1), seen=False)
+    await world.running()
+    world.api.errors[CONFIGS] = world.api.errors[GROUP] = Forbidden("not yet", status=403)
+    world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
+    await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
+    await world.asked_again()
+    world.at += bootstrap_tokens.REFUSED_SECONDS
+    await world.asked_again()
+    assert isinstance(world.trace(), TracingInterrupted)
+    await world.off()
 
 
 async def test_what_is_refused_is_asked_again_several_times_before_that_is_believed(

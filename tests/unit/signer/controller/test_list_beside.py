@@ -1,0 +1,207 @@
+"""Requests that were left out are found again in a list beside the watch, which knows what is newer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from signer.controller import list_beside as list_beside_module
+from signer.controller import pending as pending_module
+from signer.controller.adjudicator import Adjudicator
+from signer.controller.configuration import Configuration
+from signer.controller.list_beside import ListBeside, ListOvertaken
+from signer.controller.metrics import Metrics
+from signer.controller.request_handling import Heeds, RequestHandling
+from signer.controller.room import Together
+from signer.controller.surroundings import Surroundings
+from signer.controller.workers import Crew
+from signer.kube.client import JsonObject
+from signer.kube.errors import Gone, UnexpectedAnswer
+from signer.model.cluster import ClusterKey
+from signer.model.lane import Lane, Screening
+from tests.unit.signer.controller.requests import APPROVED, csr
+
+KEPT = 4
+
+
+class Judge:
+    """Stands for the adjudicator: everything is plausible, and nothing is judged here."""
+
+    def glance(self, manifest: JsonObject) -> Lane:
+        return Lane(Screening.PLAUSIBLE, "system:bootstrap:abcdef")
+
+    screen = glance
+
+
+class Heeded:
+    """What the requests have asked for."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def requests_left_out(self) -> None:
+        self.said.append("left out")
+
+    def list_again(self) -> None:
+        self.said.append("list again")
+
+
+@pytest.fixture
+async def handling(monkeypatch: pytest.MonkeyPatch) -> RequestHandling:
+    """Four are kept; ``csr-4`` and ``csr-5`` were left out."""
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
+    around = SimpleNamespace(
+        metrics=Metrics(),
+        machine_conditions=None,
+        monotonic=lambda: 0.0,
+        audit_log=None,
+        requests_together=Together(),
+        crew=Crew(),
+        configuration=Configuration(namespace="here"),
+    )
+    made = RequestHandling(
+        ClusterKey("team-a", "one"),
+        cast("Surroundings", around),
+        cast("Adjudicator", Judge()),
+        cast("Heeds", Heeded()),
+    )
+    for number in range(KEPT + 2):
+        made.applied(numbered(number))
+    assert made.pending.left_out
+    return made
+
+
+def numbered(number: int, **changes: Any) -> JsonObject:
+    manifest: JsonObject = csr(f"csr-{number}", f"uid-{number}", **changes)
+    return manifest
+
+
+def names(handling: RequestHandling) -> list[str]:
+    return sorted(handling.pending)
+
+
+async def pages(*listed: list[Any], before: Callable[[int], object] = lambda page: None) -> AsyncIterator[JsonObject]:
+    """``before`` happens while a page is waited for."""
+    for number, items in enumerate(listed):
+        before(number)
+        yield {"items": items}
+
+
+async def test_what_was_left_out_is_kept(handling: RequestHandling) -> None:
+    for number in (0, 1, 2):
+        handling.removed(numbered(number))
+    await handling.keep_left_out(pages([numbered(3), numbered(4)], [numbered(5)]))
+    assert names(handling) == ["csr-3", "csr-4", "csr-5"]
+    assert not handling.pending.left_out
+    assert len(handling._queue) == 3
+
+
+async def test_what_does_not_fit_is_left_out_again(handling: RequestHandling) -> None:
+    handling.removed(numbered(0))
+    await handling.keep_left_out(pages([numbered(number) for number in range(1, 6)]))
+    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-4"]
+    assert handling.pending.left_out
+
+
+async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(handling: RequestHandling) -> None:
+    handling.removed(numbered(0))
+    await handling.keep_left_out(
+        pages([numbered(4)], [], before=lambda page: handling.applied(numbered(6)) if page else None)
+    )
+    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-4"]
+    assert handling.pending.left_out
+
+
+async def test_what_is_kept_stays_as_it_is(handling: RequestHandling) -> None:
+    handling.removed(numbered(0))
+    kept = handling.pending.get("csr-1")
+    await handling.keep_left_out(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
+    assert handling.pending.get("csr-1") == kept
+    assert "csr-4" in handling.pending
+
+
+@pytest.mark.parametrize("gone_at", [0, 1], ids=["before its page", "behind its page"])
+async def test_what_the_watch_says_to_be_gone_is_not_kept(handling: RequestHandling, gone_at: int) -> None:
+    """Nobody would ever say so again."""
+    handling.removed(numbered(0))
+    listed = pages([numbered(4)], [], before=lambda page: handling.removed(numbered(4)) if page == gone_at else None)
+    await handling.keep_left_out(listed)
+    assert "csr-4" not in handling.pending
+
+
+async def test_what_the_watch_says_to_be_settled_is_not_kept(handling: RequestHandling) -> None:
+    handling.removed(numbered(0))
+    denied = numbered(4, status={"conditions": [{**APPROVED, "type": "Denied"}]})
+    await handling.keep_left_out(pages([numbered(4)], before=lambda page: handling.applied(denied)))
+    assert "csr-4" not in handling.pending
+
+
+async def test_what_we_have_settled_is_not_kept(handling: RequestHandling) -> None:
+    handling.removed(numbered(0))
+    handling.pending.settled(numbered(4))
+    await handling.keep_left_out(pages([numbered(4), numbered(5)]))
+    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-5"]
+
+
+async def test_a_watch_that_begins_anew_knows_better(handling: RequestHandling) -> None:
+    def anew(page: int) -> None:
+        if page == 1:
+            handling.pending.list_begins()
+            listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
+            handling.replaced([one for one in listed if handling.pending.holds_of_list(one)])
+
+    handling.removed(numbered(0))
+    with pytest.raises(ListOvertaken):
+        await handling.keep_left_out(pages([], [], [numbered(5)], before=anew))
+    assert names(handling) == ["csr-3", "csr-6", "csr-7", "csr-8"]
+    assert handling.pending.left_out, "of the watch's own list"
+
+
+async def test_also_behind_the_last_page(handling: RequestHandling) -> None:
+    def anew(page: int) -> None:
+        handling.pending.list_begins()
+        listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
+        handling.replaced([one for one in listed if handling.pending.holds_of_list(one)])
+
+    with pytest.raises(ListOvertaken):
+        await handling.keep_left_out(pages([], before=anew))
+    assert handling.pending.left_out
+
+
+async def test_a_list_that_fails_leaves_it_open(handling: RequestHandling) -> None:
+    def expired(page: int) -> None:
+        if page == 1:
+            raise Gone("the continue token is too old", status=410)
+
+    for number in range(KEPT):
+        handling.removed(numbered(number))
+    with pytest.raises(Gone):
+        await handling.keep_left_out(pages([numbered(4)], [], before=expired))
+    assert names(handling) == ["csr-4"]
+    assert handling.pending.left_out
+
+
+async def test_an_item_that_is_no_object(handling: RequestHandling) -> None:
+    with pytest.raises(UnexpectedAnswer):
+        await handling.keep_left_out(pages([numbered(4), "text"]))
+    assert handling.pending.left_out
+
+
+def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_beside_module, "MAXIMUM_TOLD", 2)
+    beside = ListBeside()
+    beside.tell("a")
+    beside.tell("b")
+    assert (beside.is_newest("a"), beside.is_newest("c")) == (False, True)
+    beside.tell("c")
+    with pytest.raises(ListOvertaken):
+        beside.is_newest("d")
+
+
+def test_where_no_list_is_read_nothing_is_remembered() -> None:
+    beside = ListBeside(overtaken=True)
+    beside.tell("a")
+    assert not beside._told
