@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-MAXIMUM_TOLD: Final = 50_000
-"""Requests of which the watch may say something while a list is read: 4 MiB, whoever makes them."""
+MAXIMUM_TOLD: Final = 20_000
+"""Requests of which the watch may say something while a list is read: 1.5 MiB, whoever makes them."""
 
 
 class ListOvertaken(Exception):
@@ -20,7 +20,7 @@ class ListBeside:
 
     def __init__(self, *, overtaken: bool = False) -> None:
         """``overtaken`` where no list is read."""
-        self._told: set[int] = set()  # hashes take a quarter of names; of two alike, one is left to the next list
+        self._told: set[int] = set()  # hashes of 64 bits, under a secret of the process: a quarter of the names
         self._overtaken = overtaken
 
     def tell(self, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -48,6 +49,9 @@ from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
 """Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
+
+_AT_ONCE_SECONDS: Final = 0.01
+"""Of CPU, for a page of a list, before others have the event loop."""
 
 
 class Heeds(Protocol):
@@ -177,9 +181,13 @@ class RequestHandling:
         self.pending.list_beside_begins()
         try:
             async for page in pages:
+                began = time.thread_time()
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+                    if time.thread_time() - began > _AT_ONCE_SECONDS:  # where others have to be screened for each
+                        await asyncio.sleep(0)
+                        began = time.thread_time()
                     name = request_name(item)
                     if beside.is_newest(name) and name not in self.pending:
                         self._keep(item)

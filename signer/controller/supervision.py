@@ -24,9 +24,10 @@ def was_told_to_end(error: BaseException) -> bool:
     Everything else is a fault, also where it is no ``Exception``: what Rust code panics with is not (PyO3's
     ``PanicException``), nor is a cancellation that was another task's. To be called in that task.
     """
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return True
     task = asyncio.current_task()
-    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-    return cancelled or isinstance(error, KeyboardInterrupt | SystemExit)
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
@@ -36,7 +37,9 @@ async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Ca
         try:
             await run()
             return
-        except Exception as error:  # noqa: BLE001 - isolation: upkeep's defect must not end decisions
+        except BaseException as error:  # isolation: upkeep's defect must not end decisions
+            if was_told_to_end(error):
+                raise
             failed(name)
             seconds = RESTART.delay(attempt, SystemRandom())
             _LOG.error("a task failed", exc_info=error, extra={"task": name, "retryInSeconds": round(seconds, 1)})

@@ -126,6 +126,7 @@ class WorkloadCluster:
         """That the API server has answered over this connection."""
         self._looked_for_left_out_at = float("-inf")
         self._left_out_may_be_known = False
+        self._lists_left_out = False
         self._loop_time: Callable[[], float] = time.monotonic
 
     # The life of the task
@@ -264,28 +265,36 @@ class WorkloadCluster:
     async def _keep_left_out(self, client: Client) -> NoReturn:
         """List again when that is wanted, while the watch goes on. What fails is tried again."""
         await self._proven.wait()
-        attempt, began = 0, float("-inf")
+        attempt, ended, well = 0, float("-inf"), True
         while True:
             await self._left_out_wanted.wait()
             if not self._requests.pending.left_out:  # the watch has begun anew meanwhile, with a list
                 self._left_out_wanted.clear()
                 continue
-            if self._around.monotonic() - began >= PROVEN_SECONDS:
+            if well and self._around.monotonic() - ended >= PROVEN_SECONDS:
                 attempt = 0
-            began = self._around.monotonic()
-            try:
-                collection = CERTIFICATE_SIGNING_REQUESTS.collection()
-                async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
-                    await self._requests.keep_left_out(pages)
-            except (ApiError, ListOvertaken) as error:
-                _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
-            else:
-                if not self._requests.pending.has_room_again:
-                    self._left_out_wanted.clear()
-                if self._reachable.met:
-                    self._set_reachable(self._watching())
+            well = await self._list_left_out(client)
+            ended = self._around.monotonic()
             await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
             attempt += 1
+
+    async def _list_left_out(self, client: Client) -> bool:
+        """Whether it was listed to the end."""
+        self._lists_left_out = True
+        try:
+            collection = CERTIFICATE_SIGNING_REQUESTS.collection()
+            async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
+                await self._requests.keep_left_out(pages)
+        except (ApiError, ListOvertaken) as error:
+            _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
+            return False
+        finally:
+            self._lists_left_out = False
+        if not self._requests.pending.has_room_again:
+            self._left_out_wanted.clear()
+        if self._reachable.met:
+            self._set_reachable(self._watching())
+        return True
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
         self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
@@ -329,7 +338,8 @@ class WorkloadCluster:
 
     def requests_left_out(self) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
-        self._set_reachable(self._watching())
+        if self._reachable.met:  # else whoever says that it is reachable says this, too
+            self._set_reachable(self._watching())
 
     def attested(self, provider_id: str) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
@@ -400,8 +410,10 @@ class WorkloadCluster:
         self._survey_wanted.clear()
 
     def _look_for_left_out(self) -> None:
-        """List again, seldom: that costs a list of a whole flood."""
+        """List again, seldom: that costs a list of a whole flood. While one is read it may have been passed already."""
         now = self._around.monotonic()
+        if self._lists_left_out:
+            return
         if self._left_out_may_be_known and now - self._looked_for_left_out_at >= SURVEY_SECONDS:
             self._looked_for_left_out_at, self._left_out_may_be_known = now, False
             self.list_again()

@@ -189,7 +189,7 @@ class Client:
             if token and token == query.get("continue"):
                 raise UnexpectedAnswer("the list continues with the page that was just read", status=200)
             began = time.thread_time()
-            yield page  # whoever takes it does what there is to do before asking for the next, without waiting
+            yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
             looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
             rested += await self._rest_after(_PAGE_CPU_SECONDS + looked)
             if not token:

@@ -71,6 +71,8 @@ REFUSED_SECONDS: Final = 10.0
 instead: an API server that has just started does not know its CustomResourceDefinitions for a moment."""
 FIRST_REFUSED_SECONDS: Final = 0.5
 """The same for what was never traced: ten times that moment, and no join waits long at a start without the grant."""
+_FAR_APART_SECONDS: Final = 5.0
+"""Two refusals with more between them, such as a call that hung, may be of two starts."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
@@ -325,8 +327,8 @@ class BootstrapTokens:
             self._began = now
         if not isinstance(self._tracing, TracingOff):
             self._tracing = TracingInterrupted(refused.cause)
-            if now - self._refused_at > self._refused_seconds / 2:
-                self._refused_since = None  # two answers far apart may be two starts
+            if now - self._refused_at > _FAR_APART_SECONDS:
+                self._refused_since = None
         if self._refused_since is None:
             self._refused_since = now
         self._refused_at = now

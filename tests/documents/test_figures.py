@@ -99,7 +99,8 @@ PROTOCOL = (
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
 )
 SECURITY = (
-    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, and bounds on every count",
+    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
+    "PKCS#10 request, and bounds on every count",
     f"A list page of more than {client.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * client.MAXIMUM_BODY_BYTES // _MIB} MiB, "
     f"or with more than {watch.MAXIMUM_OBJECTS:,} requests of ours",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +12,7 @@ import pytest
 
 from signer.controller import list_beside as list_beside_module
 from signer.controller import pending as pending_module
+from signer.controller import request_handling
 from signer.controller.adjudicator import Adjudicator
 from signer.controller.configuration import Configuration
 from signer.controller.list_beside import ListBeside, ListOvertaken
@@ -97,6 +100,8 @@ async def test_what_was_left_out_is_kept(handling: RequestHandling) -> None:
     assert names(handling) == ["csr-3", "csr-4", "csr-5"]
     assert not handling.pending.left_out
     assert len(handling._queue) == 3
+    handling.applied(numbered(6))
+    assert not handling._beside._told, "nothing is remembered any more"
 
 
 async def test_what_does_not_fit_is_left_out_again(handling: RequestHandling) -> None:
@@ -188,6 +193,27 @@ async def test_an_item_that_is_no_object(handling: RequestHandling) -> None:
     with pytest.raises(UnexpectedAnswer):
         await handling.keep_left_out(pages([numbered(4), "text"]))
     assert handling.pending.left_out
+
+
+async def test_others_have_their_turns_within_a_page(
+    handling: RequestHandling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an item takes long: many others may have to be screened for it."""
+    for number in range(KEPT):
+        handling.removed(numbered(number))
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 100)
+    monkeypatch.setattr(request_handling, "_AT_ONCE_SECONDS", -1.0)
+    kept: list[int] = []
+
+    async def count() -> None:
+        while True:
+            kept.append(len(handling.pending))
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await handling.keep_left_out(pages([numbered(number) for number in range(50)]))
+    counting.cancel()
+    assert max(later - earlier for earlier, later in itertools.pairwise(kept)) == 1
 
 
 def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

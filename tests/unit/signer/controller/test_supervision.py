@@ -35,6 +35,30 @@ async def test_what_fails_begins_anew_and_is_reported(caplog: pytest.LogCaptureF
     ]
 
 
+class Panic(BaseException):
+    """As of Rust code."""
+
+
+async def test_so_does_what_is_no_exception() -> None:
+    faults, told = [Panic(), asyncio.CancelledError()], list[str]()
+
+    async def run() -> None:
+        if faults:
+            raise faults.pop()
+
+    await supervised("upkeep", run, told.append)
+    assert told == ["upkeep", "upkeep"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_the_end_of_the_process_is_no_fault(end: type[BaseException]) -> None:
+    async def run() -> None:
+        raise end
+
+    with pytest.raises(end):
+        supervised("upkeep", run).send(None)
+
+
 async def test_several_faults_at_once_are_a_fault() -> None:
     """A task group raises them together."""
     runs = 0

@@ -26,6 +26,7 @@ from signer.model.signing_request import Malformed, parse_signing_request
 
 SIGNER = str(SignerName(Purpose.CLIENT, "keyed-mac"))
 DENIAL = Deny("MalformedRequest", "no block")
+HANGS = Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
 DEFERRAL = Defer(Reason.MACHINE_NOT_FOUND, "no Machine has it")
 
 
@@ -266,20 +267,79 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
     assert paused[:4] == [0, 1, 2, 3]
 
 
-async def test_after_a_while_the_next_list_is_not_paused_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answer", "attempts"), [([csr("d", "uid-d")], [0, 0, 0, 0]), (HANGS, [0, 1, 2, 3])], ids=["well", "failed"]
+)
+async def test_after_a_while_the_next_list_is_not_paused_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch, answer: list[dict[str, Any]] | ApiError, attempts: list[int]
+) -> None:
+    """But for one that failed, however long that took."""
     paused: list[int] = []
 
     class Noting:
         def delay(self, attempt: int, random: object) -> float:
             paused.append(attempt)
+            served.requests.pending.left_out = True  # and again
+            served.cluster.list_again()
             return 0.0
 
     monkeypatch.setattr(workload_cluster_module, "LIST_AGAIN", Noting())
     times = iter(range(1000, 100_000, int(workload_cluster_module.PROVEN_SECONDS)))
-    served.cluster._around.monotonic = lambda: float(next(times))
     full(served, monkeypatch)
-    await listed_beside(served, Listing(HANGS), 5)
-    assert paused[:4] == [0, 0, 0, 0]
+    served.cluster._around.monotonic = lambda: float(next(times))
+    await listed_beside(served, Listing(answer), 5)
+    assert paused[:4] == attempts
+
+
+async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be that of a request on a page that was read before."""
+    cluster = full(served, monkeypatch)
+
+    class Appearing(Listing):
+        async def list_pages(self, path: str, *, limit: int) -> AsyncIterator[dict[str, Any]]:
+            async for page in super().list_pages(path, limit=limit):
+                yield page
+            cluster.wake(frozenset({"test:///m"}))
+            cluster._look_for_left_out()
+
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
+    await listed_beside(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
+    assert cluster._requests.pending.left_out
+    assert not cluster._left_out_wanted.is_set()
+    cluster._look_for_left_out()
+    assert cluster._left_out_wanted.is_set()
+
+
+async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else may ever happen that says so."""
+    cluster = full(served, monkeypatch)
+
+    class Emptying(Listing):
+        async def list_pages(self, path: str, *, limit: int) -> AsyncIterator[dict[str, Any]]:
+            async for page in super().list_pages(path, limit=limit):
+                yield page
+            for name in "defg":
+                cluster.removed(csr(name, f"uid-{name}"))
+
+    listing = Emptying([csr(name, f"uid-{name}") for name in "defgh"], [csr("h", "uid-h")])
+    monkeypatch.setattr(workload_cluster_module, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+    await listed_beside(served, listing, 2)
+    assert list(cluster._requests.pending) == ["h"]
+    assert not cluster._requests.pending.left_out
+
+
+async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the_watch_is_well(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = full(served, monkeypatch)
+    cluster.failed(HANGS, 0.5)
+    await listed_beside(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
+    assert cluster._requests.pending.left_out
+    assert (cluster._reachable.met, cluster._reachable.reason) == (False, "Unreachable")
 
 
 async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
@@ -317,7 +377,6 @@ async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: 
     assert len(caplog.records) == 1
 
 
-HANGS = Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
 REFUSES = Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
 
 

@@ -195,7 +195,7 @@ async def test_what_is_done_with_a_page_counts(
         return 0.0
 
     monkeypatch.setattr(Pace, "pause_after", pause)
-    handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"items": [{}]})
+    handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"metadata": {}, "items": [{}]})
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         async for _ in client.list_pages("/api/v1/secrets"):
             began = time.thread_time()

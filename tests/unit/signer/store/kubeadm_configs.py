@@ -140,6 +140,8 @@ class World:
 
     def __init__(self) -> None:
         self.at = 100.0
+        self.step = 0.001
+        """Seconds from one look at the clock to the next."""
         self.api = ManagementAPI()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
         self.inventory = Inventory(version, own_namespace="own")
@@ -159,7 +161,7 @@ class World:
                 await self._task
 
     def _tick(self) -> float:
-        self.at += 0.001
+        self.at += self.step
         return self.at
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -339,6 +339,14 @@ async def test_two_refusals_with_a_call_that_hung_between_them_are_no_refusal(wo
     await world.off()
 
 
+async def test_where_answers_take_long_they_are_believed_all_the_same(world: World) -> None:
+    world.api.served = {}
+    world.step = 0.4
+    world.start()
+    await world.until(world.tokens.answered.is_set)
+    assert isinstance(world.trace(), TracingOff)
+
+
 async def test_what_is_refused_is_asked_again_several_times_before_that_is_believed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
