@@ -49,7 +49,6 @@ from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
 """Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
-
 _AT_ONCE_SECONDS: Final = 0.01
 """Of CPU, for a page of a list, before others have the event loop."""
 

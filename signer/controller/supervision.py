@@ -19,7 +19,7 @@ def _nobody(name: str) -> None:
 
 
 def was_told_to_end(error: BaseException) -> bool:
-    """Whether the task that raises this is to end: it is cancelled, or the process is to end.
+    """Whether the task that raises this is to end: it is cancelled or closed, or the process is to end.
 
     Everything else is a fault, also where it is no ``Exception``: what Rust code panics with is not (PyO3's
     ``PanicException``), nor is a cancellation that was another task's. To be called in that task.

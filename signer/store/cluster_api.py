@@ -64,12 +64,16 @@ async def _as_served(known: ClusterAPIVersion, served: frozenset[str], client: D
     group, version, pools = known.clusters.group, known.clusters.version, MACHINE_POOLS_V1BETA2.plural
     plurals = await served_plurals(client, group, version)
     if not {known.clusters.plural, known.machines.plural} <= plurals:
-        raise ResourceNotServed(f"it serves {group}/{version} without Clusters or Machines", status=404)
+        raise ResourceNotServed(
+            f"it serves {group}/{version} without Clusters or Machines: install all of Cluster API there", status=404
+        )
     if pools in plurals:
         return known
     older = CLUSTERS_V1BETA1.version
     if older != version and older in served and pools in await served_plurals(client, group, older):
-        raise ResourceNotServed(f"it serves MachinePools, and not in {version}", status=404)
+        raise ResourceNotServed(
+            f"it serves MachinePools in {older}, and not in {version}: install all of one Cluster API there", status=404
+        )
     return ClusterAPIVersion(known.clusters, known.machines)
 
 

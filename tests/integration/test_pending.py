@@ -13,6 +13,7 @@ from signer.controller.room import Together
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
+from signer.testing.world import WorldCluster
 from tests.integration.house import CONTROLLER_USER, House, node_of, pending, provider_id, writes
 from tests.integration.requests import manifest_of, plant
 from tests.support.processes import wait_until
@@ -57,20 +58,26 @@ def test_what_a_cluster_that_goes_has_kept_is_for_others(house: House, monkeypat
     wait_until(lambda: together.bytes_left == at_first, "nothing is kept")
 
 
-def test_requests_that_do_not_fit_are_served_when_others_are_done(
-    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that are kept wait for their Machines; those that are left out are found again by listing."""
+def _more_than_are_kept(house: House, waiting: int, monkeypatch: pytest.MonkeyPatch) -> tuple[WorldCluster, list[str]]:
+    """So many requests wait for Machines that are not there, and four of them are kept."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = house.cluster()
     house.run()
     house.join(cluster)
-    machines = [f"m{number}" for number in range(10)]
+    machines = [f"m{number}" for number in range(waiting)]
     for machine in machines:
         cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
     house.management.client.wait_for(
         NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
     )
+    return cluster, machines
+
+
+def test_requests_that_do_not_fit_are_served_when_others_are_done(
+    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are kept wait for their Machines; those that are left out are found again by listing."""
+    cluster, machines = _more_than_are_kept(house, 10, monkeypatch)
     for machine in machines:
         pending(cluster, machine)
     for machine in machines:
@@ -84,16 +91,7 @@ def test_new_requests_are_seen_while_what_was_left_out_is_listed(
     house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That list is a whole flood's, and takes its time."""
-    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster)
-    machines = [f"m{number}" for number in range(5)]
-    for machine in machines:
-        cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
-    house.management.client.wait_for(
-        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
-    )
+    cluster, machines = _more_than_are_kept(house, 5, monkeypatch)
     api = embedded_api(cluster)
     slow = api.faults.inject(_is_list_of_requests, delay_seconds=3600, times=None)
     for machine in machines[:4]:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from signer.controller import list_beside as list_beside_module
 from signer.controller import pending as pending_module
 from signer.controller import request_handling
-from signer.controller.adjudicator import Adjudicator
-from signer.controller.configuration import Configuration
 from signer.controller.list_beside import ListBeside, ListOvertaken
-from signer.controller.metrics import Metrics
-from signer.controller.request_handling import Heeds, RequestHandling
-from signer.controller.room import Together
-from signer.controller.surroundings import Surroundings
-from signer.controller.workers import Crew
+from signer.controller.request_handling import RequestHandling
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
-from signer.model.cluster import ClusterKey
 from signer.model.lane import Lane, Screening
 from tests.unit.signer.controller.requests import APPROVED, csr
+from tests.unit.signer.controller.test_request_handling import handling_by
 
 KEPT = 4
 
@@ -39,38 +32,11 @@ class Judge:
     screen = glance
 
 
-class Heeded:
-    """What the requests have asked for."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def requests_left_out(self) -> None:
-        self.said.append("left out")
-
-    def list_again(self) -> None:
-        self.said.append("list again")
-
-
 @pytest.fixture
 async def handling(monkeypatch: pytest.MonkeyPatch) -> RequestHandling:
     """Four are kept; ``csr-4`` and ``csr-5`` were left out."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
-    around = SimpleNamespace(
-        metrics=Metrics(),
-        machine_conditions=None,
-        monotonic=lambda: 0.0,
-        audit_log=None,
-        requests_together=Together(),
-        crew=Crew(),
-        configuration=Configuration(namespace="here"),
-    )
-    made = RequestHandling(
-        ClusterKey("team-a", "one"),
-        cast("Surroundings", around),
-        cast("Adjudicator", Judge()),
-        cast("Heeds", Heeded()),
-    )
+    made = handling_by(Judge())
     for number in range(KEPT + 2):
         made.applied(numbered(number))
     assert made.pending.left_out

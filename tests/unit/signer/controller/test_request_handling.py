@@ -51,8 +51,8 @@ class Judge:
         return Adjudication(NotOurs(), Ignore())
 
 
-def holding(judge: Judge, requests: int, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
-    """With so many requests."""
+def handling_by(judge: object, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
+    """Judged by ``judge``; nobody heeds what it says of its connection."""
     around = SimpleNamespace(
         metrics=Metrics(),
         machine_conditions=None,
@@ -62,12 +62,17 @@ def holding(judge: Judge, requests: int, *, workers: int = WORKERS, crew: Crew |
         crew=crew if crew is not None else Crew(),
         configuration=Configuration(namespace="here", workers_per_cluster=workers),
     )
-    handling = RequestHandling(
+    return RequestHandling(
         ClusterKey("team-a", "one"),
         cast("Surroundings", around),
         cast("Adjudicator", judge),
-        cast("Heeds", SimpleNamespace()),
+        cast("Heeds", SimpleNamespace(requests_left_out=lambda: None, list_again=lambda: None)),
     )
+
+
+def holding(judge: Judge, requests: int, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
+    """With so many requests."""
+    handling = handling_by(judge, workers=workers, crew=crew)
     for number in range(requests):
         handling.applied(csr(f"node-{number}", f"uid-{number}"))
     return handling
