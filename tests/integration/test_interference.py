@@ -93,7 +93,7 @@ def test_what_would_be_denied_fails_when_somebody_approved_it(house: House, poli
 def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the_certificate(
     house: House, cluster: WorldCluster
 ) -> None:
-    unpublished = embedded_api(cluster).faults.inject("PUT */status", status=503, times=None)
+    unpublished = embedded_api(cluster).faults.inject("PUT */csr/status", status=503, times=None)
     cluster.patch_machine("m", {"metadata": {"finalizers": ["test.example/hold"]}})
     house.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
@@ -101,6 +101,8 @@ def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the
         CERTIFICATE_SIGNING_REQUESTS.collection(), "csr", lambda csr: bool((csr.get("status") or {}).get("conditions"))
     )
     cluster.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
+    # Machines are told in order: who knows of one that came later knows of the deletion.
+    house.join(cluster)
     unpublished.times = 0
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "MachineDeleting", b"")
