@@ -18,7 +18,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without its byte code, every program that a test starts compiles this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fast slow mutation bench profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo test lint fast late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, 
 
 fast: $(STAMP) ## The tests that take under a minute in all
 	$(PYTEST) -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+late: $(STAMP) ## The integration tests with embedded APIs whose events come late, by SECONDS (default 0.6) at most
+	$(PYTEST) tests/integration -m 'not serial' $(PARALLEL) --late-events $(or $(SECONDS),0.6)
 
 lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .

@@ -8,12 +8,27 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from signer.testing.api import EmbeddedAPI
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 
 # A machine under load is slow; that is no finding.
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``make late``: find tests that take what they have just written as known to the controller."""
+    parser.addoption(
+        "--late-events", type=float, default=0.0, metavar="SECONDS", help="let events of embedded APIs come so late"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever opens an embedded API gets a late one, also the published fixtures."""
+    defaults = EmbeddedAPI.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["late_events_seconds"] = config.getoption("--late-events")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,6 +21,7 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
 )
 from signer.testing.api import EmbeddedAPI, LoggedRequest
+from signer.testing.clients import DEFAULT_WAIT_SECONDS
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
@@ -112,14 +113,34 @@ class House:
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
         return verdict
 
-    def wait_for_event(self, reason: str, name: str, kind: str = "Machine", namespace: str = "default") -> str:
-        """Wait for an Event on that object; returns its message."""
+    def wait_for_event(
+        self,
+        reason: str,
+        name: str,
+        kind: str = "Machine",
+        namespace: str = "default",
+        *,
+        part: str = "",
+        seconds: float = DEFAULT_WAIT_SECONDS,
+    ) -> str:
+        """Wait for an Event on that object with ``part`` in its message; returns the message.
+
+        Raises:
+            AssertionError: there was none within ``seconds``; tells what was said instead.
+        """
+        others: list[str] = []
 
         def fits(event: dict[str, Any]) -> bool:
             about = event["involvedObject"]
-            return bool(event["reason"] == reason and about["kind"] == kind and about["name"] == name)
+            if not (event["reason"] == reason and about["kind"] == kind and about["name"] == name):
+                return False
+            others.append(event["message"])
+            return part in event["message"]
 
-        message: str = self.management.client.wait_for_any(EVENTS.collection(namespace), fits)["message"]
+        try:
+            message: str = self.management.client.wait_for_any(EVENTS.collection(namespace), fits, seconds)["message"]
+        except TimeoutError as error:
+            raise AssertionError(f"no Event {reason} on {kind} {name} with {part!r}, but {others}") from error
         return message
 
     def wait_for_condition(self, cluster: WorldCluster, kind: str, status: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.request_handling import RequestHandling
 from signer.kube.client import Client
+from signer.model.reasons import Reason
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
@@ -196,7 +197,8 @@ def test_a_wait_that_was_asked_for_is_kept(
     original = RequestHandling._wait
 
     def note(self: RequestHandling, name: str, adjudication: Any, decision: Any) -> None:
-        waits.append(decision.retry_after.total_seconds())
+        if decision.reason is not Reason.MACHINE_NOT_FOUND:  # which it may be until the Machine is known
+            waits.append(decision.retry_after.total_seconds())
         original(self, name, adjudication, decision)
 
     monkeypatch.setattr(RequestHandling, "_wait", note)

@@ -58,6 +58,8 @@ class EmbeddedAPI(ObjectAccess):
         tokens: static bearer tokens.
         watch_window: changes per resource that a watch can start from.
         bookmark_seconds: between bookmarks of one watch.
+        late_events_seconds: by how much the events of a watch may come late, as from an API server under load: a test
+            that takes what it has just written as known fails then. By how much is random, mostly little.
         garbage_collection: remove dependents of deleted owners and contents of deleted namespaces.
         port: 0 for a free one.
         loop_thread: serve in that event loop, with other APIs; the caller starts and stops it. By default, one of its
@@ -78,6 +80,7 @@ class EmbeddedAPI(ObjectAccess):
         tokens: Mapping[str, User] | None = None,
         watch_window: int = 10_000,
         bookmark_seconds: float = 60.0,
+        late_events_seconds: float = 0.0,
         garbage_collection: bool = True,
         port: int = 0,
         loop_thread: LoopThread | None = None,
@@ -104,7 +107,7 @@ class EmbeddedAPI(ObjectAccess):
         """Armed faults: see ``Faults.inject``."""
         self.requests = RequestLog()
         """Every request that was answered."""
-        self._settings = Settings(bookmark_seconds=bookmark_seconds)
+        self._settings = Settings(bookmark_seconds=bookmark_seconds, late_events_seconds=late_events_seconds)
         self._handler = Handler(
             self._operations, self._authenticator, self.authorization, self.faults, self.requests, self._settings
         )

@@ -136,7 +136,14 @@ def _bookmark(served: Served, revision: int, annotations: dict[str, str] | None 
 
 
 async def watch_lines(
-    store: Store, served: Served, namespace: str, options: WatchOptions, *, bookmark_seconds: float, limit: int
+    store: Store,
+    served: Served,
+    namespace: str,
+    options: WatchOptions,
+    *,
+    bookmark_seconds: float,
+    limit: int,
+    late_seconds: float,
 ) -> AsyncGenerator[bytes, None]:
     """Chunks of watch events until the watch ends; a start that is forgotten gives one ERROR event."""
     collection = store.collection(*served.type.identity)
@@ -148,11 +155,19 @@ async def watch_lines(
         except APIError as error:
             yield event_line("ERROR", msgspec.json.encode(error.status()))
             return
+        await _be_late(late_seconds)
         yield first
         async for chunk in _follow(store, served, options, watcher, bookmark_seconds):
+            await _be_late(late_seconds)
             yield chunk
     finally:
         collection.log.close(watcher)
+
+
+async def _be_late(seconds: float) -> None:
+    """By little mostly, as under load: every other time by an eighth of ``seconds`` or less."""
+    if seconds:
+        await asyncio.sleep(seconds * random.random() ** 3)  # noqa: S311
 
 
 def _first_lines(store: Store, collection: Collection, served: Served, options: WatchOptions, view: View) -> bytes:

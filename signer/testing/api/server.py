@@ -48,6 +48,7 @@ class Settings:
     """What a test may change while the server runs."""
 
     bookmark_seconds: float = 60.0
+    late_events_seconds: float = 0.0
     watch_backlog: int = 10_000
     """Events that may wait for a slow watcher before its stream is closed."""
     hook: Hook | None = None
@@ -313,6 +314,7 @@ class Handler:
             options,
             bookmark_seconds=settings.bookmark_seconds,
             limit=settings.watch_backlog,
+            late_seconds=settings.late_events_seconds,
         )
         try:
             async for chunk in lines:

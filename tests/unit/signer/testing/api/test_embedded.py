@@ -7,12 +7,13 @@ import http.client
 import ssl
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from signer.testing.api import APIError, EmbeddedAPI, User
+from signer.testing.api import APIError, EmbeddedAPI, User, reading
 from signer.testing.api.authorities import Issuer
 from tests.support.certificates import CertificateAuthority
 from tests.support.raw_client import RawClient
@@ -182,6 +183,41 @@ def test_bookmarks_come_after_their_period() -> None:
             event = watch.next()
         assert event.type == "BOOKMARK"
         assert event.object["metadata"]["resourceVersion"] == str(api.resource_version)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_late_events_come_in_order(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def be_late(seconds: float) -> None:
+        pauses.append(seconds)
+        await original(seconds)
+
+    original = reading._be_late
+    monkeypatch.setattr(reading, "_be_late", be_late)
+    with EmbeddedAPI(late_events_seconds=seconds) as api, RawClient(api.connection()) as client:
+        start = str(api.resource_version)
+        names = [f"late-{number}" for number in range(8)]
+        with client.watch(_CONFIG_MAPS, resourceVersion=start) as watch:
+            for name in names:
+                api.create(_config_map(name))
+            assert [watch.next().name for _ in names] == names
+    assert set(pauses) == {seconds}
+
+
+def test_late_events_are_late_by_so_much_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(pause: float) -> None:
+        slept.append(pause)
+
+    monkeypatch.setattr(reading, "asyncio", SimpleNamespace(sleep=sleep))
+    asyncio.run(reading._be_late(0.0))
+    assert slept == []
+    for _ in range(100):
+        asyncio.run(reading._be_late(2.0))
+    assert len({*slept}) > 1
+    assert all(0 <= pause <= 2 for pause in slept)
 
 
 def test_initial_events_are_announced(api: EmbeddedAPI, admin: RawClient) -> None:
