@@ -3,7 +3,7 @@
 A tenant writes the references, and through its policy the names. So every look-up is confined to the Cluster's own
 namespace, and of the provider's objects to the one that the claimed Machine owns. What is found is for the attestor
 alone: no cause, log, exception or repr holds anything of it. How fresh it is, and what a flood costs, says
-:mod:`signer.controller.fresh_answers`.
+:mod:`signer.kube.fresh_answers`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from attestors.contract import Document, DocumentKind, ManagementCluster, NoClaimedMachine, NotThere
-from signer.controller.fresh_answers import FreshAnswers
 from signer.controller.infrastructure_definition import (
     INFRASTRUCTURE_GROUP,
     LOOK_AGAIN_SECONDS,
@@ -30,6 +29,7 @@ from signer.controller.infrastructure_definition import (
 )
 from signer.kube.client import JsonObject
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
+from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
 from signer.model.cluster import (
     MACHINE_KIND,

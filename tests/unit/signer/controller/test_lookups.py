@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from attestors.contract import NoClaimedMachine, NotThere
-from signer.controller.fresh_answers import FRESH_SECONDS
 from signer.controller.infrastructure_definition import LOOK_AGAIN_SECONDS
 from signer.kube.errors import ApiError, Cause, Forbidden, ResourceNotServed, ServerError, Unreachable
+from signer.kube.fresh_answers import FRESH_SECONDS
 from signer.model.cluster import InfrastructureReference, NoInfrastructure
 from tests.unit.signer.builders import machine_view
 from tests.unit.signer.controller.lookups_world import (

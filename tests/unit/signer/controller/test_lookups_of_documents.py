@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from attestors.contract import Document, DocumentKind
-from signer.controller.fresh_answers import FRESH_SECONDS
 from signer.controller.lookups import MAXIMUM_DOCUMENT_BYTES
 from signer.kube.errors import Forbidden, ServerError
+from signer.kube.fresh_answers import FRESH_SECONDS
 from tests.unit.signer.builders import CLUSTER
 from tests.unit.signer.controller.lookups_world import (
     CONFIG_MAP,

@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 
 import pytest
 
-from signer.controller import fresh_answers
-from signer.controller.fresh_answers import CALLS_AT_ONCE, FRESH_SECONDS, FreshAnswers
+from signer.kube import fresh_answers
 from signer.kube.errors import ServerError
+from signer.kube.fresh_answers import CALLS_AT_ONCE, FRESH_SECONDS, FreshAnswers
 from tests.unit.signer.controller.support import Clock
 
 
