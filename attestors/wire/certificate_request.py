@@ -17,9 +17,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from attestors.wire import provider_id as provider_id_format
-from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, PROVIDER_ID_OID
+from attestors.wire.names import (
+    MAXIMUM_CERTIFICATE_REQUEST_BYTES,
+    NODE_USER_PREFIX,
+    NODES_GROUP,
+    PROVIDER_ID_OID,
+)
 
 _UPPER_BOUND_COMMON_NAME: Final = 64
+
+
+class TooManyNames(ValueError):
+    """The request would be larger than the controller reads; the message says by how many names."""
 
 
 def node_subject(node_name: str) -> x509.Name:
@@ -51,6 +60,7 @@ def build(
 
     Raises:
         InvalidProviderID: ``provider_id`` is none.
+        TooManyNames: the request would be larger than the controller reads.
     """
     builder = x509.CertificateSigningRequestBuilder(subject_name=node_subject(node_name)).add_extension(
         x509.UnrecognizedExtension(x509.ObjectIdentifier(provider_id_oid), provider_id_format.encode(provider_id)),
@@ -59,4 +69,10 @@ def build(
     if dns_names or ip_addresses:
         names = [*(x509.DNSName(name) for name in dns_names), *(x509.IPAddress(address) for address in ip_addresses)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+    der = builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+    if len(der) > MAXIMUM_CERTIFICATE_REQUEST_BYTES:
+        raise TooManyNames(
+            f"the certificate request has {len(der)} bytes with its {len(dns_names)} DNS names and "
+            f"{len(ip_addresses)} addresses; the controller reads {MAXIMUM_CERTIFICATE_REQUEST_BYTES}"
+        )
+    return der

@@ -14,6 +14,7 @@ from attestors.contract import AttestorDescription, EvidenceUnavailable, GatherR
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
+from attestors.wire.certificate_request import TooManyNames
 from attestors.wire.evidence import ENVELOPE_VERSIONS
 from attestors.wire.names import Purpose, SignerName
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
@@ -90,6 +91,7 @@ class Attestation:
 
         Raises:
             NoEvidence: the attestor cannot, or its evidence is larger than a request may be.
+            InvalidConfiguration: so many names are asked for that the controller would not read the request.
         """
         private = load_key(key)
         signer_name = SignerName(purpose, subject.provider)
@@ -102,23 +104,21 @@ class Attestation:
             subject_public_key_info=public_key_info(private),
         )
         try:
+            asked = certificate_request.build(
+                private,
+                node_name=subject.node_name,
+                provider_id=subject.provider_id,
+                dns_names=subject.dns_names,
+                ip_addresses=[ip_address(address) for address in subject.ip_addresses],
+            )
             gathered = self.node_half.gather(
                 GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
             )
-            blocks = RequestBlocks(
-                certificate_request.build(
-                    private,
-                    node_name=subject.node_name,
-                    provider_id=subject.provider_id,
-                    dns_names=subject.dns_names,
-                    ip_addresses=[ip_address(address) for address in subject.ip_addresses],
-                ),
-                subject.provider,
-                evidence.encode(gathered),
-            )
-            content = request.encode(blocks)
+            content = request.encode(RequestBlocks(asked, subject.provider, evidence.encode(gathered)))
         except EvidenceUnavailable as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error
+        except TooManyNames as error:
+            raise InvalidConfiguration(f"{error}: ask for fewer names") from error
         except MalformedRequestBlocks as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error
         der = private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())

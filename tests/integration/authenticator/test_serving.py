@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 from cryptography import x509
+from keyed_mac.node import KeyedMACNodeHalf
 
 from attestors.contract import IPAddress
 from attestors.wire.names import Purpose
@@ -74,6 +75,16 @@ def test_it_is_asked_for_with_the_client_certificate_for_the_configured_names(
     assert stored.certificate == use.pair.certificate == certificate.decode()
     assert node.store.attempt(Purpose.SERVING) == Attempt()
     assert {entry.user for entry in asked(api)} == {f"system:node:{node.name}"}
+
+
+def test_more_names_than_the_controller_reads_are_not_asked_for(
+    api: EmbeddedAPI, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
+    monkeypatch.setattr(KeyedMACNodeHalf, "gather", None)  # nor is any evidence gathered for them
+    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
+        node.certificates().serving()
+    assert asked(api) == []
 
 
 def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(desk: Desk, node: Node) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from attestors.wire import certificate_request, provider_id
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import MAXIMUM_CERTIFICATE_REQUEST_BYTES, PROVIDER_ID_OID
 from attestors.wire.provider_id import InvalidProviderID
 from tests.unit.attestors.support import PROVIDER_ID, machine_key_pair
 
@@ -52,6 +53,13 @@ def test_carries_the_provider_id_and_nothing_else() -> None:
     assert not extension.critical
     assert isinstance(extension.value, x509.UnrecognizedExtension)
     assert provider_id.decode(extension.value.value) == PROVIDER_ID
+
+
+def test_no_more_than_the_controller_reads() -> None:
+    names = [f"{'a' * 60}.name-{number:03}.example" for number in range(100)]
+    assert 8000 < len(build(dns_names=names[:99]).public_bytes(Encoding.DER)) <= MAXIMUM_CERTIFICATE_REQUEST_BYTES
+    with pytest.raises(certificate_request.TooManyNames, match=r"has 8\d{3} bytes with its 100 DNS names and 1 addr"):
+        build(dns_names=names, ip_addresses=[IPv4Address("192.0.2.1")])
 
 
 def test_the_oid_of_the_provider_id_can_be_another() -> None:
