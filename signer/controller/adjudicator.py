@@ -197,6 +197,7 @@ class Adjudicator:
             note(lambda: compared.policy(case.policy))
         account.case = CaseStage(case.cluster, case.policy, case.now)
         run_checks(CLUSTER_CHECKS, case, self._trace)
+        await self._records.require_listed(self._key)
         description = self._described(parsed, case)
         request = self._readable(parsed, description)
         if Condition.APPROVED in request.envelope.conditions:

@@ -91,7 +91,7 @@ class Admission:
         outcome = attested.outcome
         identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
         for _ in range(_RECORD_ATTEMPTS):
-            self._cases.require_unchanged(case)
+            self._require_unchanged(case)
             case.account.reserved = False
             machine = self._matched(attested, case)
             facts = await self._checked(request, case, attested, identity, machine)
@@ -105,6 +105,11 @@ class Admission:
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
+
+    def _require_unchanged(self, case: Case) -> None:
+        """Raises Deferred: the Cluster or its policy has changed, or has been away."""
+        self._cases.require_unchanged(case)
+        self._records.require_still_listed(self._key)
 
     def _matched(self, attested: Attested, case: Case) -> MachineView:
         provider_id = attested.outcome.provider_id
@@ -251,7 +256,7 @@ class Admission:
             Deferred: the Cluster or its policy has.
             RecordChanged: the Machine has, or its reservation was taken away; it is judged again.
         """
-        self._cases.require_unchanged(case)
+        self._require_unchanged(case)
         key, identity = MachineKey.of(facts.machine), facts.identity
         displaced = identity.security is Security.INSECURE and not self._reservations.mirrored(Pair(key, identity))
         if displaced or self._inventory.machine(key) != facts.machine:

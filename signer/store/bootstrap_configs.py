@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -65,16 +65,10 @@ class ConfigMirror(Mirror[BootstrapConfigView]):
         failed: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
-        super().__init__("kubeadmconfigs", bounded_view, changed, monotonic=monotonic)
-        self._tell_listed = listed
+        super().__init__("kubeadmconfigs", bounded_view, changed, listed=listed, monotonic=monotonic)
         self._tell_failed = failed
         self.refused = asyncio.Event()
         self.refusal: ApiError = ResourceNotServed("not refused")
-
-    def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """See :class:`~signer.kube.watch.Sink`."""
-        super().replaced(objects)
-        self._tell_listed()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """See :class:`~signer.kube.watch.Sink`."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ResourceNotServed
@@ -43,6 +43,7 @@ from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of
+from signer.store.arrivals import Arrivals
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.controller_key import ControllerKey
@@ -113,6 +114,8 @@ class Inventory:
         self._wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
+        self.arrivals = Arrivals()
+        """Clusters whose records the mirror may not have yet: see ``Records.require_listed``."""
         self.clusters: Mirror[ClusterView] = Mirror(
             "clusters", cluster_view, self._cluster_changed, monotonic=monotonic
         )
@@ -131,7 +134,11 @@ class Inventory:
         """Of the mirrored records those that are ours; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
         self.records: Mirror[StoredRecord] = Mirror(
-            "attestednodes", stored_record, self._record_changed, monotonic=monotonic
+            "attestednodes",
+            stored_record,
+            self._record_changed,
+            listed=self.arrivals.mirror_listed,
+            monotonic=monotonic,
         )
         self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, monotonic=monotonic)
         self._mirrors: tuple[Mirror[Any], ...] = tuple(mirror for mirror, _ in self._watched())
@@ -179,7 +186,7 @@ class Inventory:
         return iter(self._mirrors)
 
     def _watched(self) -> Iterator[tuple[Mirror[Any], str]]:
-        """Every mirror that is kept, and the collection that it mirrors."""
+        """Every mirror that is kept, and the collection that it mirrors. Clusters come before records."""
         namespace, version = self._watch_namespace, self.version
         yield self.clusters, version.clusters.collection(namespace)
         yield self.machines, version.machines.collection(namespace)
@@ -194,10 +201,13 @@ class Inventory:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller_key.run(client), name="controller key")
             for mirror, path in self._watched():
-                watching = list_and_watch(
-                    client, path, sink=mirror, keep=mirror.holds_of_list, standing=mirror.standing
-                )
-                tasks.create_task(watching, name=f"watch {mirror.name}")
+                tasks.create_task(self._watch(client, mirror, path), name=f"watch {mirror.name}")
+
+    async def _watch(self, client: Client, mirror: Mirror[Any], path: str) -> NoReturn:
+        if mirror is self.records:
+            await self.clusters.filled.wait()  # so that nothing is listed twice at the start
+            self.arrivals.all_are_listed()
+        await list_and_watch(client, path, sink=mirror, keep=mirror.holds_of_list, standing=mirror.standing)
 
     async def fill(self, source: ListCalls) -> None:
         """List everything once, for who looks and does not stay; the controller key is read apart from it.
@@ -206,6 +216,8 @@ class Inventory:
             ApiError: a collection cannot be listed.
         """
         for mirror, path in self._watched():
+            if mirror is self.records:
+                self.arrivals.all_are_listed()
             objects: list[JsonObject] = []
             async with contextlib.aclosing(source.list_pages(path)) as pages:
                 try:
@@ -243,6 +255,7 @@ class Inventory:
             wake(cluster, provider_ids)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
+        self.arrivals.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
             self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
 

@@ -82,9 +82,12 @@ class Mirror(Generic[Value]):
         parse: Callable[[JsonObject], Value],
         changed: Changed[Value] | None = None,
         *,
+        listed: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``monotonic``, in seconds, says for how long list and watch have failed."""
+        """``listed`` is called after each list. ``monotonic`` is a clock, in seconds, that says how long list and watch
+        have failed.
+        """
         self.name = name
         self._monotonic = monotonic
         self._failing_since: float | None = None
@@ -92,6 +95,7 @@ class Mirror(Generic[Value]):
         self._last_error: ApiError | None = None
         self._parse = parse
         self._changed = changed
+        self._listed = listed
         self._values: dict[ObjectKey, Value] = {}
         self._versions: dict[ObjectKey, str] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -130,6 +134,11 @@ class Mirror(Generic[Value]):
         self._take(manifest)  # a call that works says nothing about the watch
         return self._values.get(object_key(manifest))
 
+    def found(self, manifest: JsonObject) -> None:
+        """It is in a list that was read beside the watch: of what is held already, the watch may know better."""
+        if object_key(manifest) not in self._versions:
+            self.written(manifest)
+
     def forget(self, namespace: str, name: str) -> None:
         """We have just deleted it, or found it gone."""
         self._set((namespace, name), None)
@@ -156,6 +165,7 @@ class Mirror(Generic[Value]):
             self._take(manifest)
         self._in_touch()
         self.filled.set()
+        self._listed()
 
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""

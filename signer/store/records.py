@@ -6,16 +6,25 @@ counts as no record: whoever has something to record under that name replaces it
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
-from signer.kube.client import JsonObject
-from signer.kube.errors import AlreadyExists, Conflict, NotFound
+from signer.kube.client import JsonObject, Parameters
+from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
+from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, mapping_of, text_of
+from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, parse_record, record_name, record_spec
 from signer.rules.machine import NoRecord
+from signer.store.arrivals import Arrival
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
 from signer.store.foreign_metadata import NotKept, foreign_fields
 from signer.store.inventory import Inventory
@@ -31,6 +40,10 @@ class RecordCalls(Protocol):
     """The calls that are used of :class:`~signer.kube.client.Client`."""
 
     async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
         """See Client."""
         ...
 
@@ -54,9 +67,45 @@ class _Version:
 class Records:
     """The AttestedNodes of all clusters."""
 
-    def __init__(self, client: RecordCalls, inventory: Inventory) -> None:
+    def __init__(
+        self, client: RecordCalls, inventory: Inventory, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._inventory = inventory
+        self._lists: FreshAnswers[None] = FreshAnswers(monotonic, lambda nothing: 0)
+
+    async def require_listed(self, cluster: ClusterKey) -> None:
+        """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the mirror
+        began, its records are listed once, by one for all who ask (:mod:`signer.store.arrivals`).
+
+        Raises:
+            ApiError: they cannot be listed.
+        """
+        while isinstance(arrival := self._inventory.arrivals.of(cluster), Arrival):
+            await self._lists.ask(arrival, partial(self._list, cluster))
+            self._inventory.arrivals.listed(cluster, arrival)
+
+    def require_still_listed(self, cluster: ClusterKey) -> None:
+        """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.
+
+        Raises:
+            Deferred: it has, or the mirror may have lost what was listed.
+        """
+        if isinstance(self._inventory.arrivals.of(cluster), Arrival):
+            raise Deferred(
+                Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
+            )
+
+    async def _list(self, cluster: ClusterKey) -> None:
+        of_cluster = {"labelSelector": f"{CLUSTER_NAME_LABEL}={cluster.name}"}
+        pages = self._client.list_pages(ATTESTED_NODES.collection(cluster.namespace), of_cluster)
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                for item in page["items"]:
+                    if not isinstance(item, dict):
+                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+                    self._inventory.records.found(item)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
         """What we recorded under that node name.

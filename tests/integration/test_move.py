@@ -14,7 +14,7 @@ import pytest
 from keyed_mac.keys import derive_machine_key
 
 from signer.controller.configuration import OperatorAttestor
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS
 from signer.store import controller_key
 from signer.testing.fixtures import (
     embedded_api,
@@ -36,6 +36,7 @@ from tests.integration.house import (
 )
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.ownership import assert_one_owner_each
+from tests.support.processes import wait_until
 
 # At the target a Cluster is there before its Secrets are: what could not be read is looked at again soon.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -114,6 +115,13 @@ class Moving:
     def records(self) -> dict[str, dict[str, Any]]:
         """The specs of the records at the target, by node name."""
         return {one["spec"]["nodeName"]: one["spec"] for one in self.target_house.records(self.at_target)}
+
+
+def impostor_of(cluster: WorldCluster) -> SimulatedNode:
+    """Whom the target's attestor lets be Machine ``m1``: with another identity than the source's has."""
+    machine_key = base64.b64encode(derive_machine_key(OTHER_MASTER_KEY, provider_id("m1"))).decode("ascii")
+    settings = {"provider-id": provider_id("m1"), "machine-key": machine_key}
+    return SimulatedNode("m1", provider_id("m1"), cluster.ca_cert_hash, "keyed-mac", settings)
 
 
 def test_attested_nodes_renew_at_the_target(house: House, target: House, same_key: bool) -> None:
@@ -226,12 +234,26 @@ def test_another_identity_cannot_have_the_machine_at_the_target(house: House, ta
     moving.pause()
     moving.go()
     moving.move.reconcile()
-    machine_key = base64.b64encode(derive_machine_key(OTHER_MASTER_KEY, provider_id("m1"))).decode("ascii")
-    settings = {"provider-id": provider_id("m1"), "machine-key": machine_key}
-    impostor = SimulatedNode("m1", provider_id("m1"), moving.cluster.ca_cert_hash, "keyed-mac", settings)
     assert not target.reservations()
-    moving.cluster.submit_with_token(impostor.client_request("impostor"))
+    moving.cluster.submit_with_token(impostor_of(moving.cluster).client_request("impostor"))
     moving.is_denied("impostor", "IdentityConflict")
+    assert moving.records()["m1"]["journal"][0]["csrName"] == "join-workload-m1"
+
+
+def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: House, target: House) -> None:
+    """The watch of records hangs while the Cluster's goes on. Its owner is let in all the same."""
+    moving = Moving(house, target)
+    moving.run_target(attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": FOREIGN_KEY})})
+    watched = f"GET {ATTESTED_NODES.collection()}"
+    wait_until(lambda: len(target.api.requests.matching(watched)) > 1, "records are listed, and watched")
+    hangs = target.api.faults.inject(watched, status=503, times=None)
+    target.api.close_watches()
+    moving.pause()
+    moving.go()
+    moving.move.reconcile()
+    moving.cluster.submit_with_token(impostor_of(moving.cluster).client_request("impostor"))
+    moving.is_denied("impostor", "IdentityConflict")
+    assert hangs.hits
     assert moving.records()["m1"]["journal"][0]["csrName"] == "join-workload-m1"
 
 

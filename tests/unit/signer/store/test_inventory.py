@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 import pytest
@@ -26,6 +26,7 @@ from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of
 from signer.store import inventory as inventory_module
+from signer.store.arrivals import Arrival, Listed
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.inventory import ALL_PROVIDER_IDS, OUT_OF_TOUCH_SECONDS, Inventory, ProviderIDs, UnreadablePolicy
@@ -235,6 +236,45 @@ async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: Wo
     assert not filled.done(), "the controller key was not looked at"
     inventory.controller_key.settled.set()
     await asyncio.wait_for(filled, 5)
+
+
+async def test_records_are_listed_after_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there at the start needs no list of its own: the records' own is newer."""
+    begun: list[str] = []
+
+    async def list_once(client: Client, path: str, *, sink: Sink, **options: object) -> None:
+        begun.append(path)
+        if path.endswith("/clusters"):
+            await asyncio.sleep(0)
+            sink.replaced([{"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}])
+            assert isinstance(world.inventory.arrivals.of(KEY), Arrival)
+
+    async def no_key(client: Client) -> None:
+        """The key is somebody else's test."""
+
+    monkeypatch.setattr(inventory_module, "list_and_watch", list_once)
+    monkeypatch.setattr(world.inventory.controller_key, "run", no_key)
+    await world.inventory.run(cast("Client", None))
+    assert begun[-1].endswith("/attestednodes")
+    assert world.inventory.arrivals.of(KEY) == Listed()
+
+
+async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
+    class Source:
+        async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+            found = {"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}
+            yield {"items": [found] if path.endswith("/clusters") else []}
+
+    await world.inventory.fill(Source())
+    assert world.inventory.clusters.get(KEY.namespace, KEY.name) is not None
+    assert world.inventory.arrivals.of(KEY) == Listed()
+
+
+def test_a_cluster_that_comes_later_has_its_records_listed(world: World) -> None:
+    world.inventory.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert isinstance(world.inventory.arrivals.of(KEY), Arrival)
+    world.inventory.clusters.removed({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert world.inventory.arrivals.of(KEY) == Listed()
 
 
 async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
-from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotServed, ServerError
+from signer.kube.client import Parameters
+from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotServed, ServerError, UnexpectedAnswer
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
@@ -43,12 +47,21 @@ class API:
         self._version = 0
         self.calls: list[tuple[str, str]] = []
         self.before_write: Callable[[], None] = lambda: None
+        self.before_page: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
 
     async def get(self, path: str) -> dict[str, Any]:
         self.calls.append(("get", path))
         if path not in self.objects:
             raise NotFound(path)
         return self.objects[path]
+
+    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        self.calls.append(("list", path))
+        assert params == {"labelSelector": f"cluster.x-k8s.io/cluster-name={CLUSTER.name}"}
+        found = [copy.deepcopy(item) for name, item in self.objects.items() if name.startswith(f"{path}/")]
+        for item in found:
+            await self.before_page()
+            yield {"items": [item]}
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(("create", path))
@@ -349,4 +362,98 @@ async def test_an_api_server_that_starts_makes_no_record_forgotten(
     monkeypatch.setattr(world.api, "get", starting)
     with pytest.raises(ResourceNotServed):
         await world.records.refresh(CLUSTER, written.name)
+    assert world.recorded() == written
+
+
+# A Cluster that came from another management cluster
+
+
+async def moved(world: World) -> AttestedNode:
+    """Its records are there, and the mirror has not heard of them."""
+    theirs = World()
+    theirs.api = world.api
+    theirs.records = Records(world.api, theirs.inventory)
+    written = await theirs.write(record())
+    world.inventory.clusters.applied(cluster())
+    world.api.calls.clear()
+    return written
+
+
+def cluster(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "c-1"}, "spec": spec}
+
+
+async def test_records_of_a_cluster_that_came_are_listed_once_by_one_for_all(world: World) -> None:
+    written = await moved(world)
+    assert world.records.recorded(CLUSTER, NODE) == NoRecord()
+    with pytest.raises(Deferred, match="listed again"):
+        world.records.require_still_listed(CLUSTER)
+    await asyncio.gather(*(world.records.require_listed(CLUSTER) for _ in range(20)))
+    assert world.recorded() == written
+    assert world.api.calls == [("list", COLLECTION)]
+    world.records.require_still_listed(CLUSTER)
+    await world.records.require_listed(CLUSTER)
+    assert world.api.calls == [("list", COLLECTION)]
+
+
+async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
+    """What was written until then need not be in the list."""
+    await moved(world)
+
+    async def pause_once() -> None:
+        world.api.before_page = partial(asyncio.sleep, 0)
+        world.inventory.clusters.applied(cluster(paused=True))
+        world.inventory.clusters.applied(cluster())
+
+    world.api.before_page = pause_once
+    await world.records.require_listed(CLUSTER)
+    assert world.api.calls == [("list", COLLECTION)] * 2
+
+
+async def test_who_cannot_list_judges_nothing(world: World) -> None:
+    await moved(world)
+
+    async def fail() -> None:
+        raise ServerError("500", status=500)
+
+    world.api.before_page = fail
+    for failed in await asyncio.gather(
+        *(world.records.require_listed(CLUSTER) for _ in range(3)), return_exceptions=True
+    ):
+        assert isinstance(failed, ServerError)
+    assert world.api.calls == [("list", COLLECTION)]
+    with pytest.raises(Deferred, match="listed again"):
+        world.records.require_still_listed(CLUSTER)
+
+
+async def test_a_list_that_holds_anything_else_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pages(path: str, params: Parameters | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        yield {"items": ["no object"]}
+
+    await moved(world)
+    monkeypatch.setattr(world.api, "list_pages", pages)
+    with pytest.raises(UnexpectedAnswer, match="no object"):
+        await world.records.require_listed(CLUSTER)
+
+
+async def test_what_is_known_already_is_newer_than_the_list(world: World) -> None:
+    await moved(world)
+
+    async def change() -> None:
+        world.by_somebody_else(9)
+        world.inventory.records.applied(world.api.objects[PATH])
+
+    world.api.before_page = change
+    await world.records.require_listed(CLUSTER)
+    assert [entry.csr_uid for entry in world.recorded().journal] == ["uid-1", "uid-9"]
+
+
+async def test_a_list_of_the_mirrors_own_that_was_begun_before_takes_nothing_away_for_long(world: World) -> None:
+    written = await moved(world)
+    await world.records.require_listed(CLUSTER)
+    world.inventory.records.replaced([])
+    assert world.records.recorded(CLUSTER, NODE) == NoRecord()
+    with pytest.raises(Deferred, match="listed again"):
+        world.records.require_still_listed(CLUSTER)
+    await world.records.require_listed(CLUSTER)
     assert world.recorded() == written
