@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -25,10 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Whoever opens an embedded API gets a late one, also the published fixtures."""
-    defaults = EmbeddedAPI.__init__.__kwdefaults__
-    assert defaults is not None
-    defaults["late_events_seconds"] = config.getoption("--late-events")
+    """Whoever opens an embedded API gets a late one."""
+    _defaults()["late_events_seconds"] = config.getoption("--late-events")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -43,6 +42,22 @@ def pytest_collection_finish() -> None:
     """The tests themselves stay until the end: looking through them after every few tests took a fifth of the time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _prompt(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Before any other fixture: the API servers of tests with that marker tell events in time."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("prompt"):
+            patch.setitem(_defaults(), "late_events_seconds", 0.0)
+        yield
+
+
+def _defaults() -> dict[str, Any]:
+    """Of whoever opens an embedded API, also by the published fixtures."""
+    defaults = EmbeddedAPI.__init__.__kwdefaults__
+    assert defaults is not None
+    return defaults
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,7 @@ def test_a_machines_token_and_a_stolen_one(tracing: Tracing, cluster: WorldClust
     for name, token in (("m1", own), ("m2", stolen)):
         cluster.add_kubeadm_config(name, token, cluster.add_machine(name, provider_id=f"test:///{name}"))
     wait_until(lambda: isinstance(tracing.trace(stolen), TracedTo), "the trace")
+    wait_until(lambda: tracing.knows("m2"), "the Machines")
     tracing.require(own, "m1", bootstrapTokens={"untraceable": "Refuse"})
     with pytest.raises(Refused) as caught:
         tracing.require(stolen, "m1")

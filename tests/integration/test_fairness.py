@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
@@ -68,6 +70,7 @@ def add_wave(cluster: WorldCluster) -> None:
         token.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), requests)
 
 
+@pytest.mark.prompt
 def test_a_single_join_waits_for_a_few_of_a_wave_elsewhere(house: House) -> None:
     wave, other = house.cluster("wave"), house.cluster("other", namespace="elsewhere")
     add_wave(wave)

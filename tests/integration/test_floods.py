@@ -21,7 +21,7 @@ from signer.testing.world import WorldCluster
 from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
 from tests.integration.requests import BOOTSTRAP, plant
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prompt]
 
 FLOOD: Final = 1_000
 WORKERS: Final = 8

@@ -54,6 +54,7 @@ def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
     pending(cluster, "endless")
 
 
+@pytest.mark.prompt
 def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_else_waiting(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,8 @@ def test_a_machine_wakes_its_own_request_only(house: House, cluster: WorldCluste
     woken, sleeping = names(2)
     for machine in (woken, sleeping):
         cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
+    house.join(cluster)  # its Machine comes later: all of this is known by then
+    for machine in (woken, sleeping):
         ask(house, cluster, machine, "MachineNotReady")
     status = {"initialization": {"bootstrapDataSecretCreated": True}}
     house.management.client.patch(
@@ -130,6 +132,7 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
 def test_what_no_decision_reads_wakes_nobody(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:
     [machine] = names(1)
     cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
+    house.join(cluster)
     ask(house, cluster, machine, "MachineNotReady")
     cluster.patch_machine(machine, {"metadata": {"labels": {"colour": "blue"}}})
     house.join(cluster)
@@ -169,6 +172,7 @@ def test_a_node_name_becomes_free_when_the_machine_that_had_it_is_gone(
     house.management.client.delete(MACHINES_V1BETA2.object(former, cluster.namespace))
     cluster.add_machine(replacement, provider_id=provider_id(replacement), addresses=[("Hostname", former)])
     cluster.add_machine(bystander, provider_id=provider_id(bystander), bootstrap_ready=False)
+    house.join(cluster)
     ask(house, cluster, bystander, "MachineNotReady")
     cluster.submit_with_token(node_of(cluster, replacement, former).client_request(replacement))
     message = house.wait_for_event("NodeNameBlocked", replacement)

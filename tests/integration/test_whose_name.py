@@ -67,6 +67,7 @@ def test_a_machine_that_collects_names(house: House, reuse: str, reason: str) ->
     ask(cluster, "m", "m", "own")
     assert cluster.wait_until_decided("own").reason == "Attested"
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "database"}]})
+    house.join(cluster)  # its Machine comes later: all of this is known by then
     ask(cluster, "m", "database", "second")
     if reason:
         assert cluster.wait_until_decided("second").reason == reason

@@ -519,6 +519,7 @@ class TestRenewal:
         answer = renewing.chip.answer(renewing.challenge(csr()), renewing.binding())
         path = MACHINES_V1BETA2.object(victim.machine, victim.cluster.namespace)
         running.management.client.delete(path)
+        assert_joins(machine_with(victim.cluster, chip()))  # its Machine comes later: all of this is known by then
         later = renewing.with_new_key()
         names = csr(), csr()
         renewing.post(names[0], answer)

@@ -133,6 +133,7 @@ def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
     renewing = assert_joins(node)
     annotation = {"attestation.cluster.x-k8s.io/tpm-endorsement-key": chip().fingerprint}
     cluster.patch_machine(node.machine, {"metadata": {"annotations": annotation}})
+    assert_joins(add_worker(cluster))  # its Machine comes later: all of this is known by then
     verdict = renewing.ask(csr(), renewing.chip.first())
     assert_denied(verdict, "EndorsementKeyMismatch", f"Machine {node.machine} has another TPM")
 
@@ -150,6 +151,7 @@ def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCl
     renewing = assert_joins(node)
     house.management.client.delete(MACHINES_V1BETA2.object(node.machine, cluster.namespace))
     machine = cluster.add_machine(node.machine, provider_id=provider_id(node.machine))
+    assert_joins(add_worker(cluster))  # its Machine comes later: all of this is known by then
     waits = csr()
     renewing.post(waits, renewing.chip.first())
     message = house.wait_for_event("EndorsementKeyUnknown", node.machine)
