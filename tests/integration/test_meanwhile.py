@@ -13,9 +13,11 @@ import pytest
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller import admission
 from signer.controller.attestation import Attestation
+from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
 from signer.store.inventory import Inventory
+from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
 from tests.integration.house import House, node_of, provider_id
 
@@ -56,6 +58,56 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
     assert cluster.verdict("join") == Verdict("", "", "", b"", {})
     assert house.records(cluster) == []
     cluster.patch({"spec": {"paused": False}})
+    assert cluster.wait_until_decided("join").condition == "Approved"
+
+
+@pytest.mark.parametrize("moment", ["attested", "reserved"])
+def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_listed_first(
+    house: House, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """It looks as before, and may have been moved away and back: its records may be newer than the mirror's."""
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    whose, step = {"attested": (Attestation, "_ask"), "reserved": (Reservations, "reserve")}[moment]
+    carry_out, changed = getattr(whose, step), Inventory._cluster_changed
+    paused, unpaused, away = threading.Event(), threading.Event(), threading.Event()
+
+    async def away_meanwhile(*arguments: Any) -> Any:
+        outcome = await carry_out(*arguments)
+        if not away.is_set():
+            away.set()
+            for value, seen in ((True, paused), (False, unpaused)):
+                await asyncio.to_thread(cluster.patch, {"spec": {"paused": value}})
+                while not seen.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+        return outcome
+
+    def see(self: Inventory, key: Any, before: Any, after: ClusterView | None) -> None:
+        changed(self, key, before, after)
+        if after is not None and away.is_set():
+            (paused if after.paused else unpaused).set()
+
+    monkeypatch.setattr(Inventory, "_cluster_changed", see)
+    monkeypatch.setattr(whose, step, away_meanwhile)
+    house.run()
+    cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
+    assert "records are to be listed again" in house.wait_for_event("ReservationPending", "m")
+    assert cluster.wait_until_decided("join").condition == "Approved"
+    listed = house.api.requests.matching(f"GET {ATTESTED_NODES.collection(cluster.namespace)}")
+    assert [entry.status for entry in listed] == [200]
+
+
+def test_nothing_of_a_cluster_that_came_is_judged_before_its_records_are_listed(house: House) -> None:
+    house.run()
+    house.join(house.cluster("first"))
+    path = ATTESTED_NODES.collection("default")
+    refused = house.api.faults.inject(f"GET {path}", status=503, times=None)
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
+    assert "injected fault" in house.wait_for_event("ManagementClusterUnreachable", "m")
+    assert cluster.verdict("join") == Verdict("", "", "", b"", {})
+    refused.times = 0
     assert cluster.wait_until_decided("join").condition == "Approved"
 
 
