@@ -89,6 +89,7 @@ def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, 
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "somebody-else"}]})
     code, report = explain("wrong")
     assert (code, report["verdict"]) == (0, "approve")
+    house.join(cluster)  # its Machine comes later: the other name is known by then
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("right"))
     assert cluster.wait_until_decided("right").reason == "Attested"
     code, report = explain("right")

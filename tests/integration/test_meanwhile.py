@@ -56,7 +56,7 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
     assert "is paused" in house.wait_for_event("ClusterPaused", "m")
     assert cluster.verdict("join") == Verdict("", "", "", b"", {})
-    assert house.records(cluster) == []
+    assert (house.records(cluster), house.reservations()) == ([], [])
     cluster.patch({"spec": {"paused": False}})
     assert cluster.wait_until_decided("join").condition == "Approved"
 

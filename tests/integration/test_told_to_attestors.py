@@ -48,9 +48,11 @@ def token_of(cluster: WorldCluster, *owners: dict[str, Any]) -> str:
     return token
 
 
-def told(reporting: Reporting, cluster: WorldCluster, csr: str = "join", token: str | None = None) -> Any:
-    """Let the node of Machine m1 ask; what its attestor was told."""
-    cluster.submit_with_token(reporting.node(cluster, "m1").client_request(csr), token)
+def told(
+    reporting: Reporting, cluster: WorldCluster, csr: str = "join", token: str | None = None, machine: str = "m1"
+) -> Any:
+    """Let the node of that Machine ask; what its attestor was told."""
+    cluster.submit_with_token(reporting.node(cluster, machine).client_request(csr), token)
     return reporting.of(cluster, csr).request
 
 
@@ -119,6 +121,8 @@ def test_a_machine_made_anew_under_its_name_has_nothing_recorded(reporting: Repo
     told(reporting, cluster)
     cluster.management.client.delete(MACHINES_V1BETA2.object("m1", cluster.namespace))
     add_machine(cluster)
+    add_machine(cluster, "m2")
+    told(reporting, cluster, "second", machine="m2")  # it comes later: all of this is known by then
     request = told(reporting, cluster, "again")
     assert claimed(request).recorded == NoRecordedIdentity()
     assert claimed(told(reporting, cluster, "at-last")).recorded == RecordedIdentity(f"of {provider_id('m1')}")
