@@ -286,6 +286,11 @@ class PendingRequests:
         self.left_out = self._left_out_again
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether something was left out, also of a list that is not at its end yet."""
+        return self.left_out or self._list.left_out
+
+    @property
     def has_room_again(self) -> bool:
         """Whether something was left out, and at least half of everything is free now."""
         return self.left_out and self._room.is_half_free

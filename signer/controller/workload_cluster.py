@@ -15,23 +15,19 @@ from random import SystemRandom
 from typing import Final, NoReturn
 
 from signer.audit.log import NoAuditLog
-from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
-from signer.controller.authority_source import (
-    AuthoritySource,
-)
-from signer.controller.conditions import PolicyCondition
+from signer.controller.authority_source import AuthoritySource
 from signer.controller.door_keeping import DoorKeeping
 from signer.controller.figures import ClusterFigures
-from signer.controller.list_beside import ListOvertaken
+from signer.controller.left_out_requests import PAGE_REQUESTS, LeftOutRequests
 from signer.controller.logs import log_context
 from signer.controller.publisher import Publisher
+from signer.controller.reachability import Reachability
 from signer.controller.request_handling import RequestHandling
 from signer.controller.supervision import supervised
 from signer.controller.surroundings import Surroundings
 from signer.controller.surveyor import Surveyor
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
-from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -48,16 +44,6 @@ SURVEY_SPREAD: Final = 0.2
 """By how much of that, so that a thousand clusters do not keep in step."""
 FIRST_SURVEY_SECONDS: Final = 5.0
 """How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
-RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
-"""Pauses between connections. A server that answers 401 to everything costs one connection each half minute."""
-LIST_AGAIN: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
-"""Pauses between lists of what was left out: a whole flood's, and a hostile server has floods without end."""
-PROVEN_SECONDS: Final = 30.0
-"""A connection whose watch was well for this long proves that the next one need not wait. The same for lists."""
-FAILURES_BEFORE_RECONNECT: Final = 5
-"""Failed lists or watches in a row after which the kubeconfig Secret is read again."""
-FAILING_SECONDS: Final = 30.0
-"""The same after failures for so long: a server that hangs takes its time for each."""
 WATCH_SECONDS: Final = 40.0
 """How long each watch is asked to last; the next is the health probe of the connection.
 
@@ -66,15 +52,12 @@ connection for each cluster, kept open (a quarter more memory) or made each time
 thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
 more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
 """
-PAGE_REQUESTS: Final = 100
-"""In one page of a list: ten milliseconds of work, before others have the event loop; of a hostile server's, 0.2 s."""
 CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0
 """A connection whose first list takes longer goes on, and another begins."""
 CONNECTIONS_BESIDE_WORKERS: Final = 5
 """Of each cluster, for who looks after its side door, and who lists what was left out."""
-_REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
 class _Reconnect(Exception):
@@ -107,26 +90,26 @@ class WorkloadCluster:
         self._surveyor = Surveyor(key, surroundings, self._authority_source)
         self._door = DoorKeeping(key, surroundings, self._authority_source)
         self._requests = RequestHandling(key, surroundings, self._adjudicator, self)
-        self._reachable = PolicyCondition(
-            condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
-        )
-        self._failures = 0
         self._reconnect = asyncio.Event()
-        self._left_out_wanted = asyncio.Event()
         self._survey_wanted = asyncio.Event()
         self._authority_was_available = True
         self._stopped = asyncio.Event()
-        self._attempts = 0
         self._random = SystemRandom()
-        self._well_since: float | None = None
-        self._failing_since: float | None = None
+        self._reachable = Reachability(
+            key,
+            self._requests.pending,
+            monotonic=surroundings.monotonic,
+            random=self._random,
+            changed=self._survey_wanted.set,
+            reconnect=self._reconnect.set,
+        )
+        self._left_out = LeftOutRequests(
+            self._requests, surroundings, self._random, listed=self._reachable.kept_changed
+        )
         self._leave_turn: Callable[[], None] = lambda: None
         """That a connection's beginning is over, well or not."""
         self._proven = asyncio.Event()
         """That the API server has answered over this connection."""
-        self._looked_for_left_out_at = float("-inf")
-        self._left_out_may_be_known = False
-        self._lists_left_out = False
         self._loop_time: Callable[[], float] = time.monotonic
 
     # The life of the task
@@ -150,11 +133,9 @@ class WorkloadCluster:
             survey.cancel()
 
     async def _pause(self) -> None:
-        """Wait before the next connection, longer each time, until one has proved itself."""
-        seconds = RECONNECT.delay(self._attempts, self._random)
-        self._attempts += 1
+        """Wait before the next connection."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._reachable.pause_seconds()):
                 await self._stopped.wait()
 
     def close(self) -> None:
@@ -174,7 +155,7 @@ class WorkloadCluster:
             pending=len(self._requests.pending),
             oldest_pending_seconds=self._requests.oldest_seconds(),
             queue=self._requests.queue_figures(self._loop_time()),
-            reachable=self._reachable.met is True,
+            reachable=self._reachable.condition.met is True,
             mode=policy.mode.value if isinstance(policy, Policy) else "",
             conditions=self._surveyor.conditions,
             authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
@@ -194,16 +175,15 @@ class WorkloadCluster:
         if provider_ids == ALL_PROVIDER_IDS:
             self._survey_wanted.set()
             self._door.look_again()
-        elif self._requests.pending.left_out:
-            # Perhaps the Machine of one that had to make way because nothing had its provider ID.
-            self._left_out_may_be_known = True
+        else:
+            self._left_out.may_be_known()
 
     async def _serve_one_connection(self) -> None:
         async with self._around.connects.turn() as leave:
             self._leave_turn = leave
             client = await self._client()
             self._proven.clear()
-            self._failing_since = None
+            self._reachable.connects()
             self._requests.pending.list_begins()
             await self._serve_over(client)
 
@@ -263,57 +243,12 @@ class WorkloadCluster:
         await self._door.run(client, self._survey_wanted.set)
 
     async def _keep_left_out(self, client: Client) -> NoReturn:
-        """List again when that is wanted, while the watch goes on. What fails is tried again."""
         await self._proven.wait()
-        attempt, ended, well = 0, float("-inf"), True
-        while True:
-            await self._left_out_wanted.wait()
-            if not self._requests.pending.left_out:  # the watch has begun anew meanwhile, with a list
-                self._left_out_wanted.clear()
-                continue
-            if well and self._around.monotonic() - ended >= PROVEN_SECONDS:
-                attempt = 0
-            well = await self._list_left_out(client)
-            ended = self._around.monotonic()
-            await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
-            attempt += 1
-
-    async def _list_left_out(self, client: Client) -> bool:
-        """Whether it was listed to the end."""
-        self._lists_left_out = True
-        try:
-            collection = CERTIFICATE_SIGNING_REQUESTS.collection()
-            async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
-                await self._requests.keep_left_out(pages)
-        except (ApiError, ListOvertaken) as error:
-            _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
-            return False
-        finally:
-            self._lists_left_out = False
-        if not self._requests.pending.has_room_again:
-            self._left_out_wanted.clear()
-        if self._reachable.met:
-            self._set_reachable(self._watching())
-        return True
+        await self._left_out.keep(client)
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
-        self._set_reachable(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
+        self._reachable.cannot_connect(reason, message)
         return _Reconnect()
-
-    def _set_reachable(self, condition: PolicyCondition) -> None:
-        if condition != self._reachable:
-            level, text = logging.WARNING, "workload cluster cannot be reached"
-            if condition.reason == _REQUESTS_LEFT_OUT:
-                text = "workload cluster has more requests than are kept"
-            elif condition.met:
-                level, text = logging.INFO, "workload cluster is reachable"
-            _LOG.log(
-                level,
-                text,
-                extra={"cluster": str(self.key), "reason": condition.reason, "detail": condition.message},
-            )
-            self._reachable = condition
-            self._survey_wanted.set()
 
     # The watch's sink
 
@@ -338,8 +273,7 @@ class WorkloadCluster:
 
     def requests_left_out(self) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
-        if self._reachable.met:  # else whoever says that it is reachable says this, too
-            self._set_reachable(self._watching())
+        self._reachable.kept_changed()
 
     def attested(self, provider_id: str) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
@@ -347,7 +281,7 @@ class WorkloadCluster:
 
     def list_again(self) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`."""
-        self._left_out_wanted.set()
+        self._left_out.want()
 
     def refused(self, error: Unauthorized) -> None:
         """See :class:`~signer.controller.request_handling.Heeds`. A watch that was begun with the same credentials goes
@@ -357,50 +291,26 @@ class WorkloadCluster:
 
     def _heard(self) -> None:
         """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
-        if self._reachable.met is not True:
+        if self._reachable.condition.met is not True:
             self.synced()
 
     def synced(self) -> None:
         """List or watch is well."""
         self._leave_turn()
         self._proven.set()
-        self._failures, self._failing_since = 0, None
-        now = self._around.monotonic()
-        if self._well_since is None:
-            self._well_since = now
-        elif now - self._well_since >= PROVEN_SECONDS:
-            self._attempts = 0
-        self._set_reachable(self._watching())
-
-    def _watching(self) -> PolicyCondition:
-        kind = condition_types.WORKLOAD_CLUSTER_REACHABLE
-        if self._requests.pending.left_out:
-            return PolicyCondition(
-                kind, True, _REQUESTS_LEFT_OUT, "more requests wait than are kept; they are listed again later"
-            )
-        return PolicyCondition(kind, True, "Watching", "its requests are watched")
+        self._reachable.well()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
-        """List or watch failed; the loop tries again by itself, but new credentials need a new connection."""
+        """List or watch failed; the loop tries again by itself."""
         self._leave_turn()
-        self._failures += 1
-        self._well_since = None
-        now = self._around.monotonic()
-        failing_since = self._failing_since = now if self._failing_since is None else self._failing_since
         self._requests.pending.list_begins()
-        self._set_reachable(
-            PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}")
-        )
-        too_long = self._failures >= FAILURES_BEFORE_RECONNECT or now - failing_since >= FAILING_SECONDS
-        if isinstance(error, Unauthorized) or too_long:
-            self._failures, self._failing_since = 0, None
-            self._reconnect.set()
+        self._reachable.failed(error)
 
     async def _survey_for_ever(self) -> None:
         await self._until_survey(FIRST_SURVEY_SECONDS)
         while True:
             await self._survey()
-            self._look_for_left_out()
+            self._left_out.look()
             await self._until_survey(SURVEY_SECONDS * self._random.uniform(1 - SURVEY_SPREAD, 1 + SURVEY_SPREAD))
 
     async def _until_survey(self, seconds: float) -> None:
@@ -409,18 +319,9 @@ class WorkloadCluster:
                 await self._survey_wanted.wait()
         self._survey_wanted.clear()
 
-    def _look_for_left_out(self) -> None:
-        """List again, seldom: that costs a list of a whole flood. While one is read it may have been passed already."""
-        now = self._around.monotonic()
-        if self._lists_left_out:
-            return
-        if self._left_out_may_be_known and now - self._looked_for_left_out_at >= SURVEY_SECONDS:
-            self._looked_for_left_out_at, self._left_out_may_be_known = now, False
-            self.list_again()
-
     async def _survey(self) -> None:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
-        available = await self._surveyor.survey(self._adjudicator, self._reachable, self._door.conditions)
+        available = await self._surveyor.survey(self._adjudicator, self._reachable.condition, self._door.conditions)
         if available and not self._authority_was_available:
             self._requests.wake(ALL_PROVIDER_IDS)
         self._authority_was_available = available

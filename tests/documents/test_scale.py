@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signer.controller import door_keeping, pending, room, side_door, workload_access, workload_cluster
+from signer.controller import door_keeping, pending, reachability, room, side_door, workload_access, workload_cluster
 from signer.kube import allowances, client
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
@@ -22,8 +22,8 @@ def test_figures_are_those_of_the_code() -> None:
         f"{workload_cluster.CONNECT_SECONDS:.0f} seconds",
         f"after {watch:.0f} seconds ({least} to {most}), and {client.WATCH_GRACE_SECONDS:.0f} later",
         f"within {noticed:.0f} seconds |",
-        f"after {workload_cluster.FAILING_SECONDS:.0f} seconds of failures, or "
-        f"{workload_cluster.FAILURES_BEFORE_RECONNECT} in a row",
+        f"after {reachability.FAILING_SECONDS:.0f} seconds of failures, or "
+        f"{reachability.FAILURES_BEFORE_RECONNECT} in a row",
         f"within {most} or {noticed + client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds",
         f"one watch every {watch:.0f} seconds",
         f"| {workload_access.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller import authority_source, recorder, request_handling, workload_cluster
+from signer.controller import (
+    authority_source,
+    left_out_requests,
+    reachability,
+    recorder,
+    request_handling,
+    workload_cluster,
+)
 from signer.kube.backoff import Backoff
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
@@ -72,8 +79,9 @@ def short_waits() -> Iterator[None]:
     """What is looked at every few seconds, for want of a watch, is looked at every tenth of one; retries come soon."""
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.5, jitter=0.5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload_cluster, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
+        patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
+        patch.setattr(left_out_requests, "LOOK_SECONDS", 0.1)
         patch.setattr(request_handling, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.controller import workload_cluster as workload_cluster_module
+from signer.controller import reachability
 from signer.kube.backoff import Backoff
 from signer.testing.fixtures import embedded_api
 from tests.integration.house import House, node_of, provider_id
@@ -14,7 +14,7 @@ def test_a_server_that_answers_401_costs_one_connection_for_each_pause(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = Backoff(base_seconds=1000, maximum_seconds=1000, jitter=0)
-    monkeypatch.setattr(workload_cluster_module, "RECONNECT", long)
+    monkeypatch.setattr(reachability, "RECONNECT", long)
     refusing = house.cluster("refusing")
     api = embedded_api(refusing)
     unknown = api.kubeconfig("refusing", connection=api.token_connection("nobody-knows-this-token"))
@@ -32,9 +32,7 @@ def test_a_server_that_answers_401_costs_one_connection_for_each_pause(
 def test_a_server_that_answers_401_to_every_decision_costs_one_connection_for_each_pause(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        workload_cluster_module, "RECONNECT", Backoff(base_seconds=1000, maximum_seconds=1000, jitter=0)
-    )
+    monkeypatch.setattr(reachability, "RECONNECT", Backoff(base_seconds=1000, maximum_seconds=1000, jitter=0))
     refusing = house.cluster("refusing")
     api = embedded_api(refusing)
     api.faults.inject("PUT *", status=401, times=None)

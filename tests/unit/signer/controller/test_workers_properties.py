@@ -192,14 +192,17 @@ class WorkersMachine(RuleBasedStateMachine):
     @rule(data=st.data(), posted=st.sets(names))
     def cancelled(self, data: st.DataObject, posted: set[str]) -> None:
         """Some workers, when they have just been woken."""
-        before = set(self.judge.in_hand)
         if posted:
             self.applied(posted)
+        queue = self.handling._queue
+        waiting = {*queue._ready, *queue._processing}  # what a worker is about to take goes with it, too
         tasks = [task for task in self.tasks if task in self.workers._tasks]
         chosen = data.draw(st.lists(st.integers(0, self.limit), max_size=3))
         self._do(lambda: [tasks[number % len(tasks)].cancel() for number in chosen if tasks])
         self._settle()
-        self.lost |= (before | posted) - self._known()
+        lost = waiting - self._known()
+        assert len(lost) <= len(chosen)
+        self.lost |= lost
 
     @rule(seconds=st.floats(0, 20))
     def time_passes(self, seconds: float) -> None:
