@@ -348,6 +348,7 @@ def test_it_waits_for_what_the_controller_waits_for(
     reason, prepare = DEFERRED[case]
     machine = f"waiting-{list(DEFERRED).index(case)}"
     prepare(attacked, machine)
+    shared_house.join(attacked)  # its Machine comes later: all of this is known by then
     attacked.submit_with_token(node_of(attacked, machine).client_request(machine))
     code, report = Explain(shared_house, tmp_path, capsys)(machine)
     assert (code, report["verdict"], report["reason"]) == (5, "wait", reason)

@@ -157,6 +157,7 @@ def test_a_paused_cluster_is_not_touched(house: House, cluster: WorldCluster) ->
     house.join(cluster, "m")
     wait_for(house, cluster, "False", "Observing")
     cluster.patch({"spec": {"paused": True}})
+    house.join(house.cluster("marker"))  # which comes later: the pause is known by then
     set_mode(house, cluster, "Enforce")
     wait_for(house, cluster, "False", "Paused")
     assert set(bindings(cluster)) == {BOOTSTRAP, ROTATION}
