@@ -223,6 +223,10 @@ def _replayed(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
 def _deleting(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
     cluster.patch_machine(node.node_name, {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}})
     cluster.management.client.delete(MACHINES_V1BETA2.object(node.node_name, cluster.namespace))
+    # A Machine that comes later: whoever knows of it knows of the deletion.
+    cluster.add_machine("later", provider_id=provider_id("later"))
+    cluster.submit_with_token(node_of(cluster, "later").client_request("join-later"))
+    assert cluster.wait_until_decided("join-later").condition == "Approved"
     cluster.submit_with_token(node.client_request(csr))
 
 
