@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -25,6 +24,7 @@ from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.slices import Slices
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -49,8 +49,6 @@ from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
 """Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
-_AT_ONCE_SECONDS: Final = 0.01
-"""Of CPU, for a page of a list, before others have the event loop."""
 
 
 class Heeds(Protocol):
@@ -180,13 +178,11 @@ class RequestHandling:
         self.pending.list_beside_begins()
         try:
             async for page in pages:
-                began = time.thread_time()
+                slices = Slices()
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    if time.thread_time() - began > _AT_ONCE_SECONDS:  # where others have to be screened for each
-                        await asyncio.sleep(0)
-                        began = time.thread_time()
+                    await slices.leave_turn()  # where others have to be screened for each
                     name = request_name(item)
                     if beside.is_newest(name) and name not in self.pending:
                         self._keep(item)

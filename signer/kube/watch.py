@@ -32,6 +32,7 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
+from signer.kube.slices import Slices
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0
@@ -203,11 +204,13 @@ class _Loop:
         version = ""
         async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
             async for page in pages:
+                slices = Slices()
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
                     if self.keep(item):
                         objects.append(item)
+                    await slices.leave_turn()
                 if len(objects) > self.maximum_objects:
                     raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
                 version = _resource_version(page)

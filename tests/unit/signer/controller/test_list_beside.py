@@ -11,9 +11,9 @@ import pytest
 
 from signer.controller import list_beside as list_beside_module
 from signer.controller import pending as pending_module
-from signer.controller import request_handling
 from signer.controller.list_beside import ListBeside, ListOvertaken
 from signer.controller.request_handling import RequestHandling
+from signer.kube import slices
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
 from signer.model.lane import Lane, Screening
@@ -168,7 +168,7 @@ async def test_others_have_their_turns_within_a_page(
     for number in range(KEPT):
         handling.removed(numbered(number))
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 100)
-    monkeypatch.setattr(request_handling, "_AT_ONCE_SECONDS", -1.0)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
     kept: list[int] = []
 
     async def count() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from signer.kube import slices
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
@@ -123,6 +124,20 @@ def test_list_watch_and_watch_again_from_the_last_version() -> None:
     ]
     assert all(261 <= seconds <= 319 for seconds in source.watch_seconds)
     assert len(set(source.watch_seconds)) == len(source.watch_seconds)
+
+
+def test_others_have_their_turn_while_a_page_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    order: list[str] = []
+
+    def keep(item: JsonObject) -> bool:
+        name = item["metadata"]["name"]
+        order.append(name)
+        asyncio.get_running_loop().call_soon(order.append, f"after {name}")
+        return True
+
+    play([[page(3, "a", "b")]], [[]], keep=keep)
+    assert order == ["a", "after a", "b", "after b"]
 
 
 def test_what_is_not_kept_is_neither_counted_nor_handed_on() -> None:
