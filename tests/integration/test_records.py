@@ -173,11 +173,12 @@ def test_a_copy_in_another_namespace(house: House, read_often: None, joined: Wor
         other,
         {"addresses": [{"type": "Hostname", "address": "m"}], "initialization": {"bootstrapDataSecretCreated": True}},
     )
+    house.join(second)  # its Machine comes later: all of this is known by then
     second.submit_with_token(node_of(second, "other", "m").client_request("csr"))
     verdict = second.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    [record] = [one for one in house.records(second) if one["metadata"]["namespace"] == "team-b"]
-    assert record["spec"]["machineRef"]["name"] == "other"
+    records = {one["metadata"]["name"]: one["spec"] for one in house.records(second)}
+    assert records[copied["metadata"]["name"]]["machineRef"]["name"] == "other"
 
 
 # The key

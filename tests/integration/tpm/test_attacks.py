@@ -481,6 +481,7 @@ class TestWhoseChip:
         assert_joins(victim)
         thief = victim.but(chip=chip()).with_new_key()
         say(victim.cluster, victim.machine, thief.chip.fingerprint)
+        assert_joins(machine_with(victim.cluster, chip()))  # its Machine comes later: all of this is known by then
         assert_denied(thief.attest(csr()), "IdentityConflict")
 
 
