@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.controller.recorder import Occurrence, Subject
@@ -36,6 +36,19 @@ from signer.rules.request import claimed_provider_id, node_name_of
 
 _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"
+MESSAGES_SAID: Final = 5
+"""Of one request that waits for one reason. What changes in a message may be a hostile API server's to choose."""
+
+
+class _Said(NamedTuple):
+    """What was told last of a request that waits."""
+
+    kind: str
+    reason: str
+    message: int
+    """Its hash."""
+    messages: int
+    """How many were told of this reason."""
 
 
 class DecisionListener(Protocol):
@@ -47,13 +60,13 @@ class DecisionListener(Protocol):
 
 
 class Announcer:
-    """Tells of one cluster's decisions; a deferral is told once, until its reason changes."""
+    """Tells of one cluster's decisions; a deferral is told once, until its reason changes, or what it says of it."""
 
     def __init__(self, key: ClusterKey, surroundings: Surroundings, listeners: Sequence[DecisionListener] = ()) -> None:
         self._key = key
         self._around = surroundings
         self._listeners = listeners
-        self._said: dict[str, tuple[str, str]] = {}
+        self._said: dict[str, _Said] = {}
 
     def forget(self, name: str) -> None:
         """That CSR is settled or gone."""
@@ -83,11 +96,8 @@ class Announcer:
                 created=_created(envelope.created, now).timestamp(),
                 now=now.timestamp(),
             )
-        said = (kind, reason)
-        if isinstance(decision, Defer):
-            if self._said.get(name) == said:
-                return
-            self._said[name] = said
+        if isinstance(decision, Defer) and self._was_told(name, kind, reason, message):
+            return
         machines = self._claimed(parsed)
         if purpose is Purpose.CLIENT:  # what lets a node join
             for machine in machines:
@@ -117,13 +127,22 @@ class Announcer:
                 _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
             )
 
+    def _was_told(self, name: str, kind: str, reason: str, message: str) -> bool:
+        """Whether that was told already, or enough of that reason; if not, it is being told now."""
+        before, told, digest = self._said.get(name), 0, hash(message)
+        if before is not None and (before.kind, before.reason) == (kind, reason):
+            if before.message == digest or before.messages >= MESSAGES_SAID:
+                return True
+            told = before.messages
+        self._said[name] = _Said(kind, reason, digest, told + 1)
+        return False
+
     def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
         """Count and log once what Enforce would have decided; nobody is sent an Event about what did not happen."""
         would_be = decision.instead_of
-        said = (type(would_be).__name__, str(would_be.reason))
-        if self._said.get(name) == said or isinstance(parsed, NotOurs):
+        kind, reason = type(would_be).__name__, str(would_be.reason)
+        if isinstance(parsed, NotOurs) or self._was_told(name, kind, reason, would_be.message):
             return
-        self._said[name] = said
         self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(
             "left alone",
@@ -132,8 +151,8 @@ class Announcer:
                 "csr": printable(name),
                 "uid": printable(parsed.envelope.uid),
                 "decision": LeftAlone.__name__,
-                "insteadOf": said[0],
-                "reason": said[1],
+                "insteadOf": kind,
+                "reason": reason,
                 "node": _node_of(parsed),
                 "detail": would_be.message,
                 "requester": printable(parsed.envelope.username),

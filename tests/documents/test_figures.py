@@ -22,6 +22,7 @@ from signer import cli
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
 from signer.controller import (
+    announcer,
     attestation,
     authority_source,
     configuration,
@@ -96,6 +97,7 @@ PROTOCOL = (
     f"the last {record.STOCK_APPROVALS} approvals are kept",
     f"With more than {fair_order.CROWD} of one requester waiting",
     f"every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes, missing reservations",
+    f"or ({announcer.MESSAGES_SAID} times at most) what it says",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
 )
 SECURITY = (

@@ -61,4 +61,5 @@ class Served:
 
     def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
         queue = self.requests._queue
-        return len(self.requests.pending), queue.delayed, queue.failing, self.requests._announcer._said
+        said = {name: told[:2] for name, told in self.requests._announcer._said.items()}
+        return len(self.requests.pending), queue.delayed, queue.failing, said

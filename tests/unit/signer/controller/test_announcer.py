@@ -12,7 +12,7 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
-from signer.controller.announcer import Announcer
+from signer.controller.announcer import MESSAGES_SAID, Announcer
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
@@ -156,6 +156,18 @@ def test_a_deferral_is_told_once_until_its_reason_changes_or_it_is_forgotten() -
     announcing.forget("csr")
     announcing.announce("csr", request(), Defer("ClusterPaused", "wait"))
     assert len(around.recorded) == 3
+
+
+def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() -> None:
+    """An answer of a hostile API server may be another each time."""
+    announcing, around = announcer()
+    for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
+        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", message))
+    told = [event.message for event in around.recorded]
+    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_SAID - 2))]
+    announcing.announce("csr", request(), Defer("ClusterPaused", "wait"))
+    announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", "one"))
+    assert len(around.recorded) == MESSAGES_SAID + 2
 
 
 def test_what_does_not_concern_us_is_not_told() -> None:
