@@ -22,6 +22,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
+    Cause,
     Forbidden,
     Gone,
     ServerError,
@@ -155,19 +156,25 @@ class _Loop:
     attempt: int = 0
     empty_streams: int = 0
     progressed: bool = False
+    silent: bool = False
+    """Whether the present watch was accepted, and has said nothing yet, not even a bookmark."""
 
     async def turn(self) -> float:
         """One list, if one is needed, and one watch; the seconds to wait before the next turn."""
         watching_since: float | None = None
         try:
-            self.progressed = False
+            self.progressed = self.silent = False
             if self.next is _Next.LIST:
                 await self._list()
             watching_since = self.clock()
             await self._watch()
         except Gone as error:
             return self._failure(error, watching_since, _Next.LIST)
-        except (Unreachable, TooManyRequests, ServerError, Unauthorized, Forbidden) as error:
+        except Unreachable as error:
+            # Bookmarks come each minute: somebody may sit in between, and hold them back from each watch anew.
+            held_back = self.silent and error.cause is Cause.TIMEOUT
+            return self._failure(error, watching_since, _Next.LIST if held_back else self.next)
+        except (TooManyRequests, ServerError, Unauthorized, Forbidden) as error:
             return self._failure(error, watching_since, self.next)
         except ApiError as error:
             return self._failure(error, watching_since, _Next.LIST)
@@ -225,6 +232,7 @@ class _Loop:
         stable: list[asyncio.TimerHandle] = []
 
         def accepted() -> None:
+            self.silent = True
             stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.standing))
 
         events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
@@ -245,6 +253,7 @@ class _Loop:
             raise _error_of(item)
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):  # a tuple: what comes may be unhashable
             raise UnexpectedAnswer("the watch holds an event of unknown type", status=200)
+        self.silent = False
         version = _resource_version(item)
         if version != self.resource_version:
             self.resource_version = version

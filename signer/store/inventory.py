@@ -58,7 +58,10 @@ ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
 
 _APPLY: Final = "apply what `node-attestation-controller crds` prints"
 OUT_OF_TOUCH_SECONDS: Final = 60.0
-"""For as long as this, list and watch may fail before what they last said is no ground for a decision."""
+"""For as long as this, list and watch may fail before what they last said is no ground for a decision.
+
+A watch that is accepted and says nothing fails after ``client.WATCH_IDLE_SECONDS`` only, and is listed anew then.
+"""
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
 """Nobody is woken by a collection that is watched again and has not changed."""
 

@@ -140,6 +140,22 @@ def test_others_have_their_turn_while_a_page_is_looked_at(monkeypatch: pytest.Mo
     assert order == ["a", "after a", "b", "after b"]
 
 
+@pytest.mark.parametrize(
+    ("watch", "log"),
+    [
+        ([150.0, Unreachable("silent", cause=Cause.TIMEOUT)], ["list", "watch 3", "list", "watch 5"]),
+        ([event("BOOKMARK", "", 4), 150.0, Unreachable("idle", cause=Cause.TIMEOUT)], ["list", "watch 3", "watch 4"]),
+        ([150.0, Unreachable("cut", cause=Cause.RESET)], ["list", "watch 3", "watch 3"]),
+        ([Unreachable("not accepted", cause=Cause.TIMEOUT)], ["list", "watch 3", "watch 3"]),
+    ],
+    ids=["silent", "not silent", "cut", "not accepted"],
+)
+def test_a_watch_that_was_accepted_and_said_nothing_is_listed_anew(watch: list[Step], log: list[str]) -> None:
+    """Else what somebody in between holds back would be missed for ever, and nothing would say so."""
+    source, _ = play([[page(3, "a")], [page(5, "a", "b")]], [watch, []])
+    assert source.log == log
+
+
 def test_what_is_not_kept_is_neither_counted_nor_handed_on() -> None:
     _, sink = play(
         [[page(3, "ours", "b", "c")]], [[]], keep=lambda item: item["metadata"]["name"] == "ours", maximum_objects=1
