@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -80,6 +81,8 @@ class Admission:
         self._tokens = tokens
         self._signing = signing
         self._trace = trace
+        self._first_records: set[MachineKey] = set()
+        """Machines of which one is being written."""
 
     async def admit(self, request: SigningRequest, case: Case, attested: Attested) -> Approve:
         """Match, reserve and journal; again from the match when somebody else wrote the record first.
@@ -95,6 +98,7 @@ class Admission:
             case.account.reserved = False
             machine = self._matched(attested, case)
             facts = await self._checked(request, case, attested, identity, machine)
+            await self._require_gone(facts)
             await self._require_own_token(request, case, machine)
             await self._reserve(facts)
             case.account.reserved = True
@@ -160,6 +164,21 @@ class Admission:
             facts = self._facts(request, case, attested, identity, machine)
             run_checks(MACHINE_CHECKS, facts, self._trace)
         return facts
+
+    async def _require_gone(self, facts: MachineFacts) -> None:
+        """Where the name's record is another identity's, its Machine must be gone, and not only from the mirror.
+
+        Raises:
+            Deferred: it is there.
+            ApiError: from the management cluster.
+        """
+        record = facts.record
+        if isinstance(record, NoRecord) or record.identity.digest == facts.identity.digest:
+            return
+        if isinstance(facts.recorded_machine, MachineGone) and not await self._reservations.is_gone(record.machine):
+            raise Deferred(
+                Reason.RESERVATION_PENDING, f"{record.machine} is there, and is not known yet", timedelta(seconds=1)
+            )
 
     def _facts(
         self,
@@ -232,7 +251,33 @@ class Admission:
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(case, facts)
-        return approval(await self._records.write(wanted, facts.cluster), wanted.journal[-1], certificate)
+        with self._one_first_record(facts):
+            written = await self._records.write(wanted, facts.cluster)
+        return approval(written, wanted.journal[-1], certificate)
+
+    @contextlib.contextmanager
+    def _one_first_record(self, facts: MachineFacts) -> Iterator[None]:
+        """A Machine with two names may ask for both at once: each first record is an object of its own.
+
+        Raises:
+            Deferred: the other is being written.
+            RecordChanged: the other was written since the names were judged.
+        """
+        if isinstance(facts.record, AttestedNode):
+            yield
+            return
+        machine = MachineKey.of(facts.machine)
+        if machine in self._first_records:
+            raise Deferred(
+                Reason.RESERVATION_PENDING, f"another name of {machine} is being recorded", timedelta(seconds=0.1)
+            )
+        if self._inventory.authentic.of_machine(machine) != facts.other_names:
+            raise RecordChanged(facts.node_name)
+        self._first_records.add(machine)
+        try:
+            yield
+        finally:
+            self._first_records.discard(machine)
 
     async def _issued_before(
         self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority

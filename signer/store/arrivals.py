@@ -2,7 +2,8 @@
 
 ``clusterctl move`` creates a Cluster paused, its AttestedNodes after it, and unpauses it at last. Reservations stay
 behind, so that records alone stand in an impostor's way, and each collection has a watch of its own: that of records
-may hang while the others go on. So the records of such a Cluster are listed before anything of it is judged.
+may hang while the others go on. So before anything of such a Cluster is judged the records of its namespace are listed,
+all of them: a Cluster that came with it may have the identity that is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from signer.model.cluster import ClusterKey, ClusterView
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """One Cluster came once; each is another."""
+    """Clusters of one namespace that came before its records were listed; whoever comes later is of another."""
+
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +31,53 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._unlisted: dict[ClusterKey, Arrival] = {}
+        self._gathering: dict[str, Arrival] = {}
+        """By namespace, those whose list was not begun yet."""
         self._recent: set[ClusterKey] = set()
         """Who came since the mirror's own last list. The next may have been begun before, and undo what was listed."""
 
     def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
         """One Cluster appeared, changed or went."""
         if after is None or after.paused:  # nothing of it is judged
-            self._unlisted.pop(key, None)
-            self._recent.discard(key)
+            self._forget(key)
         elif before is None or before.paused or before.uid != after.uid:
-            self._unlisted[key] = Arrival()
+            self._arrive(key)
             self._recent.add(key)
 
     def of(self, key: ClusterKey) -> ArrivalState:
         """What there is to do before a request of that Cluster is judged."""
         return self._unlisted.get(key, _LISTED)
 
-    def listed(self, key: ClusterKey, arrival: Arrival) -> None:
-        """Its records were listed after that arrival."""
-        if self._unlisted.get(key) is arrival:
+    def begins(self, arrival: Arrival) -> None:
+        """The records of its namespace are about to be listed."""
+        if self._gathering.get(arrival.namespace) is arrival:
+            del self._gathering[arrival.namespace]
+
+    def listed(self, arrival: Arrival) -> None:
+        """They were listed."""
+        for key in [key for key, of in self._unlisted.items() if of is arrival]:
             del self._unlisted[key]
 
     def all_are_listed(self) -> None:
         """The mirror is about to list all records, and nothing is judged before it has."""
         self._unlisted.clear()
+        self._gathering.clear()
         self._recent.clear()
 
     def mirror_listed(self) -> None:
         """The mirror has listed all records, nobody knows since when. It begins its next list after this one."""
-        self._unlisted |= {key: Arrival() for key in self._recent}
+        for key in self._recent:
+            self._arrive(key)
         self._recent.clear()
+
+    def _arrive(self, key: ClusterKey) -> None:
+        self._unlisted[key] = self._gathering.setdefault(key.namespace, Arrival(key.namespace))
+
+    def _forget(self, key: ClusterKey) -> None:
+        arrival = self._unlisted.pop(key, None)
+        self._recent.discard(key)
+        if arrival is not None and arrival not in self._unlisted.values():
+            self.begins(arrival)
 
 
 ArrivalState: TypeAlias = Arrival | Listed

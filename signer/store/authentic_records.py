@@ -104,6 +104,7 @@ class AuthenticRecords:
         self._unverified: dict[ObjectKey, UnverifiedRecord] = {}
         """Without a key to verify them with, or with an unknown one since the Secret was last read."""
         self._unverified_by_machine: dict[MachineKey, set[ObjectKey]] = {}
+        self._unverified_by_identity: dict[tuple[str, str], set[ObjectKey]] = {}
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
         self._arrived_while_reading: set[ObjectKey] = set()
@@ -200,9 +201,14 @@ class AuthenticRecords:
         """Our records that name its Machine or its identity, of whatever namespace; last attested first.
 
         Raises:
-            Deferred: the controller key is not available.
+            Deferred: the controller key is not available, or a record that names one of them cannot be verified until
+                that was read (again); not one of another namespace, which must hold up nobody here.
         """
         self.require_keys()
+        self.require_all_known(pair.machine)
+        for namespace, name in self._unverified_by_identity.get(_identity_key(pair.identity), ()):
+            if namespace == pair.machine.cluster.namespace:
+                raise _not_verified(namespace, name)
         by_machine = self._by_machine.get(pair.machine, {})
         found = {**by_machine, **self._by_identity.get(_identity_key(pair.identity), {})}
         return tuple(sorted(found.values(), key=lambda record: record.last_attestation, reverse=True))
@@ -252,6 +258,7 @@ class AuthenticRecords:
         elif unsealed.fault is Fault.UNKNOWN_KEY and not keys_are_newest:
             self._unverified[key] = stored
             self._unverified_by_machine.setdefault(stored.claimed.machine, set()).add(key)
+            self._unverified_by_identity.setdefault(_identity_key(stored.claimed.identity), set()).add(key)
             self._arrived_while_reading.add(key)
             self.key_wanted.set()
         else:
@@ -261,10 +268,8 @@ class AuthenticRecords:
         """It is, or it is gone: nobody waits for it any more."""
         before = self._unverified.pop(key, None)
         if before is not None:
-            named = self._unverified_by_machine[before.claimed.machine]
-            named.discard(key)
-            if not named:
-                del self._unverified_by_machine[before.claimed.machine]
+            _discard(self._unverified_by_machine, before.claimed.machine, key)
+            _discard(self._unverified_by_identity, _identity_key(before.claimed.identity), key)
 
     def _ignore(self, key: ObjectKey, resource_version: str, why: str) -> None:
         if self._reported.get(key) == resource_version:
@@ -300,6 +305,12 @@ def _not_verified(namespace: str, name: str) -> Deferred:
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:
     """What :attr:`AttestedIdentity.digest` is taken of."""
     return identity.provider, identity.identity
+
+
+def _discard(index: dict[Any, set[ObjectKey]], index_key: Any, key: ObjectKey) -> None:
+    index[index_key].discard(key)
+    if not index[index_key]:
+        del index[index_key]
 
 
 def _drop(index: dict[Any, dict[ObjectKey, AttestedNode]], index_key: Any, key: ObjectKey) -> None:

@@ -39,7 +39,7 @@ class Rebuild:
             if pair == wanted:
                 return  # nobody was attested later
             if not self._reservations.mirrored(pair) and self._still_stands(record, wanted):
-                await self._bring_back(pair)
+                await self._bring_back(record)
 
     async def ensure(self, record: AttestedNode) -> None:
         """Reserve the pair of that record of ours again, unless it belongs to others now, or its Machine is gone.
@@ -53,7 +53,7 @@ class Rebuild:
         if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
             return  # moved or made anew: its node is looked at when it asks
         await self.rebuild(pair)
-        await self._bring_back(pair)
+        await self._bring_back(record)
 
     def _still_stands(self, record: AttestedNode, wanted: Pair) -> bool:
         """Whether the record speaks for the Machine that is there now.
@@ -67,9 +67,11 @@ class Rebuild:
         machine = self._inventory.machine(record.machine)
         return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
 
-    async def _bring_back(self, pair: Pair) -> None:
-        # The mirror of Machines may be behind that of records: the API server itself says whether the Machine is gone.
-        if await self._reservations.is_gone(pair.machine):
+    async def _bring_back(self, record: AttestedNode) -> None:
+        # Mirrors may be behind: the API server itself says whether the record is gone, which somebody may have deleted
+        # to make room for other hardware, or the Machine.
+        pair = pair_of(record)
+        if not await self._reservations.is_recorded(record) or await self._reservations.is_gone(pair.machine):
             return
         with contextlib.suppress(Refused):  # who has it now has it
             await self._reservations.reserve(pair, NoRecord())

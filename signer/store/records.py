@@ -15,10 +15,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol
 
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import ATTESTED_NODES
+from signer.kube.slices import Slices
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, mapping_of, text_of
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
@@ -43,7 +44,7 @@ class RecordCalls(Protocol):
         """See Client."""
         ...
 
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
         """See Client."""
         ...
 
@@ -77,14 +78,13 @@ class Records:
 
     async def require_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the mirror
-        began, its records are listed once, by one for all who ask (:mod:`signer.store.arrivals`).
+        began, the records of its namespace are listed, once for all who came meanwhile (:mod:`signer.store.arrivals`).
 
         Raises:
             ApiError: they cannot be listed.
         """
         while isinstance(arrival := self._inventory.arrivals.of(cluster), Arrival):
-            await self._lists.ask(arrival, partial(self._list, cluster))
-            self._inventory.arrivals.listed(cluster, arrival)
+            await self._lists.ask(arrival, partial(self._list, arrival))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.
@@ -97,15 +97,18 @@ class Records:
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
-    async def _list(self, cluster: ClusterKey) -> None:
-        of_cluster = {"labelSelector": f"{CLUSTER_NAME_LABEL}={cluster.name}"}
-        pages = self._client.list_pages(ATTESTED_NODES.collection(cluster.namespace), of_cluster)
+    async def _list(self, arrival: Arrival) -> None:
+        self._inventory.arrivals.begins(arrival)
+        pages = self._client.list_pages(ATTESTED_NODES.collection(arrival.namespace))
         async with contextlib.aclosing(pages):
             async for page in pages:
+                slices = Slices()
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
                     self._inventory.records.found(item)
+                    await slices.leave_turn()
+        self._inventory.arrivals.listed(arrival)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
         """What we recorded under that node name.

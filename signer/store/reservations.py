@@ -31,8 +31,8 @@ from typing import Final, Protocol
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
-from signer.kube.resources import IDENTITY_RESERVATIONS
-from signer.model.cluster import MACHINE_POOL_KIND, machine_view
+from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS
+from signer.model.cluster import MACHINE_POOL_KIND, machine_view, mapping_of, text_of
 from signer.model.decision import Deferred, Refused
 from signer.model.machine_pool import machine_pool_view
 from signer.model.reasons import Reason
@@ -225,6 +225,18 @@ class Reservations:
             if await self._machine_is(candidate.name, machine):
                 return False
         return True
+
+    async def is_recorded(self, record: AttestedNode) -> bool:
+        """Whether that record is there, in this or another version, asked of the API server itself.
+
+        Raises:
+            ApiError: from the management cluster.
+        """
+        try:
+            found = await self._client.get(ATTESTED_NODES.object(record.name, record.machine.cluster.namespace))
+        except NotFound:
+            return False
+        return text_of(mapping_of(found, "metadata"), "uid") == record.uid
 
     async def _machine_is(self, name: str, machine: MachineKey) -> bool:
         """Whether there is a Machine of that name, and it has that key."""

@@ -12,7 +12,6 @@ from signer.audit.account import Account
 from signer.controller.case import Cases
 from signer.controller.configuration import Configuration
 from signer.controller.stock_serving import StockServing
-from signer.kube.client import Parameters
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
@@ -69,7 +68,7 @@ class API:
             raise NotFound(path)
         return self.stored
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
         yield {"items": []}
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

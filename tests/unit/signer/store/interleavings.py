@@ -56,6 +56,8 @@ class World:
         self._sides: dict[str, Reservation] = {}
         self.versions = 0
         self.machines = set(scenario.machines)
+        self.records: dict[str, JsonObject] = {}
+        """AttestedNodes by path."""
         self.events = list(scenario.events)
         self.actors: list[Actor] = []
         self._coroutines: dict[int, Any] = {}
@@ -278,6 +280,9 @@ class Calls:
                 raise self._refuse(NotFound(name))
             self._tell(f"lists {instances}")
             return pool_manifest(instances)
+        if path in self._world.records:
+            self._tell("recorded")
+            return self._world.records[path]
         return self._return(self._found(name))
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:

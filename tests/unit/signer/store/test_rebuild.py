@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from attestors.contract import Security
+from signer.kube.resources import ATTESTED_NODES
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, new_record
 from signer.model.reservation import Pair
@@ -48,6 +49,11 @@ class Restarted:
         self.rebuild = Rebuild(self.inventory, self.reservations)
         for made in records:
             self.inventory.records.applied(manifest(made, keys=keys))
+            path = ATTESTED_NODES.object(made.name, made.machine.cluster.namespace)
+            self.world.records[path] = manifest(made, keys=keys)
+        # Nothing is waited for: the controller has just read its key.
+        self.inventory.authentic.reading_keys()
+        self.inventory.authentic.use_keys(KEYS)
 
     def show_machine(self, record: AttestedNode, uid: str = "") -> None:
         """The Machine that the record names, as the mirror has it; by default the very object."""
@@ -127,7 +133,44 @@ def test_records_of_gone_machines_reserve_nothing() -> None:
     restarted = Restarted(record_of(OURS), machines=frozenset({"m2"}))
     drive(restarted.rebuild.rebuild(ELSEWHERE))
     assert restarted.world.objects == {}
-    assert restarted.actor.calls == 1, "whether it is gone"
+    assert restarted.actor.calls == 2, "whether the record is gone, or the Machine"
+    restarted.join(ELSEWHERE)
+    assert restarted.pairs == {ELSEWHERE}
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_record_that_somebody_deleted_reserves_nothing(anew: bool) -> None:
+    """To make room for other hardware; the mirror has not heard of it yet."""
+    restarted = Restarted(record_of(IMPOSTOR))
+    [revoked] = restarted.inventory.authentic.values()
+    [path] = restarted.world.records
+    if anew:
+        restarted.world.records[path]["metadata"]["uid"] = "another"
+    else:
+        del restarted.world.records[path]
+    restarted.show_machine(revoked)
+    drive(restarted.rebuild.ensure(revoked))
+    restarted.join(OURS)
+    assert restarted.pairs == {OURS}
+
+
+def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
+    """After a move, with the other controller's key: it may stand in the way of the identity, and of the Machine."""
+    for wanted in (ELSEWHERE, IMPOSTOR):
+        restarted = Restarted()
+        restarted.inventory.records.applied(manifest(record_of(OURS), keys=OTHER))
+        with pytest.raises(Deferred, match="was not read yet"):
+            restarted.join(wanted)
+        assert restarted.pairs == set()
+        restarted.inventory.authentic.reading_keys()
+        restarted.inventory.authentic.use_keys(KEYS)  # it is somebody else's
+        restarted.join(wanted)
+        assert restarted.pairs == {wanted}
+
+
+def test_a_record_of_another_namespace_whose_key_was_not_read_yet_holds_up_nobody() -> None:
+    restarted = Restarted()
+    restarted.inventory.records.applied(manifest(record_of(in_another_namespace(OURS)), keys=OTHER))
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 
@@ -183,8 +226,9 @@ def test_an_insecure_claim_finds_the_secure_owner() -> None:
 
 
 def test_every_record_gets_its_pair_back() -> None:
-    records = [record_of(OURS), record_of(pair("m2", "b"))]
-    restarted = Restarted(*records)
+    restarted = Restarted(record_of(OURS), record_of(pair("m2", "b")))
+    records = restarted.inventory.authentic.values()
+    assert len(records) == 2
     for record in records:
         restarted.show_machine(record)
         drive(restarted.rebuild.ensure(record))
@@ -192,8 +236,8 @@ def test_every_record_gets_its_pair_back() -> None:
 
 
 def test_a_replayed_older_record_gets_nothing_back() -> None:
-    older, newer = record_of(OURS, age_hours=5), record_of(ELSEWHERE)
-    restarted = Restarted(older, newer)
+    restarted = Restarted(record_of(OURS, age_hours=5), record_of(ELSEWHERE))
+    older, newer = restarted.inventory.authentic.values()
     for record in (older, newer):
         restarted.show_machine(record)
         drive(restarted.rebuild.ensure(record))

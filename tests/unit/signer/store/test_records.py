@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pytest
 
-from signer.kube.client import Parameters
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotServed, ServerError, UnexpectedAnswer
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
@@ -55,9 +54,8 @@ class API:
             raise NotFound(path)
         return self.objects[path]
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
         self.calls.append(("list", path))
-        assert params == {"labelSelector": f"cluster.x-k8s.io/cluster-name={CLUSTER.name}"}
         found = [copy.deepcopy(item) for name, item in self.objects.items() if name.startswith(f"{path}/")]
         for item in found:
             await self.before_page()
@@ -379,8 +377,8 @@ async def moved(world: World) -> AttestedNode:
     return written
 
 
-def cluster(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "c-1"}, "spec": spec}
+def cluster(key: ClusterKey = CLUSTER, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "c-1"}, "spec": spec}
 
 
 async def test_records_of_a_cluster_that_came_are_listed_once_by_one_for_all(world: World) -> None:
@@ -394,6 +392,27 @@ async def test_records_of_a_cluster_that_came_are_listed_once_by_one_for_all(wor
     world.records.require_still_listed(CLUSTER)
     await world.records.require_listed(CLUSTER)
     assert world.api.calls == [("list", COLLECTION)]
+
+
+async def test_those_that_came_together_need_one_list_and_one_that_comes_meanwhile_another(world: World) -> None:
+    await moved(world)
+    second, late = ClusterKey(CLUSTER.namespace, "second"), ClusterKey(CLUSTER.namespace, "late")
+    elsewhere = ClusterKey("team-b", CLUSTER.name)
+    world.inventory.clusters.applied(cluster(second))
+    world.inventory.clusters.applied(cluster(elsewhere))
+
+    async def come_once() -> None:
+        world.api.before_page = partial(asyncio.sleep, 0)
+        world.inventory.clusters.applied(cluster(late))
+
+    world.api.before_page = come_once
+    await asyncio.gather(world.records.require_listed(CLUSTER), world.records.require_listed(second))
+    assert world.api.calls == [("list", COLLECTION)]
+    for key in (late, elsewhere):
+        with pytest.raises(Deferred, match="listed again"):
+            world.records.require_still_listed(key)
+    await world.records.require_listed(late)
+    assert world.api.calls == [("list", COLLECTION)] * 2
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
@@ -427,7 +446,7 @@ async def test_who_cannot_list_judges_nothing(world: World) -> None:
 
 
 async def test_a_list_that_holds_anything_else_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pages(path: str, params: Parameters | None = None) -> AsyncGenerator[dict[str, Any], None]:
+    async def pages(path: str) -> AsyncGenerator[dict[str, Any], None]:
         yield {"items": ["no object"]}
 
     await moved(world)

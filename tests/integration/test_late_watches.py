@@ -1,0 +1,196 @@
+"""One collection's watch hangs while the others go on: what it does not tell is no reason to let anybody in.
+
+Each collection has a watch of its own. What stands in somebody's way may be known later than what lets him in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from signer.kube.resources import (
+    ATTESTED_NODES,
+    IDENTITY_RESERVATIONS,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA2,
+    SECRETS,
+)
+from signer.store import controller_key
+from signer.store.controller_key import SECRET_NAME
+from signer.testing.api.faults import Fault
+from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
+from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
+from tests.integration.house import House, pending, provider_id
+from tests.integration.move import Move, copy_controller_key
+from tests.integration.reporting import Reporting
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
+LATE = pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
+
+
+@pytest.fixture
+def source(house: House) -> Reporting:
+    """A management cluster with a controller, whose attestor believes what a node says that it is."""
+    reporting = Reporting(house)
+    reporting.run()
+    return reporting
+
+
+@pytest.fixture
+def target() -> Iterator[Reporting]:
+    """Another one; its controller is started by the test."""
+    with (
+        open_management_cluster() as management,
+        open_workload_clusters(management) as make_cluster,
+        open_controllers(management) as start,
+    ):
+        yield Reporting(House(management, make_cluster, start))
+
+
+def hold_up(at: Reporting, collection: str) -> Fault:
+    """From now on nothing more is told of that collection."""
+    api, watched = at.house.api, f"GET {collection}"
+    wait_until(lambda: len(api.requests.matching(watched)) > 1, "it is listed and watched")
+    hangs = api.faults.inject(watched, status=503, times=None)
+    api.close_watches()
+    wait_until(lambda: hangs.hits > 0, "it hangs")
+    return hangs
+
+
+def post(at: Reporting, cluster: WorldCluster, csr: str, machine: str, identity: str, node_name: str = "") -> None:
+    """Let somebody ask to be the node of that Machine, with proof of that identity."""
+    identifier = machine if "://" in machine else provider_id(machine)
+    node = at.node(cluster, node_name or machine, identity=identity, provider_id=identifier)
+    cluster.submit_with_token(node.but(provider_id=identifier).client_request(csr))
+
+
+def ask(at: Reporting, cluster: WorldCluster, csr: str, machine: str, identity: str, node_name: str = "") -> Verdict:
+    post(at, cluster, csr, machine, identity, node_name)
+    return cluster.wait_until_decided(csr)
+
+
+def add(cluster: WorldCluster, *machines: str) -> None:
+    for machine in machines:
+        cluster.add_machine(machine, provider_id=provider_id(machine))
+
+
+def assert_joins(at: Reporting, cluster: WorldCluster, machine: str, identity: str) -> None:
+    assert ask(at, cluster, f"join-{machine}", machine, identity).condition == "Approved"
+
+
+def assert_conflict(verdict: Verdict) -> None:
+    assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "IdentityConflict", b""), verdict
+
+
+def move(*moves: Move) -> None:
+    for step in (Move.pause, Move.create, Move.delete, Move.unpause, Move.reconcile):
+        for one in moves:
+            step(one)
+
+
+@LATE
+def test_an_identity_of_a_cluster_that_was_moved_along(source: Reporting, target: Reporting, late: bool) -> None:
+    first, second = source.cluster("first"), source.cluster("second")
+    add(first, "wanted")
+    add(second, "owner")
+    assert_joins(source, second, "owner", "chip")
+    copy_controller_key(source.house.management, target.house.management)
+    target.run()
+    if late:
+        hold_up(target, ATTESTED_NODES.collection())
+    move(*(Move(cluster, target.house.management) for cluster in (first, second)))
+    assert_conflict(ask(target, first, "impostor", "wanted", "chip"))
+
+
+@LATE
+def test_an_identity_whose_record_has_a_key_that_was_not_read_yet(
+    source: Reporting, target: Reporting, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's key is the target's previous one now, which the target reads when it sees such a record."""
+    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    cluster = source.cluster()
+    add(cluster, "owner", "wanted")
+    assert_joins(source, cluster, "owner", "chip")
+    target.run()
+    path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    key = source.house.management.client.get(path)["data"]["current"]
+    unread = target.house.api.faults.inject(f"GET {path}", status=503, times=None) if late else None
+    target.house.management.client.patch(path, {"data": {"previous": key}})
+    move(Move(cluster, target.house.management))
+    post(target, cluster, "impostor", "wanted", "chip")
+    if unread is not None:
+        assert "was not read yet" in target.house.wait_for_event("ControllerKeyUnavailable", "wanted")
+        pending(cluster, "impostor")
+        unread.times = 0
+    assert_conflict(cluster.wait_until_decided("impostor"))
+
+
+@LATE
+def test_the_name_of_a_pools_instance(source: Reporting, target: Reporting, late: bool) -> None:
+    """Names may be reused at once, and the instance that has it is not known yet."""
+    cluster = source.cluster(policy={"nodeNameReuse": "Immediate"})
+    cluster.add_machine_pool("pool", "docker:///instance")
+    assert ask(source, cluster, "join", "docker:///instance", "its chip", "instance").condition == "Approved"
+    add(cluster, "m")
+    copy_controller_key(source.house.management, target.house.management)
+    target.run()
+    hangs = hold_up(target, MACHINE_POOLS_V1BETA2.collection()) if late else None
+    moved = Move(cluster, target.house.management)
+    move(moved)
+    machine = target.house.management.client.get(MACHINES_V1BETA2.object("m", cluster.namespace))
+    addresses = [{"type": "Hostname", "address": name} for name in ("m", "instance")]
+    moved.target.set_machine_status(machine, {"addresses": addresses})
+    add(moved.target, "later")
+    assert_joins(target, cluster, "later", "another chip")  # all of this is known by then
+    post(target, cluster, "impostor", "m", "chip of m", "instance")
+    if hangs is not None:
+        assert "is not known yet" in target.house.wait_for_event("ReservationPending", "m")
+        pending(cluster, "impostor")
+        target.house.api.faults.clear()
+    assert_conflict(cluster.wait_until_decided("impostor"))
+
+
+@LATE
+def test_hardware_that_was_revoked_stays_so(source: Reporting, late: bool) -> None:
+    """Its record was deleted, and then its reservations (docs/recovering.md): the new hardware is let in."""
+    cluster = source.cluster()
+    add(cluster, "m")
+    assert_joins(source, cluster, "m", "old chip")
+    if late:
+        hold_up(source, ATTESTED_NODES.collection())
+    client = source.house.management.client
+    [record] = source.house.records(cluster)
+    client.delete(ATTESTED_NODES.object(record["metadata"]["name"], cluster.namespace))
+    for reservation in source.house.reservations():
+        client.delete(IDENTITY_RESERVATIONS.object(reservation["metadata"]["name"], CONTROLLER_NAMESPACE))
+    assert ask(source, cluster, "new", "m", "new chip").condition == "Approved"
+    assert_conflict(ask(source, cluster, "old", "m", "old chip"))
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one after the other", "together"])
+def test_two_names_of_one_machine(source: Reporting, together: bool) -> None:
+    """Each name's record is an object of its own; the first of them is waited for."""
+    cluster = source.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", "one"), ("Hostname", "two")])
+    add(cluster, "later")
+    assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
+    names = ("one", "two")
+    if together:
+        path = ATTESTED_NODES.collection(cluster.namespace)
+        source.house.api.faults.inject(f"POST {path}", delay_seconds=0.5, times=None)
+        asking = [Thread(target=post, args=(source, cluster, name, "m", "chip", name)) for name in names]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    else:
+        for name in names:
+            post(source, cluster, name, "m", "chip", name)
+    assert "is node" in source.house.wait_for_event("NodeNameBlocked", "m")
+    wait_until(lambda: any(cluster.verdict(name).condition for name in names), "one is decided")
+    assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]
+    records = [record["spec"]["nodeName"] for record in source.house.records(cluster)]
+    assert len([name for name in records if name in names]) == 1
