@@ -241,6 +241,7 @@ def test_a_minute_is_how_long_a_secret_is_kept() -> None:
 def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> None:
     """As the explanation of ``ManagementClusterUnreachable`` says."""
     assert inventory.OUT_OF_TOUCH_SECONDS == 60
+    assert client.WATCH_IDLE_SECONDS == 150  # "two and a half"
 
 
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:
