@@ -5,6 +5,7 @@ Each collection has a watch of its own. What stands in somebody's way may be kno
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from threading import Thread
 
@@ -17,8 +18,12 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
     SECRETS,
 )
+from signer.model.record import AttestedNode
+from signer.model.reservation import Pair
+from signer.rules.machine import NoRecord
 from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME
+from signer.store.reservations import Reservations
 from signer.testing.api.faults import Fault
 from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
@@ -170,15 +175,28 @@ def test_hardware_that_was_revoked_stays_so(source: Reporting, late: bool) -> No
     assert_conflict(ask(source, cluster, "old", "m", "old chip"))
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["one after the other", "together"])
-def test_two_names_of_one_machine(source: Reporting, together: bool) -> None:
+@pytest.mark.parametrize("how", ["one after the other", "together", "one is overtaken"])
+def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name's record is an object of its own; the first of them is waited for."""
     cluster = source.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", "one"), ("Hostname", "two")])
     add(cluster, "later")
     assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
     names = ("one", "two")
-    if together:
+
+    def one_is_decided() -> bool:
+        return any(cluster.verdict(name).condition for name in names)
+
+    if how == "one is overtaken":
+        reserve, first = Reservations.reserve, [True]
+
+        async def slow(self: Reservations, pair: Pair, record: AttestedNode | NoRecord) -> None:
+            await reserve(self, pair, record)
+            if first and first.pop():
+                await asyncio.to_thread(wait_until, one_is_decided, "the other is")
+
+        monkeypatch.setattr(Reservations, "reserve", slow)
+    if how == "together":
         path = ATTESTED_NODES.collection(cluster.namespace)
         source.house.api.faults.inject(f"POST {path}", delay_seconds=0.5, times=None)
         asking = [Thread(target=post, args=(source, cluster, name, "m", "chip", name)) for name in names]
@@ -190,7 +208,7 @@ def test_two_names_of_one_machine(source: Reporting, together: bool) -> None:
         for name in names:
             post(source, cluster, name, "m", "chip", name)
     assert "is node" in source.house.wait_for_event("NodeNameBlocked", "m")
-    wait_until(lambda: any(cluster.verdict(name).condition for name in names), "one is decided")
+    wait_until(one_is_decided, "one is")
     assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]
     records = [record["spec"]["nodeName"] for record in source.house.records(cluster)]
     assert len([name for name in records if name in names]) == 1
