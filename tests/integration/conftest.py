@@ -53,6 +53,17 @@ def house(
 
 
 @pytest.fixture
+def target() -> Iterator[House]:
+    """Another management cluster, for Clusters that are moved; its controller is started by the test."""
+    with (
+        open_management_cluster() as management,
+        open_workload_clusters(management) as make_cluster,
+        open_controllers(management) as start,
+    ):
+        yield House(management, make_cluster, start)
+
+
+@pytest.fixture
 def explain(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
     """``explain`` in that house."""
     return Explain(house, tmp_path, capsys)

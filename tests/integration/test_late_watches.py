@@ -6,7 +6,6 @@ Each collection has a watch of its own. What stands in somebody's way may be kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from threading import Thread
 
 import pytest
@@ -25,7 +24,6 @@ from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME
 from signer.store.reservations import Reservations
 from signer.testing.api.faults import Fault
-from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
 from tests.integration.house import House, pending, provider_id
 from tests.integration.move import Move, copy_controller_key
@@ -45,14 +43,9 @@ def source(house: House) -> Reporting:
 
 
 @pytest.fixture
-def target() -> Iterator[Reporting]:
-    """Another one; its controller is started by the test."""
-    with (
-        open_management_cluster() as management,
-        open_workload_clusters(management) as make_cluster,
-        open_controllers(management) as start,
-    ):
-        yield Reporting(House(management, make_cluster, start))
+def target(target: House) -> Reporting:
+    """The other one; its controller is started by the test."""
+    return Reporting(target)
 
 
 def hold_up(at: Reporting, collection: str) -> Fault:

@@ -7,7 +7,6 @@ rewritten, UIDs are new, every status is lost, and reservations stay behind.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -18,9 +17,6 @@ from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS
 from signer.store import controller_key
 from signer.testing.fixtures import (
     embedded_api,
-    open_controllers,
-    open_management_cluster,
-    open_workload_clusters,
 )
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
@@ -42,17 +38,6 @@ from tests.support.processes import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
 OTHER_MASTER_KEY: Final = bytes(range(32, 64))
 FOREIGN_KEY: Final = base64.b64encode(OTHER_MASTER_KEY).decode("ascii")
-
-
-@pytest.fixture
-def target() -> Iterator[House]:
-    """The other management cluster; its controller is started by the test."""
-    with (
-        open_management_cluster() as management,
-        open_workload_clusters(management) as make_cluster,
-        open_controllers(management) as start,
-    ):
-        yield House(management, make_cluster, start)
 
 
 @pytest.fixture(autouse=True)

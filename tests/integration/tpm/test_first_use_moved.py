@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from signer.controller.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.kubernetes_time import parse_time
-from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
 from tests.integration.house import House
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.tpm.whose import (
@@ -26,17 +24,6 @@ from tests.integration.tpm.whose import (
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
-
-
-@pytest.fixture
-def target() -> Iterator[House]:
-    """The other management cluster; its controller is started by the test."""
-    with (
-        open_management_cluster() as management,
-        open_workload_clusters(management) as make_cluster,
-        open_controllers(management) as start,
-    ):
-        yield House(management, make_cluster, start)
 
 
 @pytest.fixture
