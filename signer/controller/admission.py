@@ -269,7 +269,7 @@ class Admission:
         machine = MachineKey.of(facts.machine)
         if machine in self._first_records:
             raise Deferred(
-                Reason.RESERVATION_PENDING, f"another name of {machine} is being recorded", timedelta(seconds=0.1)
+                Reason.RESERVATION_PENDING, f"the first record of {machine} is being written", timedelta(seconds=0.1)
             )
         if self._inventory.authentic.of_machine(machine) != facts.other_names:
             raise RecordChanged(facts.node_name)
