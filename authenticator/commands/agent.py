@@ -12,7 +12,7 @@ from authenticator.commands.arguments import add_common, add_kubeconfig, add_ser
 from authenticator.commands.prepare import add_exec_api_version, prepare_once, require_no_settings
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.certificates import NodeCertificates
-from authenticator.flow.clock import Clock
+from authenticator.flow.clock import Clock, interruptible_sleep
 from authenticator.flow.prepare import Prepared
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import Store
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     signal.signal(signal.SIGTERM, _stop)
     require_no_settings(options)
     configuration = configuration_of(options)
-    clock = Clock()
+    clock = Clock(sleep=interruptible_sleep())
 
     def take_in() -> None:
         prepared = prepare_once(options, configuration)

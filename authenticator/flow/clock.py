@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import select
+import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,3 +34,21 @@ class Clock:
     def today(self) -> datetime:
         """The wall clock as a datetime in UTC."""
         return datetime.fromtimestamp(self.wall(), UTC)
+
+
+def interruptible_sleep() -> Callable[[float], None]:
+    """A sleep that ends with each signal, for the main thread of a process; once in its life.
+
+    ``time.sleep`` goes on where a signal comes after Python's last look for one and before the system call, or to
+    another thread: a service that is told to stop would sleep on for minutes.
+    """
+    woken, waker = socket.socketpair()
+    for end in (woken, waker):
+        end.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+
+    def sleep(seconds: float, _kept_open: socket.socket = waker) -> None:
+        if select.select([woken], [], [], seconds)[0]:
+            woken.recv(4096)
+
+    return sleep
