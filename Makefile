@@ -45,8 +45,8 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-provision: ## Install etcd and a software TPM, build kube-apiserver, as root on Debian; say what is missing elsewhere
-	@tests/provision/provision.sh tpm
+provision: ## Install etcd, a software TPM and podman, build kube-apiserver, as root on Debian; say what is missing elsewhere
+	@tests/provision/provision.sh tpm image
 
 mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
 	$(BIN)/python -m tests.mutation

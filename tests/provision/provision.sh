@@ -2,17 +2,19 @@
 # Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager and kubemark
 # (a real kubelet that runs no containers).
 #
-# Usage: provision.sh [tpm]
+# Usage: provision.sh [tpm] [image]
 #
-# "tpm" adds the software TPM, its tools, and what its Python library is compiled with. Safe to run again: what is there
-# stays as it is.
-# As root on Debian it installs packages and builds the Kubernetes programs once into the cache folder that
-# tests/support/binaries.py looks in. Anywhere else it prints what to install and exits 0; with
+# "tpm" adds the software TPM, its tools, and what its Python library is compiled with; "image" a container engine, and
+# a base that the Containerfile is built upon. Safe to run again: what is there stays as it is.
+# As root on Debian it installs packages, and makes the Kubernetes programs and the base once in the cache folder that
+# tests/support looks in. Anywhere else it prints what to install and exits 0; with
 # NODE_ATTESTATION_REQUIRE_REAL=1 a part that is missing in the end is an error.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation/kubernetes-debian"
+built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
+cache="$built/kubernetes-debian"
+base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
 packages=(etcd-server prometheus strace)
 programs=(etcd promtool strace)
@@ -24,8 +26,14 @@ for argument in "$@"; do
         packages+=(libtss2-dev gcc libc6-dev pkgconf python3-dev)
         programs+=(swtpm swtpm_setup tpm2_quote)
         ;;
+    image)
+        # runc, because crun of Debian 12 does not start where cgroups are of both versions.
+        packages+=(podman runc mmdebstrap)
+        programs+=(podman runc)
+        base="$built/python-base.tar"
+        ;;
     *)
-        echo "usage: provision.sh [tpm]" >&2
+        echo "usage: provision.sh [tpm] [image]" >&2
         exit 2
         ;;
     esac
@@ -35,6 +43,7 @@ kubernetes=(kube-apiserver kube-controller-manager kubemark)
 # What is missing now, one line each.
 missing() {
     local name
+    [ -z "$base" ] || [ -s "$base" ] || echo "$base"
     for name in "${programs[@]}"; do
         [ "$name" = etcd ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
         command -v "$name" > /dev/null || echo "$name"
@@ -73,6 +82,7 @@ if is_debian && [ "$(id -u)" = 0 ]; then
         DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
     fi
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"
+    [ -z "$base" ] || "$here/build-base-image.sh" "$base"
 fi
 
 left=$(missing)

@@ -1,11 +1,12 @@
 """A Deployment's container as a process on this machine: nobody runs Pods on the tests' control planes.
 
 What the kubelet would do is done here: arguments, environment, mounted Secrets and ConfigMaps, and a token of the Pod's
-ServiceAccount, all as they are stored in the API server.
+ServiceAccount, all as they are stored in the API server. :mod:`tests.support.contained` runs it in its image.
 """
 
 from __future__ import annotations
 
+import abc
 import base64
 import os
 import re
@@ -13,9 +14,10 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import service_account_token
@@ -28,30 +30,95 @@ _CONFIGURATION: Final = "/etc/node-attestation/config"
 _STOP_SECONDS: Final = 15.0
 
 
-class DeployedController:
-    """The one container of the Deployment, running; a context manager that ends it with SIGTERM.
+@dataclass(frozen=True)
+class Mount:
+    """What a container would see below a path."""
 
-    ``folder`` is an empty one for its mounts.
+    path: str
+    volume: dict[str, Any]
+    files: dict[str, bytes]
+    read_only: bool
+
+    def write(self, folder: Path) -> Path:
+        """Write the files into a new folder below ``folder``."""
+        here = folder / str(self.volume["name"])
+        here.mkdir(parents=True)
+        for name, content in self.files.items():
+            (here / name).write_bytes(content)
+        return here
+
+
+class Pod:
+    """The first Pod that a Deployment would have, with what its API server holds for it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, deployment: str) -> None:
+        self.namespace = namespace
+        self._plane = plane
+        self._name = f"{deployment}-0"
+        with RawClient(plane.connection()) as administrator:
+            path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}"
+            self.spec: dict[str, Any] = administrator.get(path).expect(200)["spec"]["template"]["spec"]
+            [self.container] = self.spec["containers"]
+            self.mounts = self._mounts(administrator)
+
+    def environment(self) -> dict[str, str]:
+        """What the Deployment says, without what every Pod has."""
+        fields = {"metadata.namespace": self.namespace, "metadata.name": self._name}
+        return {
+            variable["name"]: variable["value"]
+            if "value" in variable
+            else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            for variable in self.container["env"]
+        }
+
+    def token(self) -> str:
+        """A new token of its ServiceAccount."""
+        return service_account_token(self._plane, self.namespace, self.spec["serviceAccountName"])
+
+    def is_ready(self) -> bool:
+        """What the readiness probe finds."""
+        probe = self.container["readinessProbe"]["httpGet"]
+        ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports[probe['port']]}{probe['path']}") as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def _mounts(self, administrator: RawClient) -> list[Mount]:
+        volumes = {volume["name"]: volume for volume in self.spec["volumes"]}
+        found = []
+        for mount in self.container["volumeMounts"]:
+            volume = volumes[mount["name"]]
+            files = _files_of(volume, self.namespace, administrator)
+            found.append(Mount(mount["mountPath"], volume, files, mount.get("readOnly", False)))
+        return found
+
+
+class RunningPod(abc.ABC):
+    """A Pod's one container, running; a context manager that ends it with SIGTERM.
+
+    ``folder`` is an empty one of its own.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str, name: str, folder: Path) -> None:
-        self._plane = plane
-        self._namespace = namespace
-        self._folder = folder
-        with RawClient(plane.connection()) as administrator:
-            path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
-            self._pod: dict[str, Any] = administrator.get(path).expect(200)["spec"]["template"]["spec"]
-            [self._container] = self._pod["containers"]
-            mounts = self._mounts(administrator)
-        self._name = f"{name}-0"
-        self.arguments = [_inside(argument, mounts) for argument in self._container["args"]]
+    def __init__(self, plane: ControlPlane, pod: Pod, folder: Path) -> None:
+        self.plane = plane
+        self.pod = pod
+        self.folder = folder
         self.log = folder / "log"
+
+    @property
+    @abc.abstractmethod
+    def arguments(self) -> list[str]:
+        """Those of the container, as the program gets them."""
+
+    @abc.abstractmethod
+    def start(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start it; what it writes goes into ``log``. SIGTERM to what is returned reaches the program."""
 
     def __enter__(self) -> Self:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [_PROGRAM, *self.arguments], stdout=log, stderr=log, env=self._environment(), cwd=self._folder
-            )
+            self._process = self.start(log)
         try:
             wait_until(self._is_ready, "the controller is ready", timeout=60)
         except BaseException:
@@ -69,47 +136,35 @@ class DeployedController:
             self._process.kill()
         assert code == 0 or error is not None, self.log.read_text()
 
-    def _environment(self) -> dict[str, str]:
-        kubeconfig = self._folder / "service-account.kubeconfig"
-        kubeconfig.touch(mode=0o600)
-        token = service_account_token(self._plane, self._namespace, self._pod["serviceAccountName"])
-        connection = self._plane.token_connection(token)
-        kubeconfig.write_text(self._plane.kubeconfig("management", connection=connection))
-        values = {"metadata.namespace": self._namespace, "metadata.name": self._name}
-        environment = {"PATH": os.environ.get("PATH", ""), "KUBECONFIG": str(kubeconfig)}
-        for variable in self._container["env"]:
-            if "value" in variable:
-                environment[variable["name"]] = variable["value"]
-            else:
-                environment[variable["name"]] = values[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-        return environment
-
-    def _mounts(self, administrator: RawClient) -> dict[str, Path]:
-        """Mount path in the container to a folder here that holds what would be seen there."""
-        volumes = {volume["name"]: volume for volume in self._pod["volumes"]}
-        found = {}
-        for mount in self._container["volumeMounts"]:
-            volume = volumes[mount["name"]]
-            folder = self._folder / "mounts" / mount["name"]
-            folder.mkdir(parents=True)
-            for name, content in _files_of(volume, self._namespace, administrator).items():
-                (folder / name).write_bytes(content)
-            found[mount["mountPath"]] = folder
-        for path in found[_CONFIGURATION].iterdir():
-            path.write_text(_below_mounts(path.read_text(), found))
-        return found
-
     def _is_ready(self) -> bool:
-        """What the readiness probe finds."""
         if self._process.poll() is not None:
             raise AssertionError(f"it ended with {self._process.returncode}: {self.log.read_text()}")
-        probe = self._container["readinessProbe"]["httpGet"]
-        ports = {port["name"]: port["containerPort"] for port in self._container["ports"]}
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports[probe['port']]}{probe['path']}") as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
-            return False
+        return self.pod.is_ready()
+
+
+class DeployedController(RunningPod):
+    """The one container of the Deployment as a process, its mounts below ``folder``."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, name: str, folder: Path) -> None:
+        super().__init__(plane, Pod(plane, namespace, name), folder)
+        mounts = {mount.path: mount.write(folder / "mounts") for mount in self.pod.mounts}
+        for path in mounts[_CONFIGURATION].iterdir():
+            path.write_text(_below_mounts(path.read_text(), mounts))
+        self._arguments = [_inside(argument, mounts) for argument in self.pod.container["args"]]
+
+    @property
+    def arguments(self) -> list[str]:
+        return self._arguments
+
+    def start(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        kubeconfig = self.folder / "service-account.kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        connection = self.plane.token_connection(self.pod.token())
+        kubeconfig.write_text(self.plane.kubeconfig("management", connection=connection))
+        path = os.environ.get("PATH", "")
+        environment = {"PATH": path, "KUBECONFIG": str(kubeconfig), **self.pod.environment()}
+        command = [str(_PROGRAM), *self.arguments]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
 
 
 def _files_of(volume: dict[str, Any], namespace: str, administrator: RawClient) -> dict[str, bytes]:
