@@ -302,11 +302,13 @@ class TestAround:
             assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
     def test_two_releases_share_no_name(self) -> None:
-        """But definitions, which one of them leaves to the other."""
-        second = {"fullnameOverride": "blue", "crds": {"install": False}}
+        """But definitions, which one of them leaves to the other. They share a namespace, where reservations are."""
+        lease = {"leaseName": "blue"}
+        second = {"fullnameOverride": "blue", "leaderElection": lease, "crds": {"install": False}}
         names = {(one["kind"], one["metadata"]["name"]) for one in objects()}
-        others = {(one["kind"], one["metadata"]["name"]) for one in objects(second, namespace="blue")}
+        others = {(one["kind"], one["metadata"]["name"]) for one in objects(second)}
         assert not names & others
+        assert "--leader-elect-resource-name=blue" in arguments_of(second)
 
     def test_in_one_namespace_nothing_of_tenants_is_granted_elsewhere(self) -> None:
         values = {**EVERYTHING, "rbac": {**EVERYTHING["rbac"], "bootstrapTokens": True}, "diagnostics": {}}
