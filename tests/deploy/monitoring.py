@@ -118,8 +118,15 @@ class Scrape:
 
     def fail(self, condition: str) -> None:
         """That condition is not met."""
-        others = tuple(one for one in self.cluster.conditions if one.type != condition)
-        self.change(conditions=(*others, PolicyCondition(condition, False, "Broken", "broken")))
+        self._condition(PolicyCondition(condition, False, "Broken", "broken"))
+
+    def doubt(self, condition: str) -> None:
+        """It is not known whether that condition is met."""
+        self._condition(PolicyCondition(condition, None, "Forbidden", "cannot be seen"))
+
+    def _condition(self, condition: PolicyCondition) -> None:
+        others = tuple(one for one in self.cluster.conditions if one.type != condition.type)
+        self.change(conditions=(*others, condition))
 
     def certificates(self, end: float) -> None:
         """The one node's certificate runs out then, and its renewal is overdue."""
@@ -138,12 +145,30 @@ class Scrape:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a few series go, a sample a minute in promtool's notation, and what fires at which minute."""
+
+    about: str
+    series: Mapping[str, str]
+    firing: Mapping[int, frozenset[str]]
+
+    def promtool_test(self) -> dict[str, Any]:
+        """A unit test for promtool, of a controller that decides requests."""
+        ready = {"node_attestation_ready": "1+0x1000"}
+        return {
+            "name": self.about,
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in {**ready, **self.series}.items()],
+            "promql_expr_test": [_fires(minute, names) for minute, names in sorted(self.firing.items())],
+        }
+
+
 def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset[str]) -> dict[str, Any]:
     """A unit test for promtool: nothing fires while all is well; then ``expected`` do, and no others."""
     before, after = Scrape.healthy(), Scrape.healthy()
     break_something(after)
     first, second = before.series(), after.series()
-    count = 'count by (alertname) (ALERTS{alertstate="firing"})'
     return {
         "interval": "1m",
         "input_series": [
@@ -151,13 +176,18 @@ def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset
             for name in sorted(first.keys() | second.keys())
         ],
         "promql_expr_test": [
-            {"expr": count, "eval_time": f"{MINUTES - 1}m", "exp_samples": []},
-            {
-                "expr": count,
-                "eval_time": f"{2 * MINUTES - 1}m",
-                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(expected)],
-            },
+            _fires(MINUTES - 1, frozenset()),
+            _fires(2 * MINUTES - 1, expected),
         ],
+    }
+
+
+def _fires(minute: int, names: frozenset[str]) -> dict[str, Any]:
+    """These alerts fire then, and no others."""
+    return {
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": f"{minute}m",
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(names)],
     }
 
 

@@ -19,7 +19,18 @@ from signer.controller.metrics import DescribedMetric, Metrics
 from signer.model import decision
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
-from tests.deploy.monitoring import CLUSTER, DAY, MONITORING, Named, Scrape, alerts, expressions, named, promtool_test
+from tests.deploy.monitoring import (
+    CLUSTER,
+    DAY,
+    MONITORING,
+    Course,
+    Named,
+    Scrape,
+    alerts,
+    expressions,
+    named,
+    promtool_test,
+)
 from tests.documents.markdown import ROOT, anchors
 from tests.support.binaries import MissingPart, skip_or_fail
 
@@ -126,6 +137,17 @@ def open_under_observe(scrape: Scrape) -> None:
     scrape.change(mode="Observe")
 
 
+def doubt_under_observe(scrape: Scrape) -> None:
+    scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
+    scrape.change(mode="Observe")
+
+
+def lose_the_cluster(scrape: Scrape) -> None:
+    """What became of the side door is not known then either."""
+    scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
+    scrape.change(reachable=False)
+
+
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stop_deciding, {"NobodyDecides"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
@@ -133,6 +155,9 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
     (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorOpen"}),
     (open_under_observe, set()),
+    (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorUnproven"}),
+    (doubt_under_observe, set()),
+    (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
@@ -155,6 +180,32 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
 PREFIX: Final = "NodeAttestation"
 
 
+def named_so(*names: str) -> frozenset[str]:
+    return frozenset(PREFIX + name for name in names)
+
+
+OF_CLUSTER: Final = f'cluster="{CLUSTER}"'
+UNPROVEN: Final = (
+    f'node_attestation_cluster_condition{{{OF_CLUSTER}, condition="AutoApprovalRemoved", status="Unknown"}}'
+)
+ENFORCING: Final = {f'node_attestation_cluster_info{{{OF_CLUSTER}, mode="Enforce"}}': "1+0x1000"}
+REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}"
+
+COURSES: Final = [
+    Course(
+        "a door that is looked at in time",
+        {**ENFORCING, UNPROVEN: "1+0x25 stale", REACHABLE: "1+0x90"},
+        {25: named_so(), 60: named_so()},
+    ),
+    Course(
+        "a cluster that is reached now and then is not known any better",
+        {**ENFORCING, UNPROVEN: "1+0x90", REACHABLE: "0+0x9 1 " * 9},
+        {20: named_so(), 60: named_so("SideDoorUnproven"), 89: named_so("SideDoorUnproven")},
+    ),
+]
+"""What takes more than two scrapes to tell."""
+
+
 def test_every_alert_is_tried() -> None:
     tried = {PREFIX + name for _, names in SCENARIOS for name in names}
     assert tried == {rule["alert"] for rule in alerts()}
@@ -173,7 +224,8 @@ def test_alerts_fire_when_their_fault_shows_in_a_scrape_and_only_then(tmp_path: 
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     checked = run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    tests = [promtool_test(fault, frozenset(PREFIX + name for name in names)) for fault, names in SCENARIOS]
+    tests = [promtool_test(fault, named_so(*names)) for fault, names in SCENARIOS]
+    tests += [course.promtool_test() for course in COURSES]
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(json.dumps(document))
     ran = run_promtool("test", "rules", str(tmp_path / "tests.yaml"))
