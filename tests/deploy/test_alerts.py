@@ -60,7 +60,8 @@ def metric_of(series: str) -> DescribedMetric | None:
 def faults_of(one: Named) -> list[str]:
     """What it names that is not there."""
     found = [f"metric {name}" for name in one.metrics if (metric_of(name) is None)]
-    known = {"le"} | {label for name in one.metrics if (metric := metric_of(name)) for label in metric.labels}
+    # Prometheus adds job, and the buckets of histograms have le.
+    known = {"job", "le"} | {label for name in one.metrics if (metric := metric_of(name)) for label in metric.labels}
     found += [f"label {label}" for label in one.grouped if label not in known]
     for name, label, value in one.matched:
         metric = metric_of(name)
@@ -189,18 +190,83 @@ UNPROVEN: Final = (
     f'node_attestation_cluster_condition{{{OF_CLUSTER}, condition="AutoApprovalRemoved", status="Unknown"}}'
 )
 ENFORCING: Final = {f'node_attestation_cluster_info{{{OF_CLUSTER}, mode="Enforce"}}': "1+0x1000"}
+NOTHING: Final = named_so()
+FOREIGN: Final = 'node_attestation_ignored_records_total{pod="one"}'
+READY: Final = 'node_attestation_ready{pod="one"}'
+READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
+FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="another"}'
+DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
+DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
 REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}"
 
 COURSES: Final = [
     Course(
         "a door that is looked at in time",
         {**ENFORCING, UNPROVEN: "1+0x25 stale", REACHABLE: "1+0x90"},
-        {25: named_so(), 60: named_so()},
+        {25: NOTHING, 60: NOTHING},
     ),
     Course(
         "a cluster that is reached now and then is not known any better",
         {**ENFORCING, UNPROVEN: "1+0x90", REACHABLE: "0+0x9 1 " * 9},
-        {20: named_so(), 60: named_so("SideDoorUnproven"), 89: named_so("SideDoorUnproven")},
+        {20: NOTHING, 60: named_so("SideDoorUnproven"), 89: named_so("SideDoorUnproven")},
+    ),
+    Course(
+        "a Pod with another key, which met all records before its first scrape",
+        {FOREIGN: "_ _ 120+0x150", READY: "_ _ 1+0x150"},
+        {1: NOTHING, 2: named_so("ForeignRecords"), 60: named_so("ForeignRecords"), 120: NOTHING},
+    ),
+    Course(
+        "records that were met long ago",
+        {FOREIGN: "120+0x400", READY: "1+0x400"},
+        {130: NOTHING, 400: NOTHING},
+    ),
+    Course(
+        "a container that starts again, and meets those that are left",
+        {FOREIGN: "120+0x200 0 80+0x200", READY: "1+0x200 0 1+0x200"},
+        {200: NOTHING, 202: NOTHING, 230: NOTHING, 262: NOTHING, 300: NOTHING, 340: NOTHING},
+    ),
+    Course(
+        "a Pod that takes the place of another, and meets the same ones",
+        {
+            FOREIGN: "120+0x202 stale",
+            READY: "1+0x202 stale",
+            FOREIGN_OF_ANOTHER_POD: "_x150 0+0x49 120+0x200",
+            READY_OF_ANOTHER_POD: "_x150 0+0x49 1+0x200",
+        },
+        {201: NOTHING, 202: NOTHING, 205: NOTHING, 265: NOTHING, 330: NOTHING},
+    ),
+    Course(
+        "records that one of two installations meets, fewer than the other knew",
+        {
+            FOREIGN.replace("{", '{job="one", '): "500+0x400",
+            FOREIGN.replace("{", '{job="another", '): "0+0x198 _ 120+0x200",
+        },
+        {190: NOTHING, 201: named_so("ForeignRecords"), 290: NOTHING},
+    ),
+    Course(
+        "Prometheus did not reach the Pod for a while",
+        {FOREIGN: "120+0x150 stale _x9 120+0x150", READY: "1+0x150 stale _x9 1+0x150"},
+        {150: NOTHING, 155: NOTHING, 162: NOTHING, 215: NOTHING, 222: NOTHING, 275: NOTHING},
+    ),
+    Course(
+        "records that come after a start, fewer than were met before it",
+        {FOREIGN: "500+0x200 0+0x10 120+0x200", READY: "1+0x200 0 1+0x300"},
+        {205: NOTHING, 213: named_so("ForeignRecords"), 260: named_so("ForeignRecords"), 280: NOTHING, 400: NOTHING},
+    ),
+    Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: named_so("Denials"), 30: NOTHING}),
+    Course(
+        "a reason that nothing was denied for before",
+        {DENIED: "500+0x200", DENIED_OTHERWISE: "_x100 30+0x100"},
+        {90: NOTHING, 105: named_so("Denials"), 120: NOTHING},
+    ),
+    Course("denials of long ago", {DENIED: "500+0x200"}, {30: NOTHING, 200: NOTHING}),
+    Course("denials that come now and then", {DENIED: "500+1x200"}, {30: NOTHING, 200: NOTHING}),
+    Course("a start, and few denials", {DENIED: "500+0x100 0+0x9 5+0x60"}, {105: NOTHING, 112: NOTHING, 140: NOTHING}),
+    Course("a start, and many", {DENIED: "500+0x100 0 30+0x60"}, {105: named_so("Denials"), 130: NOTHING}),
+    Course(
+        "Prometheus did not reach the Pod while nothing was denied",
+        {DENIED: "500+0x100 stale _x20 500+0x100"},
+        {101: NOTHING, 110: NOTHING, 122: NOTHING, 125: NOTHING, 140: NOTHING},
     ),
 ]
 """What takes more than two scrapes to tell."""
