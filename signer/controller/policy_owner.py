@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, Resource
 from signer.model.cluster import ClusterView, items_of, mapping_of, text_of
 from signer.model.policy import Policy
 
 _LOG = logging.getLogger(__name__)
 _KIND = "Cluster"
+_MISSING_GRANT = (
+    "grant get and patch on nodeattestationpolicies, and delete where admission plugin "
+    "OwnerReferencesPermissionEnforcement is on, as in OpenShift: rbac.ownerReferences in the chart"
+)
 
 
 class PolicyCalls(Protocol):
@@ -37,6 +41,8 @@ class PolicyOwner:
         self._clusters = clusters
         self._owned: tuple[str, str] = ("", "")
         """UIDs of policy and Cluster that are known to belong together."""
+        self._refused: tuple[str, str] = ("", "")
+        """Those of which was said that a grant is missing."""
 
     async def ensure(self, cluster: ClusterView, policy: Policy) -> None:
         """Add the owner reference where it is missing; a fault is logged, and tried again at the next call.
@@ -55,8 +61,20 @@ class PolicyOwner:
             self._owned = pair
         except NotFound:
             return
+        except Forbidden as error:
+            self._say_what_is_missing(pair, cluster, error)
         except ApiError as error:
             _LOG.info("cannot give a policy its owner", extra={"cluster": str(cluster.key), "error": str(error)})
+
+    def _say_what_is_missing(self, pair: tuple[str, str], cluster: ClusterView, error: Forbidden) -> None:
+        """Once for each pair: it is tried again at every survey, and only a person can change the answer."""
+        if pair == self._refused:
+            return
+        self._refused = pair
+        _LOG.warning(
+            "a policy has no owner, and is neither deleted nor moved with its Cluster",
+            extra={"cluster": str(cluster.key), "error": str(error), "detail": _MISSING_GRANT},
+        )
 
     def _patch(self, metadata: Mapping[str, Any], owners: list[Mapping[str, Any]], cluster: ClusterView) -> JsonObject:
         """References to a Cluster of that name that is no more give way: the garbage collector would act on them."""

@@ -46,6 +46,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "extraEnv": [{"name": "AWS_REGION", "value": "eu-west-1"}],
     "rbac": {
         "inventoryNamespaces": ["team-a"],
+        "ownerReferences": True,
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True, "resources": ["metal3machines"]},
     },
@@ -185,6 +186,7 @@ class TestChart:
             "name: tpm-roots",
             "secretName: denied",
             "metal3machines",
+            "name: blue-owner-references",
             "example.com/role: attestation",
             "cidr: 192.0.2.1/32",
             "namespaceSelector: {}",
@@ -317,6 +319,34 @@ class TestAround:
         assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions"}
         namespaces = {one["metadata"]["namespace"] for one in of_kind("RoleBinding", values)}
         assert namespaces == {"team-a", "node-attestation-system"}
+
+
+class TestOwnerReferences:
+    """What OwnerReferencesPermissionEnforcement wants; ``tests/e2e/test_owner_references.py`` asks it."""
+
+    @staticmethod
+    def may_be_deleted(values: Mapping[str, Any]) -> set[str]:
+        """Kinds of roles that let policies be deleted."""
+        roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, values)]
+        return {
+            role["kind"]
+            for role in roles
+            for rule in role["rules"]
+            if "nodeattestationpolicies" in rule.get("resources", ()) and "delete" in rule["verbs"]
+        }
+
+    def test_it_is_granted_to_who_asks_for_it(self) -> None:
+        wanted = {"rbac": {"ownerReferences": True}}
+        assert self.may_be_deleted(wanted) == {"ClusterRole"}
+        assert self.may_be_deleted({**wanted, "watch": {"namespace": "team-a"}}) == {"Role"}
+        [binding] = [
+            one for one in of_kind("ClusterRoleBinding", wanted) if one["roleRef"]["name"].endswith("-owner-references")
+        ]
+        assert [one["name"] for one in binding["subjects"]] == ["node-attestation-controller"]
+
+    def test_nobody_else_may_delete_policies(self) -> None:
+        others = {key: value for key, value in EVERYTHING["rbac"].items() if key != "ownerReferences"}
+        assert self.may_be_deleted({"rbac": others}) == set()
 
 
 def test_what_is_made_from_the_chart_is_what_is_committed() -> None:

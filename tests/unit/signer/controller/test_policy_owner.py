@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -87,3 +88,27 @@ async def test_what_failed_is_tried_again(failure: ApiError) -> None:
     api.failure = None
     await made.ensure(cluster_view(), policy())
     assert api.metadata["ownerReferences"] == [OWN]
+
+
+async def test_a_missing_grant_is_said_once_for_each_policy(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each survey. The API server's own words do not name the verb in every case."""
+    api = API(failure=Forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>", status=403))
+    made = owner(api)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await made.ensure(cluster_view(), policy())
+        (told,) = caplog.records
+        await made.ensure(cluster_view(uid="c-2"), policy())
+    assert len(api.patches) == 4
+    assert len(caplog.records) == 2
+    said = vars(told)
+    assert (told.levelno, said["cluster"]) == (logging.WARNING, "team-a/prod")
+    assert "delete where admission plugin OwnerReferencesPermissionEnforcement is on" in said["detail"]
+    assert "403 Forbidden: cannot set an ownerRef" in said["error"]
+
+
+@pytest.mark.parametrize("failure", [Conflict("changed", status=409), NotFound("gone", status=404)])
+async def test_what_passes_by_itself_is_no_warning(failure: ApiError, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        await owner(API(failure=failure)).ensure(cluster_view(), policy())
+    assert caplog.records == []
