@@ -144,7 +144,8 @@ class TestChart:
             ({"replicas": 2, "leaderElection": {"enabled": False}}, "leaderElection.enabled or shards"),
             ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
             ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
-            ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "persistentVolumeClaim"),
+            ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "a file needs auditLog.persistentVolumeClaim"),
+            ({"auditLog": {"enabled": True, "persistentVolumeClaim": "audit"}}, "nothing would be written to"),
             (
                 {
                     "replicas": 2,

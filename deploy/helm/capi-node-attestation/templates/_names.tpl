@@ -58,6 +58,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}
 {{- fail "auditLog: one file has one writer; write it to standard output (path \"-\") with several replicas" -}}
 {{- end -}}
+{{- if and .Values.auditLog.enabled (eq .Values.auditLog.path "-") .Values.auditLog.persistentVolumeClaim -}}
+{{- fail "auditLog.path: \"-\" is standard output, and nothing would be written to auditLog.persistentVolumeClaim: name a file, or leave the claim out" -}}
+{{- end -}}
 {{- if and .Values.auditLog.enabled (ne .Values.auditLog.path "-") (not .Values.auditLog.persistentVolumeClaim) -}}
 {{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim: the container's file system is read-only and goes with it" -}}
 {{- end -}}
