@@ -96,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
+    _say_what_nobody_decided(configuration, Registry().providers)
     collect_seldom()
     open_as_many_files_as_allowed()
     asyncio.run(_run_until_signal(options, configuration))
@@ -122,6 +123,21 @@ def _require_installed(configuration: Configuration, installed: frozenset[str]) 
             f"--config: attestors.{missing[0]}: no attestor of that name is installed; installed are: "
             f"{', '.join(sorted(installed)) or 'none'}"
         )
+
+
+def _say_what_nobody_decided(configuration: Configuration, installed: frozenset[str]) -> None:
+    """Nothing configured is everything allowed: for a trial, and by oversight."""
+    if configuration.attestors:
+        return
+    _LOG.warning(
+        "no attestor is configured: policies in every namespace may name each one that is installed",
+        extra={
+            "flag": "--config",
+            "attestors": sorted(installed),
+            "detail": "name those that are meant, with their namespaces and settings, and the others with "
+            "namespaces: []; an insecure one needs flags of its own in any case",
+        },
+    )
 
 
 async def _run_until_signal(options: argparse.Namespace, configuration: Configuration) -> None:

@@ -280,6 +280,31 @@ class TestDeployment:
         assert mounts["audit-log"] == "/var/log/node-attestation"
 
 
+class TestNotes:
+    """What helm says after an installation; ``template`` does not render it."""
+
+    WARNING: Final = "WARNING: No attestor is configured."
+
+    @staticmethod
+    def said(values: Mapping[str, Any]) -> str:
+        install = ["install", "node-attestation", str(CHART), "--namespace", CONTROLLER_NAMESPACE, "--dry-run=client"]
+        return run_helm(install, values=values).partition("\nNOTES:\n")[2]
+
+    def test_that_everybody_may_use_every_attestor(self) -> None:
+        said = self.said({})
+        assert self.WARNING in said
+        assert "policies in every namespace may name each one" in said
+        assert "namespaces: []" in said
+
+    @pytest.mark.parametrize(
+        "configured", [{"attestors": {"tpm": {"namespaces": ["team-a"]}}}, {"existingSecret": "mine"}], ids=" ".join
+    )
+    def test_not_where_somebody_has_decided(self, configured: dict[str, Any]) -> None:
+        said = self.said({"config": configured})
+        assert "A Cluster without a NodeAttestationPolicy is never touched." in said
+        assert "WARNING" not in said
+
+
 class TestAround:
     def test_a_disruption_budget_comes_with_replicas(self) -> None:
         assert of_kind("PodDisruptionBudget") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import socket
 import threading
@@ -151,6 +152,33 @@ def test_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.Captur
     assert (
         "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, gcp, insecure, " in error
     )
+
+
+ALLOWED_EVERYWHERE = "no attestor is configured: policies in every namespace may name each one that is installed"
+
+
+@pytest.mark.parametrize("content", [None, "", "attestors:\n", "attestors: {}\n"])
+def test_that_nobody_decided_is_said_at_the_start(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever may write policies uses any attestor then, without the operator's settings."""
+    config = tmp_path / "config.yaml"
+    config.write_text(content or "")
+    arguments = () if content is None else ("--config", str(config))
+    run("run", "--kubeconfig", "/nowhere/kubeconfig", "--logging-format", "json", *arguments)
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines() if ALLOWED_EVERYWHERE in line]
+    assert [(one["level"], one["flag"]) for one in told] == [("warning", "--config")]
+    assert {"aws", "gcp", "tpm"} <= set(told[0]["attestors"])
+    assert "namespaces: []" in told[0]["detail"]
+
+
+def test_what_somebody_decided_is_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("attestors: {tpm: {namespaces: []}}")
+    assert run("run", "--config", str(config), "--kubeconfig", "/nowhere/kubeconfig") == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert "no such file" in error
+    assert ALLOWED_EVERYWHERE not in error
 
 
 def test_wrong_namespace_of_the_pod(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
