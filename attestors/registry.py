@@ -10,7 +10,7 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Final
 
-from attestors.contract import Attestor, AttestorDescription
+from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _HALVES: Final = ("controller_half", "node_half")
@@ -78,7 +78,7 @@ class Registry:
         try:
             check_provider_name(provider)
             attestor = entry_point.load()
-        except InvalidProviderName as error:
+        except (InvalidProviderName, InvalidOutcome) as error:
             raise InvalidAttestor(f"attestor {provider!r} of {_distribution(entry_point)}: {error}") from error
         except ImportError as error:
             raise missing_extra(entry_point, error) from error

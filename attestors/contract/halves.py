@@ -17,7 +17,7 @@ from attestors.contract.facts import (
     OtherToken,
     RequesterCredential,
 )
-from attestors.contract.outcome import InvalidOutcome, IPAddress, Outcome, Screened
+from attestors.contract.outcome import InvalidOutcome, IPAddress, Outcome, Screened, require_tuple_of
 from attestors.contract.settings import AttestorSettings
 from attestors.wire.binding import Binding
 from attestors.wire.evidence import Evidence
@@ -54,6 +54,10 @@ class AttestorDescription:
     serves: bool
 
     def __post_init__(self) -> None:
+        # Not every attestor is type-checked: the text "insecure" would not be taken for what it says.
+        if not isinstance(self.security, Security):
+            raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
+        require_tuple_of("evidence_versions", self.evidence_versions, str)
         if self.security is Security.INSECURE and (self.renews or self.serves):
             raise InvalidOutcome("an insecure attestor can neither renew nor sign serving certificates")
         if not self.evidence_versions:

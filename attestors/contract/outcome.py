@@ -54,9 +54,14 @@ class VerifiedIdentity:
     ``attestation.cluster.x-k8s.io/``; a challenge or the supported versions are the core's own to write."""
 
     def __post_init__(self) -> None:
-        _check_identity(self.identity)
+        # The types say so already, but not every attestor is type-checked: a digest's bytes would be reserved as
+        # something else than its text, and of a name that is no tuple each letter would be a name.
+        _check_identity(self.provider_id, self.identity)
+        require_tuple_of("node_names", self.node_names, str)
+        require_tuple_of("dns_names", self.dns_names, str)
+        require_tuple_of("ip_addresses", self.ip_addresses, IPv4Address, IPv6Address)
         _check_annotations(self.annotations)
-        # The type says so already, but not every attestor is type-checked, and the request's own Binding looks alike.
+        # And the request's own Binding looks alike.
         if type(self.binding) is not ProvenBinding:
             raise InvalidOutcome("a verified identity needs the ProvenBinding that Binding.prove() returned")
 
@@ -69,7 +74,7 @@ class AssertedIdentity:
     identity: str
 
     def __post_init__(self) -> None:
-        _check_identity(self.identity)
+        _check_identity(self.provider_id, self.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,28 @@ Screened: TypeAlias = Plausible | Denied
 Outcome: TypeAlias = VerifiedIdentity | AssertedIdentity | Denied | ChallengeIssued | NotProvableYet
 
 
-def _check_identity(identity: str) -> None:
+def require_tuple_of(name: str, values: object, *kinds: type) -> None:
+    """Raises InvalidOutcome unless ``values`` is a tuple of these kinds; ``name`` is the field's."""
+    if not isinstance(values, tuple) or not all(isinstance(value, kinds) for value in values):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidOutcome(f"{name} is a tuple of {wanted}")
+    for value in values:
+        if isinstance(value, str):
+            _check_text(name, value)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidOutcome(f"{name} is a str, not {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidOutcome(f"{name} is text that UTF-8 can hold") from None
+
+
+def _check_identity(provider_id: object, identity: str) -> None:
+    _check_text("provider_id", provider_id)
+    _check_text("identity", identity)
     if not 0 < len(identity) <= _MAXIMUM_IDENTITY_CHARACTERS:
         raise InvalidOutcome(f"an identity has 1 to {_MAXIMUM_IDENTITY_CHARACTERS} characters")
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
@@ -59,6 +61,17 @@ class TestAttestorDescription:
         with pytest.raises(InvalidOutcome, match="at least one evidence version"):
             description(evidence_versions=())
 
+    @pytest.mark.parametrize("security", ["insecure", "Insecure", True, None])
+    def test_security_is_no_text(self, security: object) -> None:
+        """It would not be compared as what it says, and nobody would ask for the opt-ins of an insecure one."""
+        with pytest.raises(InvalidOutcome, match=r"Security\.INSECURE"):
+            description(security)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("versions", ["v1", ["v1"], (1,)])
+    def test_versions_are_a_tuple_of_texts(self, versions: object) -> None:
+        with pytest.raises(InvalidOutcome, match="evidence_versions is a tuple of str"):
+            description(evidence_versions=versions)  # type: ignore[arg-type]
+
 
 class TestVerifiedIdentity:
     def test_carries_the_proof_and_says_nothing_of_names(self) -> None:
@@ -85,6 +98,37 @@ class TestVerifiedIdentity:
         with pytest.raises(InvalidOutcome, match="1 to 1024"):
             VerifiedIdentity(PROVIDER_ID, identity, expected.prove(expected.value))
 
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("provider_id", b"test:///0"),
+            ("provider_id", "test:///\udc80"),
+            ("identity", b"digest"),
+            ("identity", "\udc80"),
+            ("node_names", "worker-1"),
+            ("node_names", ["worker-1"]),
+            ("node_names", (b"worker-1",)),
+            ("node_names", ("\udc80",)),
+            ("dns_names", "worker-1"),
+            ("dns_names", (None,)),
+            ("ip_addresses", ("10.0.0.1",)),
+            ("ip_addresses", IPv4Address("10.0.0.1")),
+        ],
+    )
+    def test_a_field_of_another_kind_is_the_attestors_defect(self, field: str, value: object) -> None:
+        """It would be reserved, or compared, as something else than it says: for good, and at the node's cost."""
+        expected = binding_for()
+        whole = VerifiedIdentity(
+            PROVIDER_ID,
+            "id",
+            expected.prove(expected.value),
+            ("worker-1",),
+            ("worker-1.example",),
+            (IPv4Address("10.0.0.1"), IPv6Address("2001:db8::1")),
+        )
+        with pytest.raises(InvalidOutcome, match=f"^{field} is "):
+            replace(whole, **{field: value})  # type: ignore[arg-type]
+
 
 class TestAssertedIdentity:
     def test_the_longest_identity(self) -> None:
@@ -94,6 +138,11 @@ class TestAssertedIdentity:
     def test_refuses_an_identity(self, identity: str) -> None:
         with pytest.raises(InvalidOutcome, match="1 to 1024"):
             AssertedIdentity(PROVIDER_ID, identity)
+
+    @pytest.mark.parametrize(("provider_id", "identity"), [(b"test:///0", "id"), (PROVIDER_ID, b"id")])
+    def test_bytes_are_no_text(self, provider_id: object, identity: object) -> None:
+        with pytest.raises(InvalidOutcome, match="is a str, not bytes"):
+            AssertedIdentity(provider_id, identity)  # type: ignore[arg-type]
 
     def test_is_no_verified_identity(self) -> None:
         assert not issubclass(AssertedIdentity, VerifiedIdentity)

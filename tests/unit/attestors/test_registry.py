@@ -156,6 +156,15 @@ def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path) -> 
         Registry([entry_point()]).load("example")
 
 
+def test_a_description_that_breaks_the_contract_says_how(module: Path) -> None:
+    module.write_text(
+        "from attestors.contract import AttestorDescription\n"
+        "AttestorDescription('example', 'insecure', ('v1',), renews=False, serves=False)\n"
+    )
+    with pytest.raises(InvalidAttestor, match=r"'example' of example-distribution: .* Security\.INSECURE$"):
+        Registry([entry_point()]).load("example")
+
+
 def test_two_distributions_with_the_same_name_are_refused(module: Path) -> None:
     """Whichever came first on the path would otherwise decide who verifies."""
     registry = Registry([entry_point(distribution="honest"), entry_point(distribution="impostor")])
