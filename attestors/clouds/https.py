@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
 from attestors.contract import CloudCallOutcome
+from attestors.http_response import StrictResponse
 from attestors.tls import ConnectedSocket
 
 _PORT: Final = 443
@@ -130,6 +131,8 @@ def _outcome(answer: HTTPSAnswer) -> CloudCallOutcome:
 
 class _Connection(http.client.HTTPSConnection):
     """To where the route says, for the host that was meant: its name is asked for, and stands in the certificate."""
+
+    response_class = StrictResponse
 
     def __init__(self, host: str, route: Route, deadline: Deadline) -> None:
         super().__init__(host, context=route.trusted)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from attestors.http_response import StrictResponse
 from attestors.tls import ConnectedSocket
 from authenticator.api.errors import (
     AlreadyExists,
@@ -132,6 +133,8 @@ class ApiServer:
 class _Connection(http.client.HTTPSConnection):
     """Connects to the cluster's address, and expects the name that its certificate should bear."""
 
+    response_class = StrictResponse
+
     def __init__(self, cluster: Cluster, context: ssl.SSLContext, *, connecting: float, exchanging: float) -> None:
         super().__init__(cluster.host, cluster.port, context=context)
         self._cluster = cluster
@@ -234,7 +237,7 @@ def _during_call(cluster: Cluster, step: Any) -> Any:
     """Run one step of a call behind the connection's start: whatever breaks now leaves open what the server did."""
     try:
         return step()
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise PerhapsDone(f"the connection to {cluster.server} broke: {type(error).__name__}") from error
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from attestors.aws.node import patience
 from attestors.aws.node.settings import MetadataEndpoint
 from attestors.contract import EvidenceUnavailable
+from attestors.http_response import StrictResponse
 
 IDENTITY_DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 IDENTITY_DOCUMENT_PKCS7: Final = "/latest/dynamic/instance-identity/rsa2048"
@@ -115,6 +116,7 @@ class InstanceMetadata:
         connection = http.client.HTTPConnection(
             self._endpoint.host, self._endpoint.port, timeout=patience.REQUEST_SECONDS
         )
+        connection.response_class = StrictResponse
         with contextlib.closing(connection):
             connection.request(method, path, headers=headers)
             response = connection.getresponse()

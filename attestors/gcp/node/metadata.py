@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from attestors.contract import EvidenceUnavailable
 from attestors.gcp.node.settings import METADATA_HOST, MetadataEndpoint
+from attestors.http_response import StrictResponse
 
 PATIENCE_SECONDS: Final = 10.0
 """How long one question is asked again: a network that is just coming up, a server that is busy."""
@@ -67,6 +68,7 @@ class MetadataServer:
     def _ask(self, target: str, maximum_bytes: int) -> str:
         deadline = time.monotonic() + _ANSWER_SECONDS
         connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=_ANSWER_SECONDS)
+        connection.response_class = StrictResponse
         try:
             connection.request(
                 "GET", target, headers={_FLAVOR_HEADER: _FLAVOR, "Host": METADATA_HOST, "Connection": "close"}

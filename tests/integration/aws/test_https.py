@@ -15,6 +15,7 @@ from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
 from tests.integration.aws.desk import Desk
 from tests.support.fake_aws import Answer, FakeAWS
 from tests.support.reset_connection import reset_connection
+from tests.unit.authenticator.api.servers import ADDRESS, Connection, serving
 
 HOST = "sts.eu-west-1.amazonaws.com"
 
@@ -48,6 +49,21 @@ async def test_a_body_is_bounded(aws: FakeAWS, calls: CloudCalls) -> None:
         aws.fail("sts", Answer(200, b"x" * size, "text/plain"))
         with pytest.raises(CloudUnavailable, match="more than 100 bytes"):
             await get(aws, calls)
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5"])
+async def test_a_chunk_of_a_size_that_is_none_is_not_read(calls: CloudCalls, size: bytes) -> None:
+    import ssl
+
+    def behave(connection: Connection) -> None:
+        connection.read()
+        connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + size + b"\r\n" + b"x" * 200)
+
+    with serving(behave, names=[HOST]) as server:
+        trusted = ssl.create_default_context(cadata=server.authority)
+        client = HTTPSClient(calls, routes={HOST: Route(ADDRESS, server.port, trusted)})
+        with pytest.raises(CloudUnavailable, match="broke off its answer"):
+            await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=100)
 
 
 @pytest.fixture

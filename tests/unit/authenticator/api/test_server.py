@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 from collections.abc import Callable
@@ -408,6 +409,39 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
 def test_a_refusal_without_end_is_a_refusal() -> None:
     with pytest.raises(Forbidden, match="no message"):
         get(_too_large_a_refusal)
+
+
+_SIZES: Final = [b"-1", b"-5", b"+5", b"0x5", b"1_0", b" 5", b"f" * 20]
+"""``int()`` takes them all: -1 is read to the end of the stream, -5 is a ValueError, the last an OverflowError."""
+
+
+def _sized(status: int, size: bytes) -> Behaviour:
+    def behave(connection: Connection) -> None:
+        connection.read()
+        connection.send(b"HTTP/1.1 %d OK\r\nTransfer-Encoding: chunked\r\n\r\n%b\r\n" % (status, size))
+        connection.pour(b"x" * 65536)
+
+    return behave
+
+
+@pytest.mark.parametrize("size", _SIZES)
+@pytest.mark.parametrize(("status", "call"), [(200, get), (403, get), (200, watch)], ids=["get", "refusal", "watch"])
+def test_a_chunk_of_a_size_that_is_none_is_not_read(
+    status: int, call: Callable[[Behaviour], object], size: bytes
+) -> None:
+    with pytest.raises(PerhapsDone, match="broke: MalformedSize"):
+        call(_sized(status, size))
+
+
+def test_a_length_that_is_none_is_not_read_to_the_end() -> None:
+    with pytest.raises(PerhapsDone, match="broke: MalformedSize"):
+        get(_stream(b"x" * 65536, head=b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"))
+
+
+def test_an_answer_on_which_the_library_stumbles_leaves_open_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api._Connection, "response_class", http.client.HTTPResponse)
+    with pytest.raises(PerhapsDone, match="broke: ValueError"):
+        get(_sized(200, b"-5"))
 
 
 def _stream(data: bytes, pause: float = 0.0, head: bytes = b"") -> Behaviour:

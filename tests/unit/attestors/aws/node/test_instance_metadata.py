@@ -145,5 +145,16 @@ def test_answers_are_bounded(metadata: FakeInstanceMetadata) -> None:
     refused(metadata, f"answers {DOCUMENT_PATH} with too many bytes")
 
 
+@pytest.mark.parametrize("size", [b"-1", b"-5"])
+def test_a_chunk_of_a_size_that_is_none_is_not_read(
+    metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPatch, size: bytes
+) -> None:
+    """With -1, everything would be read into memory; with -5, a ValueError would end the program."""
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    poured = size + b"\r\n" + b"x" * 10 * MAXIMUM_ANSWER_BYTES
+    metadata.instead(DOCUMENT_PATH, Answer(200, poured, {"Transfer-Encoding": "chunked"}))
+    refused(metadata, r"cannot be reached .* \(MalformedSize\)")
+
+
 def test_patience() -> None:
     assert patience.REQUEST_SECONDS < patience.PATIENCE_SECONDS <= 10

@@ -168,6 +168,19 @@ def test_an_answer_that_takes_too_long(
     assert "takes too long" in told(half)
 
 
+@pytest.mark.parametrize("size", [b"-1", b"-5"])
+def test_a_chunk_of_a_size_that_is_none_is_not_read(google: FakeGoogle, half: GCPNodeHalf, size: bytes) -> None:
+    async def pours(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nTransfer-Encoding: chunked\r\n\r\n"
+        request.transport.write(head + size + b"\r\nworker")
+        request.transport.close()
+        return web.Response()
+
+    google.fail(Service.METADATA, Fault(pours), path="instance/name")
+    assert "does not answer: MalformedSize" in told(half, evidence=False)
+
+
 def test_an_answer_that_breaks_off(google: FakeGoogle, half: GCPNodeHalf) -> None:
     """A shorter name is a name too."""
 
