@@ -17,6 +17,7 @@ from authenticator.commands.arguments import add_common, configuration_of
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
+from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode
@@ -31,6 +32,8 @@ _GREEN: Final = "32"
 _YELLOW: Final = "33"
 _RED: Final = "31"
 _DAY: Final = 86400
+_MAXIMUM_NAME_CHARACTERS: Final = 1024
+"""What else an API server wrote into a name is not shown, nor what would command root's terminal."""
 
 
 def add(commands: Commands) -> None:
@@ -115,12 +118,12 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
         names = ()
     return StoredCertificate(
         file=str(store.pair_file(purpose)),
-        subject=name_of(certificate).rfc4514_string(),
-        issuer=issuer_of(certificate).rfc4514_string(),
+        subject=printable(name_of(certificate).rfc4514_string(), _MAXIMUM_NAME_CHARACTERS),
+        issuer=printable(issuer_of(certificate).rfc4514_string(), _MAXIMUM_NAME_CHARACTERS),
         serial_number=f"{certificate.serial_number:x}",
         not_before=pair.not_before,
         not_after=pair.not_after,
-        names=names,
+        names=tuple(printable(name, _MAXIMUM_NAME_CHARACTERS) for name in names),
     )
 
 

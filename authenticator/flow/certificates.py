@@ -20,6 +20,7 @@ from authenticator.flow.evidence import Attestation
 from authenticator.flow.exchange import Deadline, Exchange
 from authenticator.flow.own_addresses import serving_names
 from authenticator.model.attempt import Attempt, Pause, Subject, pause_after, pause_in_force, times
+from authenticator.model.chain import alternative_names_of
 from authenticator.model.cluster import Bootstrap, ClientCertificate, Cluster, Credential
 from authenticator.model.failures import (
     ApiUnavailable,
@@ -392,12 +393,7 @@ def _addresses_of(pair: Pair) -> tuple[str, ...]:
 def _is_for(pair: Pair, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...]) -> bool:
     """Whether the certificate names exactly these."""
     certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    has = (set(names.get_values_for_type(x509.DNSName)), set(names.get_values_for_type(x509.IPAddress)))
-    return has == (set(dns_names), {ip_address(address) for address in ip_addresses})
+    return alternative_names_of(certificate) == {*dns_names, *map(ip_address, ip_addresses)}
 
 
 def _paused(pause: Pause) -> Failure:

@@ -316,6 +316,8 @@ class Exchange:
                 pending.key,
                 node_name=self.subject.node_name,
                 purpose=self.purpose,
+                dns_names=self.subject.dns_names,
+                ip_addresses=self.subject.ip_addresses,
                 now=self.clock.today(),
             )
         except UnusableCertificate as error:

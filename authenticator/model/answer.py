@@ -98,8 +98,8 @@ def read_answer(signing_request: Mapping[str, Any]) -> Answer:
 
 
 def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, Any]) -> Answer:
-    reason = _printable(condition.get("reason"), _MAXIMUM_REASON_CHARACTERS) or "unknown"
-    message = _printable(condition.get("message"), _MAXIMUM_MESSAGE_CHARACTERS) or "no message was given"
+    reason = printable(condition.get("reason"), _MAXIMUM_REASON_CHARACTERS) or "unknown"
+    message = printable(condition.get("message"), _MAXIMUM_MESSAGE_CHARACTERS) or "no message was given"
     refused = Refused(kind, reason, message)
     if kind != "Denied":
         return refused
@@ -116,7 +116,8 @@ def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, 
     return refused
 
 
-def _printable(text: object, maximum_characters: int) -> str:
+def printable(text: object, maximum_characters: int) -> str:
+    """What of ``text`` a person may be shown: no line ends, nothing that a terminal would obey; empty if it is none."""
     if not isinstance(text, str):
         return ""
     cleaned = "".join(character if character.isprintable() else " " for character in text[:maximum_characters])

@@ -1,8 +1,10 @@
-"""What was issued is checked before it is stored: for this key, in this node's name, for this use, and not run out."""
+"""What was issued is checked before it is stored: for this key, in this node's name, for this use and these names, and
+not run out."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Final
 
 from cryptography import x509
@@ -19,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
-from authenticator.model.chain import issuer_of, load_chain, name_of, public_key_info_of
+from authenticator.model.chain import alternative_names_of, issuer_of, load_chain, name_of, public_key_info_of
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 
 MAXIMUM_CERTIFICATE_BYTES: Final = 48 * 1024
@@ -62,15 +64,24 @@ def public_key_info(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now: datetime) -> Pair:
+def accept(
+    issued: bytes,
+    key_pem: str,
+    *,
+    node_name: str,
+    purpose: Purpose,
+    dns_names: tuple[str, ...],
+    ip_addresses: tuple[str, ...],
+    now: datetime,
+) -> Pair:
     """The pair of what was issued and the key, if they belong together.
 
     ``issued`` is ``status.certificate``: PEM, the node's certificate first. It is written again from what was read, so
     nothing else that stood in it is stored.
 
     Raises:
-        UnusableCertificate: another key, subject or use; run out, not valid yet by more than :data:`CLOCK_SKEW`, or
-            no certificate at all.
+        UnusableCertificate: another key, subject or use, or other alternative names; run out, not valid yet by more
+            than :data:`CLOCK_SKEW`, or no certificate at all.
     """
     if len(issued) > MAXIMUM_CERTIFICATE_BYTES:
         raise UnusableCertificate(f"it is larger than {MAXIMUM_CERTIFICATE_BYTES} bytes")
@@ -80,6 +91,9 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
         public, subject = public_key_info_of(certificate), name_of(certificate)
         issuer_of(certificate)  # `status` shows it
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        names = alternative_names_of(certificate)
+        # The library looks at these, too, only when they are asked for: there may be no such time.
+        not_before, not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise UnusableCertificate("it cannot be read, or does not say what it is for") from error
     try:
@@ -92,12 +106,13 @@ def accept(issued: bytes, key_pem: str, *, node_name: str, purpose: Purpose, now
         raise UnusableCertificate(f"its subject is not that of node {node_name}")
     if _USAGES[purpose] not in usages:
         raise UnusableCertificate(f"it is not for {purpose.value} authentication")
-    if now >= certificate.not_valid_after_utc:
+    # The controller signs what was asked for, or nothing. Another would be asked for again at every turn.
+    if names != {*dns_names, *map(ip_address, ip_addresses)}:
+        raise UnusableCertificate("it is for other names or addresses than were asked for")
+    if now >= not_after:
         raise UnusableCertificate("it has run out already; is this node's clock right?")
-    if now + CLOCK_SKEW < certificate.not_valid_before_utc:
-        raise UnusableCertificate(
-            f"it is valid from {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ} only; is this node's clock right?"
-        )
+    if now + CLOCK_SKEW < not_before:
+        raise UnusableCertificate(f"it is valid from {not_before:%Y-%m-%dT%H:%M:%SZ} only; is this node's clock right?")
     text = "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in chain)
     return _pair(text, key_pem)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+AlternativeName: TypeAlias = str | IPv4Address | IPv6Address | IPv4Network | IPv6Network | x509.GeneralName
+"""A DNS name's text, an address, or a name of another kind, of which nothing here asks for one."""
 
 
 def load_chain(pem: bytes) -> list[x509.Certificate]:
@@ -45,6 +50,19 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     """
     with _reading_a_name():
         return certificate.issuer
+
+
+def alternative_names_of(certificate: x509.Certificate) -> frozenset[AlternativeName]:
+    """The subject alternative names; empty without any.
+
+    Raises:
+        ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType: the extensions cannot be read.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(name.value if isinstance(name, (x509.DNSName, x509.IPAddress)) else name for name in names)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,15 @@ def _issued(data: bytes) -> str:
         load_key(unicode_of(key))
     except ValueError as error:
         raise NotAnInput from error
-    pair = accept(certificate, unicode_of(key), node_name=_NODE_NAME, purpose=Purpose.CLIENT, now=_NOW)
+    pair = accept(
+        certificate,
+        unicode_of(key),
+        node_name=_NODE_NAME,
+        purpose=Purpose.CLIENT,
+        dns_names=(),
+        ip_addresses=(),
+        now=_NOW,
+    )
     require(parse_pair(pair.encode()).encode() == pair.encode(), "a pair that the store does not read")
     return _shown(pair)
 

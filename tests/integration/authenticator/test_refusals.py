@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,6 +54,7 @@ pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""
 
 DUE: Final[dict[str, Any]] = {"age": 8000, "left": 2000}
+_IN_2051: Final = 2556144000
 
 
 def refused(node: Node, desk: Desk, decide: Callable[[Manifest], object]) -> tuple[Failure, Manifest]:
@@ -381,13 +383,20 @@ def not_valid_yet(desk: Desk, found: Manifest) -> bytes:
     return desk.sign(found, not_before=int(time.time()) + 3600)
 
 
+def of_year_0(desk: Desk, found: Manifest) -> bytes:
+    """The library takes it, and stumbles when it is asked for the time."""
+    der = ssl.PEM_cert_to_DER_cert(desk.sign(found, not_after=_IN_2051).decode("ascii"))
+    assert der.count(b"\x18\x0f2051") == 1
+    return ssl.DER_cert_to_PEM_cert(der.replace(b"\x18\x0f2051", b"\x18\x0f0000")).encode("ascii")
+
+
 def of_the_authority(desk: Desk, found: Manifest) -> bytes:
     return desk.api.ca_certificate_pem
 
 
 @pytest.mark.parametrize(
     "make",
-    [another_key, another_name, another_use, run_out, not_valid_yet, of_the_authority],
+    [another_key, another_name, another_use, run_out, not_valid_yet, of_year_0, of_the_authority],
     ids=lambda one: one.__name__,
 )
 def test_a_certificate_that_was_not_asked_for_is_refused(
@@ -398,8 +407,11 @@ def test_a_certificate_that_was_not_asked_for_is_refused(
     assert isinstance(failure, Denied)
     assert " is of no use: " in str(failure)
     assert node.store.pair(Purpose.CLIENT) is None
-    # The credential is still there for the next try.
+    # The credential is still there for the next try, which has a new key and comes behind a pause.
     assert node.store.bootstrap() is not None
+    attempt = node.store.attempt(Purpose.CLIENT)
+    assert attempt.pending is None
+    assert attempt.pause is not None
 
 
 @pytest.mark.parametrize("make", [another_key, another_name, another_use, run_out], ids=lambda one: one.__name__)

@@ -214,7 +214,17 @@ def another_key(desk: Desk, found: Any) -> bytes:
     return desk.sign(found, public_key=load_key(new_key()).public_key())
 
 
-@pytest.mark.parametrize("make", [another_use, another_key], ids=lambda one: one.__name__)
+def another_name(desk: Desk, found: Any) -> bytes:
+    return desk.sign(found, names=[x509.DNSName("other.example")])
+
+
+def without_the_address(desk: Desk, found: Any) -> bytes:
+    return desk.sign(found, names=alternative_names(certificate_request(found))[:1])
+
+
+@pytest.mark.parametrize(
+    "make", [another_use, another_key, another_name, without_the_address], ids=lambda one: one.__name__
+)
 def test_a_certificate_that_was_not_asked_for_is_refused(
     desk: Desk, node: Node, make: Callable[[Desk, Any], bytes]
 ) -> None:
@@ -224,6 +234,20 @@ def test_a_certificate_that_was_not_asked_for_is_refused(
         failure = answer.exception()
     assert isinstance(failure, Denied)
     assert node.store.pair(Purpose.SERVING) is None
+
+
+def test_one_of_other_names_does_not_replace_the_former_and_is_not_asked_for_at_every_turn(
+    api: EmbeddedAPI, desk: Desk, node: Node
+) -> None:
+    former = node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
+    with desk.deciding(lambda found: desk.issue(found, another_name(desk, found))):
+        for _ in range(3):
+            assert node.certificates().serving().pair.encode() == former.encode()
+    stored = node.store.pair(Purpose.SERVING)
+    assert stored is not None
+    assert stored.encode() == former.encode()
+    assert "other names or addresses than were asked for" in node.reports[-1]
+    assert len(created(api)) == 1
 
 
 @pytest.mark.parametrize("left", [None, -1])

@@ -72,12 +72,13 @@ def certificate(
     not_after: datetime = NOW + timedelta(days=9),
     names: Sequence[x509.GeneralName] = (),
     serial_number: int = 4711,
+    issuer: x509.Name | None = None,
 ) -> x509.Certificate:
     """A node's certificate from a CA of its own."""
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject if subject is not None else node_subject(NODE))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")]))
+        .issuer_name(issuer or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")]))
         .public_key(private_key(key).public_key())
         .serial_number(serial_number)
         .not_valid_before(not_before)

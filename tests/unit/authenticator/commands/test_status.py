@@ -217,6 +217,21 @@ def test_a_serving_certificate(node: Node) -> None:
     assert list(found["refused"]) == ["serving"]
 
 
+def test_what_was_issued_commands_no_terminal(node: Node) -> None:
+    """Issuer and names come from an API server, and root reads them."""
+    hostile = "\x1b]0;owned\x07\x1b[2J\nnext         all is well\x9b31m"
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hostile)])
+    keep(node, 9 * DAY, issuer=issuer)
+    keep(node, 9 * DAY, Purpose.SERVING, names=[x509.DNSName("\x1b[31mred\r\n")], usages=[SERVING], issuer=issuer)
+    lines = text(node, ExitCode.DONE)
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if line.startswith("next")] == lines[-1:]
+    assert "all is well" not in lines[-1]
+    found = document(node, ExitCode.DONE)["certificates"]["serving"]
+    assert found["issuer"] == "CN= ]0\\;owned  [2J next         all is well 31m"
+    assert found["names"] == ["[31mred"]
+
+
 def test_a_serving_certificate_alone_is_no_credential(node: Node) -> None:
     keep(node, 9 * DAY, Purpose.SERVING, names=NAMES, usages=[SERVING])
     assert "client       no certificate" in text(node, ExitCode.NO_CREDENTIAL)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -45,10 +47,24 @@ LONG_NAME = "n" * 60 + ".example"
 
 
 def accepted(
-    issued: x509.Certificate | bytes, *, key: str = "", purpose: Purpose = Purpose.CLIENT, node_name: str = NODE
+    issued: x509.Certificate | bytes,
+    *,
+    key: str = "",
+    purpose: Purpose = Purpose.CLIENT,
+    node_name: str = NODE,
+    dns_names: tuple[str, ...] = (),
+    ip_addresses: tuple[str, ...] = (),
 ) -> Pair:
     data = issued if isinstance(issued, bytes) else pem_of(issued).encode("ascii")
-    return accept(data, key or key_pem(), node_name=node_name, purpose=purpose, now=NOW)
+    return accept(
+        data,
+        key or key_pem(),
+        node_name=node_name,
+        purpose=purpose,
+        dns_names=dns_names,
+        ip_addresses=ip_addresses,
+        now=NOW,
+    )
 
 
 def subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
@@ -69,6 +85,17 @@ def with_a_name_of_an_unknown_kind() -> bytes:
     der = certificate(names=[x509.DNSName("planted")]).public_bytes(Encoding.DER)
     assert der.count(b"\x82\x07planted") == 1
     return pem_around(der.replace(b"\x82\x07planted", b"\xa3\x07planted"))
+
+
+def with_a_time_that_there_is_not(which: str, time: bytes) -> bytes:
+    """A certificate whose ``notBefore`` or ``notAfter`` no calendar has."""
+    moment = datetime(2051, 1, 1, tzinfo=UTC)  # of which on times have a year of four digits
+    changes: dict[str, Any] = {which: moment} | (
+        {"not_after": moment + timedelta(days=1)} if which == "not_before" else {}
+    )
+    der = certificate(**changes).public_bytes(Encoding.DER)
+    assert der.count(b"\x18\x0f20510101000000Z") == 1
+    return pem_around(der.replace(b"\x18\x0f20510101000000Z", b"\x18\x0f" + time))
 
 
 # Keys
@@ -131,7 +158,7 @@ def test_a_certificate_for_this_key_name_and_use_is_accepted() -> None:
 
 def test_a_serving_certificate_is_accepted_for_serving() -> None:
     issued = certificate(usages=[SERVING], names=[x509.DNSName(NODE)])
-    assert accepted(issued, purpose=Purpose.SERVING).certificate == pem_of(issued)
+    assert accepted(issued, purpose=Purpose.SERVING, dns_names=(NODE,)).certificate == pem_of(issued)
 
 
 def test_the_whole_chain_is_kept_and_nothing_else() -> None:
@@ -194,6 +221,51 @@ def test_another_use_is_refused(usages: list[x509.ObjectIdentifier], purpose: Pu
         accepted(certificate(usages=usages), purpose=purpose)
 
 
+ASKED_NAMES = ("one.example", "two.example")
+ASKED_ADDRESSES = ("192.0.2.7", "2001:db8::7")
+ISSUED_NAMES: list[x509.GeneralName] = [
+    x509.IPAddress(ip_address("2001:db8:0::7")),
+    x509.DNSName("two.example"),
+    x509.DNSName("one.example"),
+    x509.IPAddress(ip_address("192.0.2.7")),
+]
+
+
+def serving_certificate(*names: x509.GeneralName) -> Pair:
+    return accepted(
+        certificate(usages=[SERVING], names=names),
+        purpose=Purpose.SERVING,
+        dns_names=ASKED_NAMES,
+        ip_addresses=ASKED_ADDRESSES,
+    )
+
+
+def test_exactly_the_names_that_were_asked_for_are_accepted_in_any_order() -> None:
+    assert serving_certificate(*ISSUED_NAMES).key == key_pem()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([], id="none"),
+        pytest.param(ISSUED_NAMES[1:], id="an-address-less"),
+        pytest.param(ISSUED_NAMES[:2] + ISSUED_NAMES[3:], id="a-name-less"),
+        pytest.param([*ISSUED_NAMES, x509.DNSName("three.example")], id="a-name-more"),
+        pytest.param([*ISSUED_NAMES, x509.IPAddress(ip_address("192.0.2.8"))], id="an-address-more"),
+        pytest.param([*ISSUED_NAMES[:3], x509.DNSName("192.0.2.7")], id="an-address-as-a-name"),
+        pytest.param([*ISSUED_NAMES, x509.UniformResourceIdentifier("one.example")], id="one-of-another-kind"),
+    ],
+)
+def test_other_names_are_refused(names: list[x509.GeneralName]) -> None:
+    with pytest.raises(UnusableCertificate, match="it is for other names or addresses than were asked for"):
+        serving_certificate(*names)
+
+
+def test_a_client_certificate_with_names_is_refused() -> None:
+    with pytest.raises(UnusableCertificate, match="other names"):
+        accepted(certificate(names=[x509.DNSName(NODE)]))
+
+
 def test_one_that_ran_out_is_refused() -> None:
     accepted(certificate(not_after=NOW + timedelta(seconds=1)))
     with pytest.raises(UnusableCertificate, match="it has run out already"):
@@ -217,6 +289,9 @@ def test_a_clock_may_be_a_little_behind_and_no_more() -> None:
         pytest.param(of_an_unknown_key(), id="unknown-key"),
         pytest.param(with_the_usage_twice(), id="extension-twice"),
         pytest.param(with_a_name_of_an_unknown_kind(), id="unknown-name"),
+        pytest.param(with_a_time_that_there_is_not("not_before", b"00000101000000Z"), id="begins-in-year-0"),
+        pytest.param(with_a_time_that_there_is_not("not_after", b"00000101000000Z"), id="ends-in-year-0"),
+        pytest.param(with_a_time_that_there_is_not("not_after", b"20511301000000Z"), id="ends-in-month-13"),
     ],
 )
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
