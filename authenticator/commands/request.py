@@ -30,7 +30,7 @@ from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstr
 from authenticator.flow.certificates import NodeCertificates, require_serving
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
-from authenticator.flow.own_addresses import serving_names
+from authenticator.flow.own_addresses import own_addresses, serving_names
 from authenticator.flow.pauses import end_pauses
 from authenticator.model.attempt import PendingRequest, Subject
 from authenticator.model.certificate import new_key
@@ -91,7 +91,7 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     if purpose is Purpose.SERVING:
         require_serving(attestation)
-        names = serving_names(configuration.serving or Serving(), configuration.node_name)
+        names = serving_names(configuration.serving or Serving(), configuration.node_name, own_addresses)
     subject = Subject(
         configuration.provider,
         configuration.node_name,

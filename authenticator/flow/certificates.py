@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from cryptography import x509
 
+from attestors.contract import IPAddress
 from attestors.wire.names import Purpose
 from authenticator.api.server import CALL_SECONDS, ApiServer
 from authenticator.configuration import Configuration, Serving
@@ -18,7 +19,7 @@ from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, take_in
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.exchange import Deadline, Exchange
-from authenticator.flow.own_addresses import serving_names
+from authenticator.flow.own_addresses import LastingAddresses, serving_names
 from authenticator.model.attempt import Attempt, Pause, Subject, pause_after, pause_in_force, times
 from authenticator.model.chain import alternative_names_of
 from authenticator.model.cluster import Bootstrap, ClientCertificate, Cluster, Credential
@@ -79,6 +80,7 @@ class NodeCertificates:
 
     def __post_init__(self) -> None:
         self._attestation: Attestation | None = None
+        self._own_addresses = LastingAddresses(self.clock)
 
     @property
     def attestation(self) -> Attestation:
@@ -125,12 +127,16 @@ class NodeCertificates:
         self.store.open()
         deadline = Deadline(self.clock, self.configuration.timeout)
         with self.store.lock(Purpose.SERVING, timeout=deadline.left()):
-            names, addresses = serving_names(self.configuration.serving or Serving(), self.configuration.node_name)
             pair = self.store.pair(Purpose.SERVING)
-            if pair is not None and not addresses:
-                # A default route that is gone for a moment makes no other node of it.
-                addresses = _addresses_of(pair)
             now = self.clock.now()
+            # A default route that is gone for a moment makes no other node of it.
+            stored = _addresses_of(pair) if pair is not None else ()
+            due = pair is None or now >= pair.renewal
+            names, addresses = serving_names(
+                self.configuration.serving or Serving(),
+                self.configuration.node_name,
+                lambda: self._own_addresses.now(stored, due=due),
+            )
             current = pair is not None and now < pair.not_after and _is_for(pair, names, addresses)
             if pair is not None and current and now < renewal_time(pair, share):
                 return Use(pair, renewal_time(pair, share))
@@ -381,13 +387,14 @@ def _certificate(pair: Pair) -> ClientCertificate:
     return ClientCertificate(pair.certificate, pair.key)
 
 
-def _addresses_of(pair: Pair) -> tuple[str, ...]:
+def _addresses_of(pair: Pair) -> tuple[IPAddress, ...]:
     certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
-    return tuple(str(address) for address in names.get_values_for_type(x509.IPAddress))
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return tuple(address for address in addresses if isinstance(address, (IPv4Address, IPv6Address)))
 
 
 def _is_for(pair: Pair, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...]) -> bool:

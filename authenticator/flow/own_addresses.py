@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
 from attestors.contract import IPAddress
 from authenticator.configuration import Serving
+from authenticator.flow.clock import Clock
+
+MOVED_AFTER_SECONDS: Final = 600.0
+"""A node whose IPv4 has been away for so long, while IPv6 was there, has moved to IPv6."""
 
 _FAR_AWAY: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses for documentation (RFC 5737, RFC 3849): the default route leads there, and nothing is sent."""
@@ -17,11 +23,40 @@ _NOT_OURS: Final = "kubernetes"
 """The controller signs no name that begins so; such a node serves by its addresses."""
 
 
-def serving_names(serving: Serving, node_name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """DNS names and IP addresses to ask for: what was configured, else the node's name and :func:`own_addresses`."""
-    addresses = serving.ip_addresses or own_addresses()
+def serving_names(
+    serving: Serving, node_name: str, find_addresses: Callable[[], tuple[IPAddress, ...]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """DNS names and IP addresses to ask for: what was configured, else the node's name and the addresses found so."""
+    addresses = serving.ip_addresses or find_addresses()
     names = serving.dns_names or (() if node_name.startswith(_NOT_OURS) and addresses else (node_name,))
     return names, tuple(str(address) for address in addresses)
+
+
+@dataclass
+class LastingAddresses:
+    """The node's own addresses, without the moments in which a route is gone: at boot, or while DHCP renews a lease.
+
+    Only what asks again and again remembers anything.
+    """
+
+    clock: Clock
+    _away_since: float | None = None
+
+    def now(self, stored: tuple[IPAddress, ...], *, due: bool) -> tuple[IPAddress, ...]:
+        """:func:`own_addresses`, or those of the stored certificate while their family is away for a moment.
+
+        IPv4 that comes back, or comes late, counts at once. So does IPv6 with ``due``, where the certificate has to be
+        replaced anyhow: a node that moved gets there even where nobody remembers since when.
+        """
+        found = own_addresses()
+        if not found:
+            return stored
+        if due or not any(address.version < found[0].version for address in stored):
+            self._away_since = None
+            return found
+        if self._away_since is None:
+            self._away_since = self.clock.monotonic()
+        return stored if self.clock.monotonic() - self._away_since < MOVED_AFTER_SECONDS else found
 
 
 def own_addresses() -> tuple[IPAddress, ...]:

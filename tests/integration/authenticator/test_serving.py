@@ -175,6 +175,86 @@ def test_a_route_that_is_gone_for_a_moment_costs_no_address(
     assert len(asked(api)) == 0
 
 
+class Default:
+    """The default route, which a test takes away and gives back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(own, "own_addresses", lambda: self.addresses)
+        self.addresses: tuple[IPAddress, ...] = ()
+
+    def is_of(self, *addresses: str) -> None:
+        """From now on it goes out from these."""
+        self.addresses = tuple(ip_address(address) for address in addresses)
+
+
+@pytest.fixture
+def default(node: Node, monkeypatch: pytest.MonkeyPatch) -> Default:
+    node.changes["serving"] = Serving()
+    return Default(monkeypatch)
+
+
+IPV6: Final = "2001:db8::10"
+
+
+def test_ipv4_that_is_gone_for_a_moment_costs_no_address(api: EmbeddedAPI, node: Node, default: Default) -> None:
+    """As long as IPv6 is there and IPv4 is not: at boot, or while a lease is renewed."""
+    kept = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
+    certificates = node.certificates()
+    for address, seconds in ((ADDRESS, 500), (IPV6, 500), (IPV6, 99), (ADDRESS, 500), (IPV6, 500), (IPV6, 0)):
+        default.is_of(address)
+        assert certificates.serving().pair.encode() == kept.encode()
+        node.time.pass_by(seconds)
+    assert len(asked(api)) == 0
+
+
+def test_a_node_whose_name_is_not_signed_keeps_its_address_too(api: EmbeddedAPI, node: Node, default: Default) -> None:
+    node.name = f"kubernetes-{node.name}"
+    node.put_pair(**FRESH)
+    kept = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS)[1:])
+    for addresses in ([], [IPV6]):
+        default.is_of(*addresses)
+        assert node.certificates().serving().pair.encode() == kept.encode()
+    assert len(asked(api)) == 0
+
+
+def test_a_node_that_moved_to_ipv6_gets_there(desk: Desk, node: Node, default: Default) -> None:
+    node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
+    certificates = node.certificates()
+    default.is_of(IPV6)
+    certificates.serving()
+    node.time.pass_by(600)
+    with asking(certificates.serving) as answer:
+        found = desk.next()
+        desk.grant(found)
+        answer.result()
+    assert alternative_names(certificate_request(found)) == sans(node, IPV6)
+    certificates.serving()  # and nothing more is asked
+
+
+def test_a_node_that_moved_gets_there_with_its_renewal_where_nobody_remembers(
+    desk: Desk, node: Node, default: Default
+) -> None:
+    """As with ``request --serving``, which is a process of its own each time."""
+    node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
+    default.is_of(IPV6)
+    with asking(node.certificates().serving) as answer:
+        found = desk.next()
+        desk.grant(found)
+        answer.result()
+    assert alternative_names(certificate_request(found)) == sans(node, IPV6)
+
+
+@pytest.mark.parametrize("stored", [IPV6, "192.0.2.11"], ids=["IPv4 comes late", "another lease"])
+def test_an_ipv4_address_that_is_there_counts_at_once(desk: Desk, node: Node, default: Default, stored: str) -> None:
+    node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, stored))
+    default.is_of(ADDRESS)
+    with asking(node.certificates().serving) as answer:
+        found = desk.next()
+        desk.grant(found)
+        answer.result()
+    assert alternative_names(certificate_request(found)) == sans(node, ADDRESS)
+
+
 def test_corrected_names_need_not_wait_for_the_pause_of_the_refused_ones(
     api: EmbeddedAPI, desk: Desk, node: Node
 ) -> None:
@@ -349,12 +429,12 @@ def test_names_are_the_configured_ones_or_the_nodes_own(
     monkeypatch: pytest.MonkeyPatch, serving: Serving, node_name: str, expected: tuple[tuple[str, ...], ...]
 ) -> None:
     monkeypatch.setattr(own, "own_addresses", lambda: (IPv4Address("192.0.2.2"),))
-    assert own.serving_names(serving, node_name) == expected
+    assert own.serving_names(serving, node_name, own.own_addresses) == expected
 
 
 def test_a_node_without_any_address_asks_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "own_addresses", lambda: ())
-    assert own.serving_names(Serving(), "kubernetes-worker") == (("kubernetes-worker",), ())
+    assert own.serving_names(Serving(), "kubernetes-worker", own.own_addresses) == (("kubernetes-worker",), ())
 
 
 # Through the controller.
