@@ -344,7 +344,7 @@ class NodeCertificates:
             clock=self.clock,
             deadline=deadline,
             purpose=purpose,
-            subject=Subject(
+            find_subject=lambda: Subject(
                 provider=self.configuration.provider,
                 node_name=self.configuration.node_name,
                 provider_id=self.attestation.provider_id(),

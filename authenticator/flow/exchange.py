@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import Purpose, SignerName
@@ -123,11 +123,13 @@ class Exchange:
     clock: Clock
     deadline: Deadline
     purpose: Purpose
-    subject: Subject
+    find_subject: Callable[[], Subject]
+    """Who asks whom for what. It may have to ask, too: for this machine's provider ID."""
     credential: str
     """Digest of the bootstrap credential that ``server`` is asked with, empty for a certificate."""
     report: Callable[[str], None]
     """Says to a person what is going on."""
+    subject: Subject = field(init=False)
 
     def run(self) -> Pair:
         """The certificate and its key, checked, not stored yet; the attempt is still stored.
@@ -135,6 +137,12 @@ class Exchange:
         Raises:
             Failure: there is none; what was refused is remembered, with a pause.
         """
+        try:
+            self.subject = self.find_subject()
+        except NoEvidence as failure:
+            # What is under way is waited for once it can be found out.
+            self._remember(failure, pending=self.store.attempt(self.purpose).pending)
+            raise
         try:
             return self._run()
         except (Denied, Gone, NoEvidence) as failure:

@@ -11,7 +11,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from keyed_mac.node import KeyedMACNodeHalf
 
+from attestors.contract import EvidenceUnavailable
 from attestors.wire.names import Purpose
 from authenticator.flow.clock import Clock
 from authenticator.flow.exchange import Gone
@@ -25,6 +27,7 @@ from authenticator.model.failures import (
     ExitCode,
     Failure,
     NoCredential,
+    NoEvidence,
     StillPending,
     StoreUnusable,
     UntrustedServer,
@@ -36,6 +39,7 @@ from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.authenticator.desk import (
+    DAY,
     Desk,
     Manifest,
     Node,
@@ -536,6 +540,68 @@ def test_a_token_that_runs_out_while_its_request_waits_leaves_the_request_to_the
     node.supply_bootstrap()
     desk.grant(desk.next())
     node.certificates().client()
+    assert len(created(api)) == 1
+
+
+@pytest.fixture
+def unknown(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The node does not know its provider ID, and whom it asks does not answer; how often it asked."""
+    tries: list[str] = []
+
+    def provider_id(self: KeyedMACNodeHalf) -> str:
+        tries.append(self.configured_provider_id)
+        raise EvidenceUnavailable("the metadata service does not answer")
+
+    monkeypatch.setattr(KeyedMACNodeHalf, "provider_id", provider_id)
+    node.changes["provider_id"] = ""
+    return tries
+
+
+def test_a_provider_id_that_is_not_found_out_is_not_asked_for_without_end(
+    api: EmbeddedAPI, node: Node, unknown: list[str]
+) -> None:
+    """client-go runs the plugin for every request of the kubelet."""
+    node.supply_bootstrap()
+    with pytest.raises(NoEvidence, match="the metadata service does not answer"):
+        node.certificates().client()
+    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(asked once; not again before 20"):
+        node.certificates().client()
+    assert len(unknown) == 1
+    node.time.pass_by(10)
+    with pytest.raises(NoEvidence):
+        node.certificates().client()
+    assert len(unknown) == 2
+    assert asked(api) == []
+
+
+def test_neither_is_it_for_a_serving_certificate(node: Node, unknown: list[str]) -> None:
+    node.put_pair(age=100, left=DAY)
+    node.serve()
+    for _ in range(2):
+        with pytest.raises(NoEvidence, match="the metadata service does not answer"):
+            node.certificates().serving()
+    assert len(unknown) == 1
+
+
+def test_a_provider_id_that_is_not_found_out_does_not_give_up_what_is_under_way(
+    api: EmbeddedAPI,
+    desk: Desk,
+    node: Node,
+    nobody_decides: Timepiece,
+    unknown: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node.supply_bootstrap()
+    with monkeypatch.context() as known:
+        known.setattr(KeyedMACNodeHalf, "provider_id", lambda self: self.configured_provider_id)
+        with pytest.raises(StillPending):
+            node.certificates().client()
+    with pytest.raises(NoEvidence):
+        node.certificates().client()
+    desk.grant(desk.next())
+    node.time.pass_by(10)
+    monkeypatch.setattr(KeyedMACNodeHalf, "provider_id", lambda self: self.configured_provider_id)
+    assert node.certificates().client().pair.key
     assert len(created(api)) == 1
 
 
