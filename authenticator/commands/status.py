@@ -20,7 +20,7 @@ from authenticator.flow.evidence import Attestation
 from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.chain import issuer_of, name_of
-from authenticator.model.failures import ExitCode
+from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
 from authenticator.store.store import Store
@@ -41,7 +41,8 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "status",
         help="show the stored certificates, how long they live, and the next step",
-        description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without.",
+        description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without; 2 where the "
+        "attestor cannot be loaded, for nothing is renewed then.",
     )
     add_common(command)
     command.add_argument("--output", choices=("text", "json"), default="text", help="(default: %(default)s)")
@@ -80,22 +81,33 @@ def run(options: argparse.Namespace) -> ExitCode:
         purpose: _stored(store, purpose, pair) for purpose in Purpose if (pair := store.pair(purpose)) is not None
     }
     attempts = {purpose: _open_attempt(store, purpose) for purpose in Purpose}
+    renews, problem = _attestor(configuration)
     next_thing = next_step(
         client,
         store.bootstrap(),
         attempts[Purpose.CLIENT],
-        renews=Attestation.of(configuration).description.renews,
+        renews=renews,
         now=now,
         asker=configuration.asker,
     )
     if options.output == "json":
-        print(json.dumps(_document(configuration, store, certificates, attempts, next_thing, now), indent=2))
+        print(json.dumps(_document(configuration, problem, store, certificates, attempts, next_thing, now), indent=2))
     else:
         paint = _painter()
-        for line in _lines(configuration, store, certificates, attempts, next_thing, now):
+        for line in _lines(configuration, problem, store, certificates, attempts, next_thing, now):
             print(paint(*line) if isinstance(line, tuple) else line)
+    if problem:
+        return ExitCode.CONFIGURATION
     valid = client is not None and now < client.not_after
     return ExitCode.DONE if valid else ExitCode.NO_CREDENTIAL
+
+
+def _attestor(configuration: Configuration) -> tuple[bool, str]:
+    """Whether it renews, and what is wrong with it: what is stored is there to see in any case."""
+    try:
+        return Attestation.of(configuration).description.renews, ""
+    except InvalidConfiguration as error:
+        return True, str(error)
 
 
 def _open_attempt(store: Store, purpose: Purpose) -> Attempt:
@@ -145,6 +157,7 @@ def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str
 
 def _lines(
     configuration: Configuration,
+    problem: str,
     store: Store,
     certificates: dict[Purpose, StoredCertificate],
     attempts: dict[Purpose, Attempt],
@@ -154,6 +167,7 @@ def _lines(
     lines: list[str | tuple[str, str]] = [
         f"node         {configuration.node_name}",
         f"attestor     {configuration.provider}",
+        *([(f"unusable     {problem}", _RED)] if problem else []),
         f"store        {store.folder}",
     ]
     known = store.known_cluster()
@@ -197,6 +211,7 @@ def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tup
 
 def _document(
     configuration: Configuration,
+    problem: str,
     store: Store,
     certificates: dict[Purpose, StoredCertificate],
     attempts: dict[Purpose, Attempt],
@@ -207,6 +222,7 @@ def _document(
     return {
         "nodeName": configuration.node_name,
         "provider": configuration.provider,
+        "providerProblem": problem,
         "store": str(store.folder),
         "server": known.cluster.server if known is not None else "",
         "certificates": {

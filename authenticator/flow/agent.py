@@ -60,11 +60,11 @@ class Agent:
         what = "client"
         try:
             patience = self.certificates.configuration.timeout
-            until = self.certificates.client(share=AGENT_SHARE, patience=patience).until
+            uses = [self.certificates.client(share=AGENT_SHARE, patience=patience)]
             self._well(what)
             if self.certificates.configuration.serving is not None:
                 what = "serving"
-                until = min(until, self.certificates.serving(share=AGENT_SHARE).until)
+                uses.append(self.certificates.serving(share=AGENT_SHARE))
                 self._well(what)
         except NoCredential as failure:
             self._say(what, failure)
@@ -77,8 +77,13 @@ class Agent:
         if not self._ready:
             self._ready = True
             self.notify("READY=1")
-        self.notify(f"STATUS=certificates are fresh; the next work is due in {until - self.clock.now()} s")
-        return min(max(until - self.clock.now(), 1.0), LONGEST_SLEEP_SECONDS)
+        left = min(use.until for use in uses) - self.clock.now()
+        overdue = "; ".join(use.overdue for use in uses if use.overdue)
+        if overdue:
+            self.notify(f"STATUS=valid, but not renewed: {overdue}; the next try is due in {left} s")
+        else:
+            self.notify(f"STATUS=certificates are fresh; the next work is due in {left} s")
+        return min(max(left, 1.0), LONGEST_SLEEP_SECONDS)
 
     def _prepare(self) -> None:
         """What is wrong with a bootstrap kubeconfig is no reason to let a certificate run out."""

@@ -147,7 +147,7 @@ class NodeCertificates:
                 if pair is None or not current:
                     raise _paused(pause)
                 if now < pair.not_after - pair.lifetime // _LATE:
-                    return Use(pair, min(pause.until, pair.not_after - pair.lifetime // _LATE))
+                    return Use(pair, min(pause.until, pair.not_after - pair.lifetime // _LATE), pause.message)
             client = self.store.pair(Purpose.CLIENT)
             if client is None or now >= client.not_after:
                 raise NoCredential("a serving certificate is asked for with the client certificate, and there is none")
@@ -159,7 +159,7 @@ class NodeCertificates:
                 if pair is None or not current:
                     raise
                 self.report(f"the serving certificate was not renewed: {failure}")
-                return Use(pair, min(now + RETRY_SECONDS, pair.not_after))
+                return Use(pair, min(now + RETRY_SECONDS, pair.not_after), str(failure))
             with self.store.bootstrap_lock():
                 if self.store.pair(Purpose.CLIENT) is None:
                     raise StillPending("meanwhile, the client certificate was set aside: what came is not used")
@@ -213,14 +213,16 @@ class NodeCertificates:
             cluster = self._cluster()
             asker = self.configuration.asker
             fresh = self._exchange(Purpose.CLIENT, cluster, _certificate(pair), asker, deadline, (), ())
-        except StillPending:
+        except StillPending as failure:
+            overdue = str(failure)
             until = self.clock.now() + RETRY_SECONDS
         except Failure as failure:
             self.report(f"the certificate was not renewed: {failure}")
+            overdue = str(failure)
             until = self._pause_renewal(failure, pair)
         else:
             return self._keep(fresh, KnownCluster(cluster, known.used if known is not None else ""), share)
-        return Use(pair, min(until, pair.not_after))
+        return Use(pair, min(until, pair.not_after), overdue)
 
     def _pause_renewal(self, failure: Failure, pair: Pair) -> int:
         """When to try again: later each time, but several times before the certificate runs out."""

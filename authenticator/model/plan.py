@@ -36,6 +36,8 @@ class Use:
 
     pair: Pair
     until: int
+    overdue: str = ""
+    """Why it was not renewed although it is due, for a person; empty where it is not due, or is not renewed at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def next_step(
         if not renews:
             return Use(pair, pair.not_after)
         if attempt.pause is not None and pause_in_force(attempt.pause, credential=asker, now=now):
-            return Use(pair, min(attempt.pause.until, pair.not_after))
+            return Use(pair, min(attempt.pause.until, pair.not_after), attempt.pause.message)
         return Renew(pair)
     if bootstrap is not None:
         if attempt.pause is not None and pause_in_force(attempt.pause, credential=asker + bootstrap.digest, now=now):

@@ -8,10 +8,12 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography import x509
 
 from attestors.wire.names import Purpose
 from authenticator.flow.agent import Agent, notify_systemd
@@ -21,7 +23,7 @@ from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import PLUGIN_SHARE, renewal_time
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, asking, created
+from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asking, created
 from tests.support.node_program import exec_info
 
 pytestmark = pytest.mark.slow
@@ -222,6 +224,38 @@ def test_a_failed_renewal_does_not_make_it_unready(api: EmbeddedAPI, node: Node,
     service.turn()
     assert "READY=1" in service.told
     assert "not renewed" in node.reports[-1]
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_systemd_is_told_what_is_not_renewed_and_why(desk: Desk, node: Node, purpose: Purpose) -> None:
+    """With the refusal, and as long as its pause lasts; nobody would look for it behind "fresh"."""
+    node.serve()
+    names = [x509.DNSName(node.name), x509.IPAddress(ip_address("192.0.2.10"))]
+    node.put_pair(age=100, left=DAY)
+    node.put_pair(age=100, left=DAY, purpose=Purpose.SERVING, names=names)
+    node.put_pair(age=8000, left=2000, purpose=purpose, names=names if purpose is Purpose.SERVING else [])
+    service = Service(node)
+    with desk.deciding(lambda found: desk.decide(found, "Denied", "MachinePaused", "not now")):
+        for _ in range(3):
+            service.agent.turn()
+            assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
+            assert "Denied with reason MachinePaused: not now; the next try is due in " in service.status
+            assert "fresh" not in service.status
+            node.time.pass_by(20)
+    assert "READY=1" in service.told
+    node.time.pass_by(60)
+    with asking(service.turn) as answer, desk.granting():
+        answer.result()
+    assert service.status.startswith("STATUS=certificates are fresh; the next work is due in ")
+
+
+def test_systemd_is_told_that_nobody_decides(
+    desk: Desk, node: Node, service: Service, nobody_decides: Timepiece
+) -> None:
+    node.put_pair(age=8000, left=2000)
+    service.agent.turn()
+    assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
+    assert "has been waiting for a decision" in service.status
 
 
 def test_a_configuration_that_is_wrong_ends_it_at_once(api: EmbeddedAPI, node: Node) -> None:

@@ -72,6 +72,7 @@ def test_an_empty_store(node: Node) -> None:
     assert document(node, ExitCode.NO_CREDENTIAL) == {
         "nodeName": "worker-1",
         "provider": "keyed-mac",
+        "providerProblem": "",
         "store": str(node.store.folder),
         "server": "",
         "certificates": {},
@@ -133,6 +134,32 @@ def test_a_certificate_that_cannot_be_renewed(node: Node) -> None:
     node.configure(provider="insecure", settings={})
     keep(node, DAY)
     assert text(node, ExitCode.DONE)[-1] == "next         run out at 2026-01-03T03:04:05Z, in 24 hours"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"provider": "no-such"}, "no-such"),
+        ({"settings": {}}, "settings of attestor keyed-mac: "),
+    ],
+    ids=["not installed", "settings"],
+)
+@pytest.mark.parametrize("left", [9 * DAY, timedelta(0)], ids=["valid", "ran out"])
+def test_an_attestor_that_cannot_be_loaded_hides_nothing_that_is_stored(
+    node: Node, changes: dict[str, Any], problem: str, left: timedelta
+) -> None:
+    """That is when people look; and scripts must not take it for well, since nothing will be renewed."""
+    keep(node, left)
+    well = text(node, ExitCode.DONE if left else ExitCode.NO_CREDENTIAL)
+    node.configure(**changes)
+    lines = text(node, ExitCode.CONFIGURATION)
+    assert lines[2].startswith("unusable     ")
+    assert problem in lines[2]
+    assert lines[3:] == well[2:]
+    found = document(node, ExitCode.CONFIGURATION)
+    assert f"unusable     {found['providerProblem']}" == lines[2]
+    assert (found["certificates"]["client"]["secondsLeft"] > 0) is (left > timedelta(0))
+    assert found["next"]["step"] == ("Use" if left else "Expired")
 
 
 @pytest.mark.parametrize("ago", [timedelta(0), 3 * DAY], ids=["now", "long-ago"])

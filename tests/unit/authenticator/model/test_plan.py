@@ -81,18 +81,19 @@ def test_what_cannot_be_renewed_is_used_until_it_runs_out() -> None:
 
 
 def test_after_a_refused_renewal_it_is_used_until_the_pause_ends() -> None:
-    assert step(1850, attempt=paused(1900)) == Use(PAIR, 1900)
-    assert step(1899, attempt=paused(1900)) == Use(PAIR, 1900)
+    why = pause().message
+    assert step(1850, attempt=paused(1900)) == Use(PAIR, 1900, why)
+    assert step(1899, attempt=paused(1900)) == Use(PAIR, 1900, why)
     assert step(1900, attempt=paused(1900)) == Renew(PAIR)
 
 
 def test_no_pause_outlives_the_certificate() -> None:
-    assert step(1950, attempt=paused(2020)) == Use(PAIR, 2000)
+    assert step(1950, attempt=paused(2020)) == Use(PAIR, 2000, pause().message)
 
 
 def test_who_asks_as_somebody_else_need_not_wait() -> None:
     held = paused(1900, "as worker-1 ")
-    assert step(1850, attempt=held, asker="as worker-1 ") == Use(PAIR, 1900)
+    assert step(1850, attempt=held, asker="as worker-1 ") == Use(PAIR, 1900, pause().message)
     assert step(1850, attempt=held, asker="as worker-2 ") == Renew(PAIR)
 
 
