@@ -133,12 +133,12 @@ OPERATING = (
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
     f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
-    f"which renews at {plan.AGENT_SHARE * 100:.0f} % | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
+    f"which renews at {plan.AGENT_SHARE * 100:.0f} % at the latest | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
     f"renews at {100 // pair.RENEWAL_DIVISOR} % | {_LIFETIME_HOURS / pair.RENEWAL_DIVISOR:.1f} hours",
 )
 NODE = (
     f"more than {100 // pair.RENEWAL_DIVISOR} % of its life left",
-    f"The agent renews at {plan.AGENT_SHARE * 100:.0f} %",
+    f"The agent renews at {plan.AGENT_SHARE * 100:.0f} to {(plan.AGENT_SHARE + plan.AGENT_SPREAD) * 100:.0f} %",
     f"up to `timeoutSeconds` ({node_configuration.DEFAULT_TIMEOUT_SECONDS:.0f})",
     f"longer than {certificates.RENEWAL_PATIENCE_SECONDS:.0f} seconds",
     f"asks again after {certificates.RETRY_SECONDS}",

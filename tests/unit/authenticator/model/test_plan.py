@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -7,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authenticator.model.attempt import Attempt
-from authenticator.model.pair import Pair
+from authenticator.model.pair import Pair, parse_pair
 from authenticator.model.plan import (
     AGENT_SHARE,
+    AGENT_SPREAD,
     PLUGIN_SHARE,
     Expired,
     Join,
@@ -23,7 +25,7 @@ from authenticator.model.plan import (
     renewal_time,
 )
 from tests.unit.attestors.support import PATIENT
-from tests.unit.authenticator.builders import bootstrap, pause
+from tests.unit.authenticator.builders import bootstrap, pair, pause
 
 PAIR = Pair("", "", 1000, 2000)
 BOOTSTRAP = bootstrap()
@@ -47,9 +49,28 @@ def paused(until: int, credential: str = "") -> Attempt:
 
 
 def test_the_plugin_renews_at_a_fifth_and_the_agent_before() -> None:
-    assert (PLUGIN_SHARE, AGENT_SHARE) == (0.2, 0.3)
+    assert (PLUGIN_SHARE, AGENT_SHARE, AGENT_SPREAD) == (0.2, 0.3, 0.05)
     assert renewal_time(PAIR, PLUGIN_SHARE) == 1800
-    assert renewal_time(PAIR, AGENT_SHARE) == 1700
+    # SHA-256 of nothing begins with e3b0c442: 0.889 of the 50 seconds before 1700.
+    assert renewal_time(PAIR, AGENT_SHARE) == 1656
+    assert renewal_time(Pair("", "", 0, 10**12), AGENT_SHARE) == 655_529_200_263
+
+
+def test_the_agents_of_nodes_that_joined_together_do_not_renew_together() -> None:
+    pairs = [pair(serial_number=number) for number in range(1, 201)]
+    (validity,) = {(one.not_before, one.not_after) for one in pairs}
+    life = validity[1] - validity[0]
+    left = sorted((one.not_after - renewal_time(one, AGENT_SHARE)) / life for one in pairs)
+    assert left[0] >= 0.3 - 1 / life
+    assert left[-1] <= 0.35
+    assert left[-1] - left[0] >= 0.03
+    assert max(later - sooner for sooner, later in pairwise(left)) < 0.005
+    assert {renewal_time(one, PLUGIN_SHARE) for one in pairs} == {pairs[0].renewal}
+
+
+def test_the_agent_finds_the_same_moment_when_it_reads_it_again() -> None:
+    one = pair()
+    assert renewal_time(one, AGENT_SHARE) == renewal_time(parse_pair(one.encode()), AGENT_SHARE)
 
 
 @PATIENT
@@ -63,14 +84,14 @@ def test_the_plugin_renews_when_the_printing_path_stops_to_print(not_before: int
 @pytest.mark.parametrize("supplied", [False, True], ids=["alone", "with-a-token"])
 def test_a_fresh_certificate_is_used_until_a_fifth_is_left(supplied: bool) -> None:
     for now in (999, 1000, 1500, 1799):
-        assert step(now, supplied=supplied) == Use(PAIR, 1800)
+        assert step(now, supplied=supplied) == Use(PAIR, 1800, overdue="")
     assert step(1800, supplied=supplied) == Renew(PAIR)
     assert step(1999, supplied=supplied) == Renew(PAIR)
 
 
 def test_the_agent_uses_it_until_its_own_share() -> None:
-    assert step(1699, share=AGENT_SHARE) == Use(PAIR, 1700)
-    assert step(1700, share=AGENT_SHARE) == Renew(PAIR)
+    assert step(1655, share=AGENT_SHARE) == Use(PAIR, 1656)
+    assert step(1656, share=AGENT_SHARE) == Renew(PAIR)
 
 
 def test_what_cannot_be_renewed_is_used_until_it_runs_out() -> None:
