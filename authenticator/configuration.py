@@ -123,6 +123,10 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
         text = value(flag, variable, key, default)
         if "\0" in text:
             raise InvalidConfiguration(f"{key}: no path has a zero byte in it")
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            raise InvalidConfiguration(f"{key}: no path has half a character in it, as {text!a} has") from None
         return Path(text)
 
     provider = value(given.provider, "PROVIDER", "provider")

@@ -53,10 +53,15 @@ class _Parser(argparse.ArgumentParser):
 def _without_values(message: str) -> str:
     """argparse repeats what it does not know, and that may be a misspelt flag with a secret behind it."""
     what, colon, words = message.partition("unrecognized arguments: ")
-    if not colon:
-        return message
-    flags = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-    return f"{what}{colon}{' '.join(flags) or 'a word without a flag'}"
+    if colon:
+        flags = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
+        return f"{what}{colon}{' '.join(flags) or 'a word without a flag'}"
+    what, colon, words = message.partition("ambiguous option: ")
+    if colon:
+        given, could_match, known = words.rpartition(" could match ")
+        return f"{what}{colon}{given.partition('=')[0]}{could_match}{known}"
+    what, ignored, _ = message.partition("ignored explicit argument ")
+    return f"{what}it takes no value" if ignored else message
 
 
 def parser() -> argparse.ArgumentParser:

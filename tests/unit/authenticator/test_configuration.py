@@ -317,6 +317,10 @@ def test_a_serving_address_that_is_none(tmp_path: Path, address: str) -> None:
             pytest.param(FULL | {key: "/a\0b"}, f"{key}: no path has a zero byte in it", id=f"{key}-zero")
             for key in ("bootstrapKubeconfig", "kubeconfig", "store")
         ),
+        *(
+            pytest.param(FULL | {key: "/a\ud800"}, f"{key}: no path has half a character in it", id=f"{key}-surrogate")
+            for key in ("bootstrapKubeconfig", "kubeconfig", "store")
+        ),
         pytest.param(FULL | {"settings": []}, "settings: must be an object of strings", id="settings-list"),
         pytest.param(FULL | {"settings": {"a": 1}}, "settings: must be an object of strings", id="settings-number"),
         pytest.param(FULL | {"settings": None}, "settings: must be an object of strings", id="settings-null"),

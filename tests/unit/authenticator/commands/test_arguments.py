@@ -173,3 +173,25 @@ def test_a_report_is_for_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     arguments.report("something")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "kubelet-authenticator: something\n")
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("command_line", "message"),
+    [
+        (["--settings=machine-key=SECRET"], "unrecognized arguments: --settings"),
+        (["--se=machine-key=SECRET"], "ambiguous option: --se could match --setting, --serving, "),
+        (["--se=x could match SECRET"], "ambiguous option: --se could match --setting, --serving, "),
+        (["--serving=SECRET"], "argument --serving: it takes no value"),
+    ],
+    ids=["unknown", "cut short", "cut short, in argparse's words", "of a flag that takes none"],
+)
+def test_what_is_wrong_with_a_flag_is_said_without_its_value(
+    capsys: pytest.CaptureFixture[str], command_line: list[str], message: str
+) -> None:
+    """It may be a secret, and the log is for more to read."""
+    log = refused(capsys, "request", *command_line)
+    assert message in log
+    assert "SECRET" not in log
