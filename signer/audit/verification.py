@@ -16,6 +16,12 @@ from signer.model.decision import printable
 
 _MAXIMUM_UNREADABLE: Final = 1000
 """Kept of those that stand together: a file of nothing but line feeds must not take all memory."""
+_EMPTY: Final = "the file is empty: not even its start line is left"
+# A crash or a full disk leaves such a file, too, with no decision in it; but nobody can tell it from a log that was
+# wiped, and the next start of a controller puts a start line behind it.
+_NO_LINE: Final = (
+    "no line of the file can be read, not even its start line: it is no audit log, or what was in it is gone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +144,17 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
     """
     chain = _Chain()
     for path in paths:
-        number = 0
+        number, any_of_ours = 0, False
         for number, line in enumerate(read_lines(path), start=1):
             place = Place(printable(path.name), number)
             for finding in chain.take(place, line, first=number == 1):
                 yield finding
-            if isinstance(line, ChainedLine) and line.kind == DECISION:
-                yield await _judged(place, line, halves)
-        if not number:
-            yield Broken(Place(printable(path.name), 1), "the file is empty: not even its start line is left")
+            if isinstance(line, ChainedLine):
+                any_of_ours = True
+                if line.kind == DECISION:
+                    yield await _judged(place, line, halves)
+        if not any_of_ours:
+            yield Broken(Place(printable(path.name), 1), _NO_LINE if number else _EMPTY)
     for finding in chain.ends():
         yield finding
 

@@ -77,6 +77,22 @@ def test_a_log_that_is_not_in_order(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "NOT in order: 1 found, named above; 2 decisions are as their facts give them." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_log_of_which_the_first_bytes_are_left(
+    tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever goes by the exit code hears of it."""
+    paths = [tmp_path / f"cut-{one}.log" for one in range(number)]
+    for path in paths:
+        path.write_bytes(_RECORDED.read_bytes()[:100])
+    assert main(["audit", "verify", *map(str, paths)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cut-0.log:1: no line of the file can be read, not even its start line" in said
+    assert f"NOT in order: {number} found" in said
+    assert main(["audit", "verify", "--output", "json", *map(str, paths)]) == 1
+    assert json.loads(capsys.readouterr().out)["good"] is False
+
+
 def test_nothing_is_said_of_a_log_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "show", str(_RECORDED), "--node", "nobody"]) == 1
     printed = capsys.readouterr()

@@ -52,6 +52,12 @@ def said(*paths: Path) -> list[str]:
     return [remark for remark in remarks if "no decision" not in remark]
 
 
+def broken(*paths: Path) -> list[str]:
+    """What makes the log one that is not in order."""
+    found = asyncio.run(found_in(*paths))
+    return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
+
+
 def test_as_written(log: Path) -> None:
     assert said(log) == []
 
@@ -110,6 +116,32 @@ def test_a_line_that_was_removed_before_a_restart(log: Path) -> None:
 def test_an_empty_file(log: Path) -> None:
     log.write_bytes(b"")
     assert said(log) == ["the file is empty: not even its start line is left"]
+
+
+NO_LINE = "no line of the file can be read, not even its start line: it is no audit log, or what was in it is gone"
+
+
+@pytest.mark.parametrize("left", [b"junk", b"junk\n", b"\n", b"{}", b"{}\nju", START_LINE[:100], START_LINE[:-1]])
+def test_a_file_without_one_line_of_ours(log: Path, left: bytes) -> None:
+    """However it ends: a log that was cut to its first bytes is no log, and neither is another file."""
+    log.write_bytes(left)
+    assert NO_LINE in broken(log)
+
+
+def test_each_file_has_a_line_of_ours(log: Path, tmp_path: Path) -> None:
+    """The start line of the next file excuses a line that was cut off, and not that nothing else is left."""
+    wiped = [tmp_path / name for name in ("audit-2026-03-01T00-00-00.000000.log", "audit-2026-03-02.log")]
+    for path in wiped:
+        path.write_bytes(START_LINE[:100])
+    assert broken(*wiped) == [NO_LINE, NO_LINE]
+    assert broken(*wiped, log) == [NO_LINE, NO_LINE]
+    assert broken(log, wiped[0]) == [NO_LINE]
+
+
+def test_one_line_of_ours_is_enough(log: Path) -> None:
+    for left in (START_LINE, START_LINE + b"\n", START_LINE + b"\ncut o", b"cut o\n" + START_LINE):
+        log.write_bytes(left)
+        assert broken(log) == []
 
 
 def test_a_last_line_that_is_cut_off(log: Path) -> None:

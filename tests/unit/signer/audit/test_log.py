@@ -167,6 +167,39 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert broken(path) == []
 
 
+def test_a_disk_that_is_full_at_the_first_line(tmp_path: Path) -> None:
+    """Until there is room nobody can tell it from a log that was wiped; no decision is in it that could be lost."""
+    path = tmp_path / "audit.log"
+    with pytest.raises(OSError, match="No space"):
+        FileLines(path, 0, 0, write=FullDisk(30).write)
+    assert path.stat().st_size == 30
+    (why,) = broken(path)
+    assert why.startswith("no line of the file can be read")
+    FileLines(path, 0, 0).close()
+    assert broken(path) == []
+    (cut_off,) = noticed(path)
+    assert "the disk was full" in cut_off.what
+
+
+def test_a_disk_that_is_full_at_the_first_line_of_another_file(tmp_path: Path) -> None:
+    """The same after a rotation, and the chain goes on."""
+    path = tmp_path / "audit.log"
+    disk = FullDisk(10_000)
+    lines = FileLines(path, 600, 0, write=disk.write)
+    lines.write([b'{"number":0}'])
+    disk.room = 30
+    with pytest.raises(OSError, match="No space"):
+        lines.write([b'{"number":-1}'])
+    (why,) = broken(*sorted(tmp_path.glob("audit-*.log")), path)
+    assert why.startswith("no line of the file can be read")
+    disk.room = 10_000
+    lines.write([b'{"number":1}'])
+    lines.close()
+    files = (*sorted(tmp_path.glob("audit-*.log")), path)
+    assert [one for file in files for one in numbers(file)] == [0, 1]
+    assert broken(*files) == []
+
+
 async def test_what_cannot_be_flushed_is_not_written(tmp_path: Path) -> None:
     failing = True
 
