@@ -97,6 +97,7 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
         if isinstance(attestations, RecordsUnverified)
         else {
             "expired": attestations.lives.expired,
+            "overdue": attestations.lives.overdue,
             **{f"below{days}Days": attestations.lives.below[days] for days in DAYS},
             "more": attestations.lives.more,
         },
@@ -137,8 +138,9 @@ def _row(one: ClusterStatus, now: datetime) -> list[Text]:
     if not isinstance(attestations, RecordsUnverified):
         attested = f"{attestations.attested} of {attestations.machines}"
         numbers = [*(attestations.lives.below[days] for days in DAYS), attestations.lives.more]
-        expired = f", {attestations.lives.expired} expired" if attestations.lives.expired else ""
-        lives = " / ".join(str(number) for number in numbers) + expired
+        lives = " / ".join(str(number) for number in numbers)
+        for word, count in (("expired", attestations.lives.expired), ("overdue", attestations.lives.overdue)):
+            lives += f", {count} {word}" if count else ""
     if not isinstance(requests, Unreachable):
         more = "" if requests.counted_all else "+"
         waiting = f"{requests.pending}{more}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -24,11 +24,10 @@ from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
 from signer.model.decision import Deferred, printable
-from signer.model.node_attested import valid_until
-from signer.model.record import AttestedNode
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.controller_key import SECRET_NAME
 from signer.store.inventory import Inventory
+from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)
 """Upper bounds of the classes of certificates by days to expiry; what is beyond the last is "more"."""
@@ -48,12 +47,39 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Client certificates of a cluster's Machines that are there, by the days that they have left."""
+    """The last client certificates of a cluster's nodes whose Machines are there: how many, by what they have left.
+
+    Those that have run out or are overdue are the ones of the metric ``node_attestation_nodes``.
+    """
 
     expired: int
+    overdue: int
+    """Of those that are still good: they should have been renewed by now, and could be. They are in a class, too."""
     below: Mapping[int, int]
-    """By the bounds in ``DAYS``."""
+    """Still good, by the bounds in ``DAYS``."""
     more: int
+
+    @classmethod
+    def of(cls, certificates: NodeCertificates, now: datetime) -> Lives:
+        """How these stand now."""
+        moment = now.timestamp()
+        expired = certificates.count_expired(moment)
+        classes: Counter[int] = Counter()
+        more = 0
+        for end in certificates.ends[expired:]:
+            bound = next((days for days in DAYS if end - moment < timedelta(days=days).total_seconds()), None)
+            if bound is None:
+                more += 1
+            else:
+                classes[bound] += 1
+        return cls(expired, certificates.count_overdue(moment), {days: classes[days] for days in DAYS}, more)
+
+    def needs(self) -> tuple[str, ...]:
+        """What somebody should look at, whatever the certificates' lifetime."""
+        if not self.expired and not self.overdue:
+            return ()
+        overdue = f"overdue (less than {OVERDUE_SHARE * 100:.0f} % of their life left): {self.overdue}"
+        return (f"nodes do not renew: client certificates expired: {self.expired}, {overdue}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +135,8 @@ class ClusterStatus:
             needs.append(f"its requests cannot be looked at: {self.requests.message}")
         if isinstance(self.attestations, RecordsUnverified):
             needs.append(self.attestations.message)
-        elif late := self.attestations.lives.expired + self.attestations.lives.below[DAYS[0]]:
-            needs.append(f"{late} certificates have run out or do within a day: their nodes do not renew")
+        else:
+            needs += self.attestations.lives.needs()
         if isinstance(self.authority, AuthorityUnknown):
             needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
@@ -184,34 +210,15 @@ def _attestations(
     key: ClusterKey, inventory: Inventory, registry: Registry, now: Callable[[], datetime]
 ) -> Attestations | RecordsUnverified:
     try:
+        inventory.authentic.require_keys()
         standings = Standings(key, registry=registry, inventory=inventory, now=now).all()
-        records = [one for one in inventory.authentic.values() if one.machine.cluster == key]
     except Deferred as error:
         return RecordsUnverified(error.defer.message)
-    living = {one.machine.uid for one in standings}
     return Attestations(
         machines=len(standings),
         attested=sum(isinstance(one, Attested) for one in standings),
-        lives=_lives((record for record in records if record.machine_uid in living), now()),
+        lives=Lives.of(inventory.certificate_lives.of(key), now()),
     )
-
-
-def _lives(records: Iterable[AttestedNode], now: datetime) -> Lives:
-    newest: dict[str, datetime] = {}
-    for record in records:
-        end = valid_until(record)
-        newest[record.machine.digest] = max(end, newest.get(record.machine.digest, end))
-    classes: Counter[int] = Counter()
-    expired = more = 0
-    for end in newest.values():
-        bound = next((days for days in DAYS if end - now < timedelta(days=days)), None)
-        if end <= now:
-            expired += 1
-        elif bound is None:
-            more += 1
-        else:
-            classes[bound] += 1
-    return Lives(expired, {days: classes[days] for days in DAYS}, more)
 
 
 async def _authority(management: Client, key: ClusterKey, now: datetime) -> AuthorityLife | AuthorityUnknown:

@@ -22,7 +22,10 @@ from signer.rules.machine import MachineGone, NoRecord
 from signer.store.mirror import ObjectKey
 
 OVERDUE_SHARE: Final = 0.15
-"""Share of its life that a certificate has left when its renewal counts as overdue: nodes renew at 0.2."""
+"""Share of its life that a certificate has left when its renewal counts as overdue: nodes renew at 0.2.
+
+A share and no time: a policy's certificates may live for an hour or for a year.
+"""
 
 
 @dataclass(frozen=True, slots=True)

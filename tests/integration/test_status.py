@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -65,7 +66,14 @@ def test_a_fleet_that_is_well(house: House, cluster: WorldCluster, run: Run) -> 
     assert one["ready"] == {"status": "True", "reason": "Ready", "message": "requests are decided"}
     assert (one["machines"], one["attested"]) == (2, 1)
     assert (one["pending"], one["denied"], one["failed"]) == (1, {"NodeNameMismatch": 1}, 0)
-    assert one["certificates"] == {"expired": 0, "below1Days": 0, "below3Days": 0, "below7Days": 1, "more": 0}
+    assert one["certificates"] == {
+        "expired": 0,
+        "overdue": 0,
+        "below1Days": 0,
+        "below3Days": 0,
+        "below7Days": 1,
+        "more": 0,
+    }
     assert one["certificateAuthorityNotAfter"].startswith("20")
     reads = [entry for entry in house.api.requests.matching() if entry.user == READER]
     assert {entry.method for entry in reads} == {"GET"}
@@ -74,6 +82,38 @@ def test_a_fleet_that_is_well(house: House, cluster: WorldCluster, run: Run) -> 
     assert "Nothing needs attention." in text
     assert "NodeNameMismatch 1" in text
     assert "\x1b" not in text
+
+
+class At(datetime):
+    """A clock that goes ahead."""
+
+    ahead: ClassVar[timedelta]
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + cls.ahead
+
+
+def test_certificates_that_live_for_hours(house: House, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than a day left is their whole life; less than 15 % of it is not."""
+    cluster = house.cluster(policy={"certificates": {"clientDuration": "2h"}})
+    house.run()
+    house.join(cluster, "worker-1")
+    house.wait_for_condition(cluster, "Ready", "True")
+    monkeypatch.setattr("signer.cli.status.datetime", At)
+    for minutes, code, certificates in (
+        (0, 0, {"expired": 0, "overdue": 0, "below1Days": 1}),
+        (95, 0, {"expired": 0, "overdue": 0, "below1Days": 1}),
+        (110, 3, {"expired": 0, "overdue": 1, "below1Days": 1}),
+        (125, 3, {"expired": 1, "overdue": 0, "below1Days": 0}),
+    ):
+        monkeypatch.setattr(At, "ahead", timedelta(minutes=minutes), raising=False)
+        ended, found = report(run)
+        (one,) = found["clusters"]
+        assert (ended, one["certificates"]) == (code, {**certificates, "below3Days": 0, "below7Days": 0, "more": 0})
+        assert [need.partition(":")[0] for need in one["needs"]] == ["nodes do not renew"] * (code == 3)
+        words = [f"1 {word}" for word in ("expired", "overdue") if certificates[word]]
+        assert [word for word in ("1 expired", "1 overdue") if word in run()[1]] == words
 
 
 def test_what_needs_attention(house: House, cluster: WorldCluster, run: Run) -> None:

@@ -1,0 +1,96 @@
+"""What of a fleet needs attention: by the share of a certificate's life, as the metric has it, and by no days."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from attestors.contract import Security
+from signer.explain.fleet import (
+    Attestations,
+    AuthorityLife,
+    ClusterStatus,
+    Lives,
+    Readiness,
+    RecordsUnverified,
+)
+from signer.explain.workload_requests import RequestCounts
+from signer.model.cluster import MachineView
+from signer.model.record import MachineKey
+from signer.rules.machine import NoRecord
+from signer.store.node_certificates import CertificateLives
+from tests.unit.signer.builders import CLUSTER, NOW, attested_identity, journal_entry, machine_view
+from tests.unit.signer.builders import record as made_record
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+def lives(*certificates: tuple[timedelta, timedelta], security: Security = Security.SECURE) -> Lives:
+    """Of nodes whose client certificates have such a lifetime, and so much of it left."""
+    machines: dict[MachineKey, MachineView] = {}
+    followed = CertificateLives(machines.__getitem__)
+    for number, (lifetime, left) in enumerate(certificates):
+        name = f"worker-{number}"
+        machine = machine_view(name=name, provider_id=f"test:///{name}")
+        machines[MachineKey.of(machine)] = machine
+        entry = journal_entry(not_before=NOW + left - lifetime, not_after=NOW + left)
+        identity = replace(attested_identity(name), security=security)
+        record = replace(made_record(machine, journal=(entry,)), identity=identity)
+        followed.record_changed((CLUSTER.namespace, name), NoRecord(), record)
+    return Lives.of(followed.of(CLUSTER), NOW)
+
+
+def status(found: Lives | RecordsUnverified) -> ClusterStatus:
+    return ClusterStatus(
+        CLUSTER,
+        "Enforce",
+        "tpm",
+        Readiness("True", "Ready", "requests are decided"),
+        found if isinstance(found, RecordsUnverified) else Attestations(1, 1, found),
+        RequestCounts(0, {}, 0, counted_all=True),
+        AuthorityLife(NOW + 3000 * DAY),
+    )
+
+
+@pytest.mark.parametrize("lifetime", [HOUR, 8 * HOUR, DAY, 5 * DAY, 7 * DAY, 365 * DAY], ids=str)
+def test_nodes_that_renew_in_time_need_nobody(lifetime: timedelta) -> None:
+    """Also where no certificate ever has a day left: kubelets renew at a fifth of the life, and need a while for it."""
+    for share in (1.0, 0.3, 0.2, 0.151):
+        found = lives((lifetime, lifetime * share))
+        assert (found.expired, found.overdue, found.needs(), status(found).needs(NOW)) == (0, 0, (), ())
+
+
+@pytest.mark.parametrize("lifetime", [HOUR, 8 * HOUR, DAY, 5 * DAY, 7 * DAY, 365 * DAY], ids=str)
+def test_nodes_that_do_not_renew(lifetime: timedelta) -> None:
+    """Also where many days are left to do something about it."""
+    found = lives((lifetime, lifetime * 0.149), (lifetime, timedelta()), (lifetime, -HOUR), (lifetime, lifetime))
+    assert (found.expired, found.overdue) == (2, 1)
+    assert status(found).needs(NOW) == (
+        "nodes do not renew: client certificates expired: 2, overdue (less than 15 % of their life left): 1",
+    )
+
+
+def test_one_of_both_is_enough() -> None:
+    assert "expired: 0, overdue (less than 15 % of their life left): 1" in lives((HOUR, HOUR / 10)).needs()[0]
+    assert "expired: 1, overdue (less than 15 % of their life left): 0" in lives((HOUR, -HOUR)).needs()[0]
+
+
+def test_what_cannot_be_renewed_is_not_overdue() -> None:
+    """An attestor that proves nothing renews nothing: its node is told of once it is out."""
+    assert lives((7 * DAY, HOUR), security=Security.INSECURE).needs() == ()
+    assert lives((7 * DAY, -HOUR), security=Security.INSECURE).expired == 1
+
+
+def test_classes_by_days() -> None:
+    almost = timedelta(seconds=1)
+    left = [-HOUR, almost, DAY - almost, DAY, 3 * DAY - almost, 3 * DAY, 7 * DAY - almost, 7 * DAY, 300 * DAY]
+    found = lives(*((365 * DAY, one) for one in left))
+    assert (found.expired, dict(found.below), found.more) == (1, {1: 2, 3: 2, 7: 2}, 2)
+    assert found.overdue == 7, "of those in the classes"
+
+
+def test_records_that_cannot_be_verified() -> None:
+    assert status(RecordsUnverified("no key")).needs(NOW) == ("no key",)
