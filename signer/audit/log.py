@@ -203,6 +203,8 @@ class FileLines:
             AuditLogInUse: another process has it.
             OSError: it cannot be opened or written.
         """
+        if not path.name or path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder: name a file in it", str(path))
         self._path = path
         self._maximum_bytes = maximum_bytes
         self._maximum_backups = maximum_backups

@@ -98,8 +98,19 @@ class _RepeatedKey(yaml.constructor.ConstructorError):
     """A mapping has the same key twice; the mark is where the mapping begins."""
 
 
+class _NoValue(yaml.constructor.ConstructorError):
+    """A scalar has the form or the tag of a number, say, or of a date, and is none; the mark is where it begins."""
+
+
 class _NoRepeatedKeys(yaml.SafeLoader):
     """YAML lets the last of two equal keys win; here a second ``tpm:`` must not silently replace the first."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Say where the library stumbles: to it ``2024-99-99`` is a ValueError, and ``!!bool x`` a KeyError."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, ArithmeticError):
+            raise _NoValue(None, None, "there is no such value", node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse repeated keys."""
@@ -145,10 +156,17 @@ def _document(path: Path) -> Any:
         raise InvalidConfiguration(f"--config: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration(f"--config: {path} is not UTF-8 text") from error
+    except RecursionError:
+        raise InvalidConfiguration(f"--config: {path} is nested too deeply") from None
     except _RepeatedKey as error:
         raise InvalidConfiguration(f"--config: {path} repeats a key{position(error)}") from error
+    except _NoValue as error:
+        why = "there is no such value; text that looks like a number or a date stands in quotes"
+        raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}: {why}") from error
     except yaml.YAMLError as error:
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}") from error
+    except ValueError:  # an escape sequence that is no character, a key of more digits than Python writes
+        raise InvalidConfiguration(f"--config: {path} is not YAML") from None
 
 
 def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:

@@ -119,7 +119,17 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
     from kubernetes.aio.config import ConfigException, kube_config, load_kube_config
 
     # What a malformed file does to the library.
-    malformed = (ConfigException, yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError)
+    malformed = (
+        ConfigException,
+        yaml.YAMLError,
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    )
     if not _exists(path):
         raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file; give --kubeconfig, or set KUBECONFIG")
 
@@ -178,6 +188,8 @@ def _what_is_wrong(error: Exception) -> str:
         return "it is not UTF-8 text"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, ConfigException):
         return " ".join(str(error).split())
     return f"it is not a kubeconfig ({type(error).__name__})"

@@ -143,6 +143,24 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.C
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--config", "--config: {path} is nested too deeply"),
+        ("--kubeconfig", "kubeconfig {path}: it is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_nested_deeply(
+    flag: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text("a: " + "[" * 10_000)
+    assert run("run", flag, str(path)) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1] == f"node-attestation-controller: {expected.format(path=path)}"
+    assert "Traceback" not in error
+
+
 def test_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Misspelt, it would leave the one that was meant allowed everywhere."""
     config = tmp_path / "config.yaml"

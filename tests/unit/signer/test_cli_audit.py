@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -37,6 +38,18 @@ async def test_two_controllers_do_not_share_one(tmp_path: Path) -> None:
 async def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"--audit-log-path: .*No such file"):
         await opened(str(tmp_path / "missing" / "audit.log"))
+
+
+@pytest.mark.parametrize("path", ["/", ".", "..", "{tmp_path}"])
+def test_a_folder_is_no_log(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left beside it, either."""
+    monkeypatch.chdir(tmp_path)
+    folder = path.format(tmp_path=tmp_path)
+    before = sorted(tmp_path.parent.iterdir())
+    with pytest.raises(InvalidConfiguration) as refused:
+        asyncio.run(opened(folder))
+    assert str(refused.value) == f"--audit-log-path: {folder}: is a folder: name a file in it"
+    assert (sorted(tmp_path.parent.iterdir()), list(tmp_path.iterdir())) == (before, [])
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "1000001"])
@@ -75,6 +88,17 @@ def test_a_log_that_is_not_in_order(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_bytes(b"".join((start, *others)))
     assert main(["audit", "verify", str(path)]) == 1
     assert "NOT in order: 1 found, named above; 2 decisions are as their facts give them." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["a: 2024-99-99", "a: " + "[" * 10_000])
+def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no word on the log."""
+    config = tmp_path / "config.yaml"
+    config.write_text(text)
+    assert main(["audit", "verify", str(_RECORDED), "--config", str(config)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"node-attestation-controller: --config: {config} is n")
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize("number", [1, 2])

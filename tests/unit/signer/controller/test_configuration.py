@@ -34,6 +34,18 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         (b"\xff\xfe", "is not UTF-8 text"),
         ("a: [", "is not YAML at line 1, column 5"),
         ("a: \0", "is not YAML"),
+        ("a: 2024-99-99", "is not YAML at line 1, column 4: there is no such value; text that looks like a number"),
+        ("attestors:\n  tpm: {settings: {a: 0b_}}", "is not YAML at line 2, column 23: there is no such value"),
+        ("0x_: b", "is not YAML at line 1, column 1: there is no such value"),
+        ("a: " + "9" * 5000, "is not YAML at line 1, column 4: there is no such value"),
+        ("a: 1" + ":59" * 400 + ".5", "is not YAML at line 1, column 4: there is no such value"),
+        ("a: !!bool x", "is not YAML at line 1, column 4: there is no such value"),
+        ("a: !!timestamp x", "is not YAML at line 1, column 4: there is no such value"),
+        ('a: "\\U00110000"', "is not YAML"),
+        ("0x" + "f" * 5000 + ": 1", "is not YAML"),
+        ("a: " + "[" * 10_000, "is nested too deeply"),
+        ("a: " + "{b: " * 10_000, "is nested too deeply"),
+        ("- " * 10_000, "is nested too deeply"),
         ("!!python/object/apply:os.system [id]", "is not YAML"),
         ("[]\n- a", "is not YAML"),
         ("attestors: {tpm: {}, tpm: {settings: {a: b}}}", "repeats a key"),
@@ -65,11 +77,17 @@ def test_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:
     assert str(refused.value).startswith("--config: ")
 
 
-def test_refusal_does_not_quote_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["attestors: {tpm: {settings: {key: c2VjcmV0\n", "key: !!int c2VjcmV0"])
+def test_refusal_does_not_quote_the_file(tmp_path: Path, text: str) -> None:
     """It may hold keys."""
     with pytest.raises(InvalidConfiguration) as refused:
-        read(tmp_path, "attestors: {tpm: {settings: {key: c2VjcmV0\n")
+        read(tmp_path, text)
     assert "c2VjcmV0" not in str(refused.value)
+
+
+def test_text_that_looks_like_a_date_stands_in_quotes(tmp_path: Path) -> None:
+    settings = read(tmp_path, "attestors: {tpm: {settings: {a: '2024-99-99', b: \"0x_\"}}}")["tpm"].settings
+    assert settings == {"a": "2024-99-99", "b": "0x_"}
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
