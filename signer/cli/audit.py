@@ -33,6 +33,7 @@ from signer.audit.verification import (
     is_bad,
     verify,
 )
+from signer.cli.output import print_as_json, print_for_people
 from signer.controller.configuration import InvalidConfiguration, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
@@ -93,10 +94,9 @@ def _verify(options: argparse.Namespace) -> int:
     halves = Halves(Registry(), {provider: attestor.settings for provider, attestor in configured.items()})
     findings = _found(options, halves)
     if options.output == "json":
-        json.dump(findings_as_json(findings), sys.stdout, indent=2)
-        print()
+        print_as_json(findings_as_json(findings))
     else:
-        show_findings(findings, Console(highlight=False))
+        print_for_people(lambda console: show_findings(findings, console))
     return EXIT_BAD if any(map(is_bad, findings)) else 0
 
 
@@ -210,10 +210,9 @@ def _show(options: argparse.Namespace) -> int:
     if unread:
         print(f"Lines that cannot be read: {unread}. `audit verify` says which.", file=sys.stderr)
     if options.output == "json":
-        json.dump([{"place": str(place), **json.loads(line.encode())} for place, line in found], sys.stdout, indent=2)
-        print()
+        print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
     else:
-        show_described(found, Console(highlight=False))
+        print_for_people(lambda console: show_described(found, console))
     return 0 if found else EXIT_BAD
 
 

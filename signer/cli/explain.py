@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -13,11 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-
 from signer.authority import load_authority_certificates
 from signer.cli.arguments import WrongUse, add_configuration, add_kubeconfig, cluster_key, configuration_of
 from signer.cli.explain_output import as_json, show
+from signer.cli.output import print_as_json, print_for_people
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.answers import NotingRegistry
 from signer.explain.explanation import Explanation, Verdict, explain
@@ -51,7 +49,6 @@ _EXIT_CODES: Final = {
     Verdict.LEAVE_ALONE: EXIT_NOT_DECIDED,
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
 }
-_WIDTH_OF_FILES: Final = 140
 _KIND: Final = "CertificateSigningRequest"
 
 
@@ -98,10 +95,9 @@ def _explain(options: argparse.Namespace) -> int:
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
     if options.output == "json":
-        json.dump(as_json(explained), sys.stdout, indent=2)
-        print()
+        print_as_json(as_json(explained))
     else:
-        show(explained, Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES))
+        print_for_people(lambda console: show(explained, console))
     return _EXIT_CODES[explained.verdict]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +15,7 @@ from rich.text import Text
 
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, cluster_key, namespace
+from signer.cli.output import print_as_json, print_for_people
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
 from signer.controller.standing import Attested, Standing, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
@@ -70,10 +69,9 @@ def _preflight(options: argparse.Namespace) -> int:
     except _CANNOT_BE_SAID as error:
         raise PreflightFailed(f"Cluster {key}: {error}") from error
     if options.output == "json":
-        json.dump(as_json(found), sys.stdout, indent=2)
-        print()
+        print_as_json(as_json(found))
     else:
-        show(found, Console(highlight=False))
+        print_for_people(lambda console: show(found, console))
     return 0 if found.is_ready else EXIT_NOT_READY
 
 

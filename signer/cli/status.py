@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
+from signer.cli.output import print_as_json, print_for_people
 from signer.controller.configuration import Configuration
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EXIT_NEEDS_ATTENTION: Final = 3
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
-_WIDTH_OF_FILES: Final = 140
 _UNKNOWN: Final = "?"
 
 
@@ -60,10 +59,9 @@ def _status(options: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     found = asyncio.run(_look(options, now))
     if options.output == "json":
-        json.dump(as_json(found, now), sys.stdout, indent=2)
-        print()
+        print_as_json(as_json(found, now))
     else:
-        show(found, now, Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_FILES))
+        print_for_people(lambda console: show(found, now, console))
     return EXIT_NEEDS_ATTENTION if any(one.needs(now) for one in found) else 0
 
 

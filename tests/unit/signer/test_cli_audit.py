@@ -117,6 +117,21 @@ def test_a_log_of_which_the_first_bytes_are_left(
     assert json.loads(capsys.readouterr().out)["good"] is False
 
 
+def test_what_is_no_terminal_is_wide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever searches a file for a name finds it in one piece."""
+    name = "audit-2026-03-01T00-00-00.000000.log"
+    path = tmp_path / name
+    path.write_bytes(_RECORDED.read_bytes())
+    assert main(["audit", "verify", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert f" {name}:2 " in said
+    assert "the keyed-mac attestor needs masterKey and no other setting; see --config" in said
+    assert main(["audit", "show", str(path), "--node", "worker-1"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r" VerifiedIdentity keyed-mac:[0-9a-f]{64}\s", shown)
+    assert re.search(r" sha256:[0-9a-f]{64}\s", shown)
+
+
 def test_nothing_is_said_of_a_log_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "show", str(_RECORDED), "--node", "nobody"]) == 1
     printed = capsys.readouterr()
