@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed while running or ``audit`` found something bad, 2 wrong usage or configuration, 3
 ``preflight`` or ``status`` found what needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be
-approved or challenged, 4 denied, 5 waits, 6 is left alone.
+approved or challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ from typing import Final
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, add_explain
+from signer.cli.output import (
+    OutputNotWritten,
+    give_up,
+    prepare_streams,
+    print_text,
+    standard_output,
+    tell,
+)
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
 from signer.cli.status import add_status
@@ -32,37 +40,47 @@ _DISTRIBUTION: Final = "capi-node-attestation"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_LEADERSHIP_LOST: Final = 4
+EXIT_NOT_WRITTEN: Final = os.EX_IOERR
+"""As ``sysexits.h`` has it; no command says anything else with it."""
 EXIT_INTERRUPTED: Final = 130
 """As shells say it: 128 and SIGINT."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of ``node-attestation-controller``."""
-    options = _parser().parse_args(arguments)
+    prepare_streams()
     try:
-        code = int(options.command(options))
-        sys.stdout.flush()
-        return code
+        with standard_output():
+            options = _parser().parse_args(arguments)
+        return int(options.command(options))
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
-        print(f"node-attestation-controller: {error}", file=sys.stderr)
+        _say(str(error))
         return EXIT_USAGE
     except (PreflightFailed, ExplainFailed) as error:
-        print(f"node-attestation-controller: {error}", file=sys.stderr)
+        _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:
-        print(f"node-attestation-controller: leadership lost: {error}", file=sys.stderr)
+        _say(f"leadership lost: {error}")
         return EXIT_LEADERSHIP_LOST
     except ClusterAPIChanged as error:
-        print(f"node-attestation-controller: to be started again: {error}", file=sys.stderr)
+        _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        print(f"node-attestation-controller: the management cluster: {error}", file=sys.stderr)
+        _say(f"the management cluster: {error}")
         return EXIT_FAILED
+    except OutputNotWritten as error:
+        give_up(sys.stdout)
+        _say(f"standard output cannot be written: {error}: mend that, or write elsewhere")
+        return EXIT_NOT_WRITTEN
     except BrokenPipeError:  # whoever read has read enough, as `head` does; rich ends with the same code
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at the end
+        give_up(sys.stdout)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _say(text: str) -> None:
+    tell(f"node-attestation-controller: {text}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,5 +101,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _crds(_: argparse.Namespace) -> int:
-    print("---\n".join(custom_resource_definitions()), end="")
+    print_text("---\n".join(custom_resource_definitions()))
     return 0

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ from signer.audit.verification import (
     is_bad,
     verify,
 )
-from signer.cli.output import print_as_json, print_for_people
+from signer.cli.output import print_as_json, print_for_people, tell
 from signer.controller.configuration import InvalidConfiguration, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
@@ -60,7 +59,8 @@ def add_audit(commands: Commands) -> None:
         "verify",
         help="check that nothing was changed, and judge every decision again",
         description="Asks nobody and changes nothing. Exit code 0: all is as written and every decision is the one "
-        "that its facts give; 1: something was changed, or a decision differs.",
+        "that its facts give; 1: something was changed, or a decision differs; 2: wrong usage or configuration; "
+        "74: the report cannot be written.",
     )
     verifying.set_defaults(command=_verify)
     _add_files(verifying)
@@ -208,7 +208,7 @@ def _show(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
     if unread:
-        print(f"Lines that cannot be read: {unread}. `audit verify` says which.", file=sys.stderr)
+        tell(f"Lines that cannot be read: {unread}. `audit verify` says which.")
     if options.output == "json":
         print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,16 @@ def test_manifests_that_were_put_together_by_hand(offline: Run, tmp_path: Path) 
     assert len(report["wouldWrite"]) == 3
     code, report, _ = offline(file, "--objects", str(by_hand(tmp_path / "without", policy=False)))
     assert (code, report["reason"]) == (5, "PolicyInvalid")
+
+
+def test_a_terminal_that_has_ascii_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with PYTHONIOENCODING=ascii, or in an old container: its marks are written as escapes."""
+    folder = by_hand(tmp_path / "objects")
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii"))
+    assert main(["explain", str(folder / "csr.json"), "--objects", str(folder), "--at", "2026-11-21T14:00:00Z"]) == 5
+    assert rb"\u2713" in written.getvalue()
+    assert b"AttestorUnavailable" in written.getvalue()
 
 
 @pytest.mark.parametrize(

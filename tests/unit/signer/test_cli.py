@@ -6,6 +6,8 @@ import argparse
 import json
 import logging
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,13 +17,26 @@ from pathlib import Path
 import pytest
 import yaml
 
-from signer.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, _parser, main
+from signer import cli
+from signer.cli import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_WRITTEN,
+    EXIT_USAGE,
+    _parser,
+    audit,
+    explain,
+    main,
+    preflight,
+    status,
+)
 from signer.cli.leader_election import leader_election
 from signer.controller import cluster_api_change
 from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
+from tests.support.full_disk import run_on_full_disk
 from tests.support.no_reader import run_without_reader
 from tests.support.processes import wait_until
 
@@ -63,6 +78,50 @@ def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reader_that_has_read_enough(arguments: tuple[str, ...], unbuffered: str) -> None:
     """As ``head`` does."""
     assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_FAILED, b"")
+
+
+FULL_DISK = (
+    b"node-attestation-controller: standard output cannot be written: No space left on device: mend that, or write "
+    b"elsewhere\n"
+)
+OF_A_LOG = ("audit", "verify", str(RECORDED_LOG))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("crds",), OF_A_LOG, (*OF_A_LOG, "--output", "json")], ids=" ".join)
+def test_output_to_a_disk_that_is_full(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """It is no word on the log, and no traceback."""
+    assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOT_WRITTEN, FULL_DISK)
+    # As in a cron job that writes both into one file.
+    assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered, log_too=True) == (EXIT_NOT_WRITTEN, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path, unbuffered: str) -> None:
+    arguments = ("audit", "verify", str(tmp_path / "missing.log"))
+    assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered, log_too=True) == (EXIT_USAGE, b"")
+
+
+@pytest.mark.slow
+def test_help_that_cannot_be_written() -> None:
+    assert run_on_full_disk("signer.cli", ("--help",), unbuffered="") == (EXIT_NOT_WRITTEN, FULL_DISK)
+
+
+@pytest.mark.slow
+def test_output_that_was_closed() -> None:
+    """Nobody wants to see it; the exit code says enough."""
+    command = f'"{sys.executable}" -m signer.cli audit verify "{RECORDED_LOG}" >&-'
+    ran = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_the_exit_code_of_output_is_nobody_elses() -> None:
+    codes = {name: code for name, code in vars(cli).items() if name.startswith("EXIT_")}
+    for module in (audit, explain, preflight, status):
+        codes |= {f"{module.__name__}.{name}": code for name, code in vars(module).items() if name.startswith("EXIT_")}
+    assert [name for name, code in codes.items() if code == EXIT_NOT_WRITTEN == 74] == ["EXIT_NOT_WRITTEN"]
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
