@@ -15,6 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
             print_stored(given[1:])
         except MoreToDo:
             pass
+        except OSError as error:  # of standard output: what cannot be read is more to do
+            from authenticator.commands.output import end_without_output
+
+            return end_without_output(error)
         else:
             return 0
     from authenticator.commands import run

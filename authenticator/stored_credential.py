@@ -43,6 +43,7 @@ def print_stored(arguments: list[str]) -> None:
 
     Raises:
         MoreToDo: there is no certificate that can be printed without further ado.
+        OSError: there is one, and standard output cannot be written.
     """
     try:
         info = parse_info(os.environ.get(INFO_VARIABLE, ""))
@@ -56,7 +57,9 @@ def print_stored(arguments: list[str]) -> None:
     if now >= pair.renewal:
         raise MoreToDo
     expiration = min(now + LONGEST_ANSWER_SECONDS, pair.renewal)
-    print(encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration))
+    # Flushed here: what fails when the process ends has an exit code of Python's own.
+    text = encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration)
+    print(text, flush=True)
 
 
 def read_stored(folder: str) -> Pair:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib.metadata import version
 from typing import Final, NoReturn
 
 from authenticator.commands import agent, credential, prepare, request, status
 from authenticator.commands.arguments import report
-from authenticator.model.failures import ExitCode, Failure
+from authenticator.commands.output import end_without_output, prepare_streams, settle_log, standard_output
+from authenticator.model.failures import ExitCode, Failure, OutputNotWritten
 
 __all__ = ["parser", "run"]
 
@@ -19,29 +19,29 @@ exit codes:
   0 done                     4 API server unreachable    8 no credential, or run out
   1 a defect of ours         5 API server not trusted    9 no evidence
   2 wrong configuration      6 credential refused       10 store unusable or locked
-  3 still pending            7 denied
+  3 still pending            7 denied                 11 output not written
 """
 
-# As shells say it: 128, and SIGINT or SIGPIPE.
+# As shells say it: 128, and SIGINT.
 _INTERRUPTED: Final = 130
-_NOBODY_READS: Final = 141
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
+    prepare_streams()
     try:
-        options = parser().parse_args(arguments)
-        code = int(options.command(options))
-        sys.stdout.flush()
-        return code
+        with standard_output():
+            options = parser().parse_args(arguments)
+        return int(options.command(options))
+    except (OutputNotWritten, BrokenPipeError) as error:
+        return end_without_output(error)
     except Failure as failure:
         report(str(failure))
         return failure.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:  # whoever read has read enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at the end
-        return _NOBODY_READS
+    finally:
+        settle_log()
 
 
 class _Parser(argparse.ArgumentParser):

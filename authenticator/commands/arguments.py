@@ -123,5 +123,10 @@ def credential_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def report(text: str) -> None:
-    """A line for whoever reads the kubelet's log."""
-    print(f"kubelet-authenticator: {text}", file=sys.stderr, flush=True)
+    """A line for whoever reads the kubelet's log. A disk that is too full for it keeps no certificate back."""
+    try:
+        print(f"kubelet-authenticator: {text}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return

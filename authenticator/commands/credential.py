@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from authenticator.commands.arguments import add_common, configuration_of, report
+from authenticator.commands.output import settle_log, standard_output
 from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.model.certificate import check_pair
@@ -60,18 +60,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         use = _certificate(options, info)
     else:
         use = _within(RENEWAL_LIMIT_SECONDS, lambda: _certificate(options, info), Use(stored, now + RETRY_SECONDS))
-    print(
-        encode_credential(
-            info.api_version,
-            certificate=use.pair.certificate,
-            key=use.pair.key,
-            expiration=expiration(use, now),
-        ),
-        flush=True,
-    )
+    until = expiration(use, now)
+    with standard_output():
+        print(encode_credential(info.api_version, certificate=use.pair.certificate, key=use.pair.key, expiration=until))
     if any(thread.name == _RENEWAL for thread in threading.enumerate()):
         # An attestor or a resolver hangs. What it was about is stored, step by step, for the next call.
-        sys.stderr.flush()
+        settle_log()
         os._exit(ExitCode.DONE)
     return ExitCode.DONE
 

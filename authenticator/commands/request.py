@@ -25,6 +25,7 @@ from authenticator.commands.arguments import (
     report,
     wants_serving,
 )
+from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
 from authenticator.flow.certificates import NodeCertificates, require_serving
@@ -71,7 +72,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     store = Store(configuration.store)
     if options.dry_run:
         purpose = Purpose.SERVING if wants_serving(options) else Purpose.CLIENT
-        print("\n".join(describe(_dry_run(configuration, store, purpose), purpose)))
+        lines = describe(_dry_run(configuration, store, purpose), purpose)
+        with standard_output():
+            print("\n".join(lines))
         return ExitCode.DONE
     if options.now:
         end_pauses(store, timeout=configuration.timeout)

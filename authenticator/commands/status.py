@@ -14,6 +14,7 @@ from cryptography import x509
 
 from attestors.wire.names import Purpose
 from authenticator.commands.arguments import add_common, configuration_of
+from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
@@ -91,11 +92,14 @@ def run(options: argparse.Namespace) -> ExitCode:
         asker=configuration.asker,
     )
     if options.output == "json":
-        print(json.dumps(_document(configuration, problem, store, certificates, attempts, next_thing, now), indent=2))
+        document = _document(configuration, problem, store, certificates, attempts, next_thing, now)
+        lines = [json.dumps(document, indent=2)]
     else:
         paint = _painter()
-        for line in _lines(configuration, problem, store, certificates, attempts, next_thing, now):
-            print(paint(*line) if isinstance(line, tuple) else line)
+        shown = _lines(configuration, problem, store, certificates, attempts, next_thing, now)
+        lines = [paint(*line) if isinstance(line, tuple) else line for line in shown]
+    with standard_output():
+        print("\n".join(lines))
     if problem:
         return ExitCode.CONFIGURATION
     valid = client is not None and now < client.not_after

@@ -12,6 +12,7 @@
       NoCredential           8   nothing to ask with: no certificate or an expired one, and no bootstrap kubeconfig
       NoEvidence             9   the attestor cannot gather evidence here
       StoreUnusable         10   the store cannot be read, written or locked
+      OutputNotWritten      11   standard output cannot be written
 
 0 is success, and 1 a defect of this program. Scripts may rely on the numbers.
 """
@@ -36,6 +37,7 @@ class ExitCode(enum.IntEnum):
     NO_CREDENTIAL = 8
     NO_EVIDENCE = 9
     STORE = 10
+    OUTPUT = 11
 
 
 class Explanation(NamedTuple):
@@ -84,6 +86,9 @@ EXPLANATIONS: Final = {
     ExitCode.STORE: Explanation(
         "the store cannot be read, written or locked",
         "see to the folder, its owner and the disk; or to who holds the lock",
+    ),
+    ExitCode.OUTPUT: Explanation(
+        "standard output cannot be written, as on a full disk", "see to what it is directed to, and run it again"
     ),
 }
 
@@ -146,3 +151,9 @@ class StoreUnusable(Failure):
     """The store cannot be read, written or locked."""
 
     exit_code = ExitCode.STORE
+
+
+class OutputNotWritten(Failure):
+    """Standard output cannot be written; the text says why."""
+
+    exit_code = ExitCode.OUTPUT

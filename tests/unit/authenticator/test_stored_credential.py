@@ -17,6 +17,7 @@ import pytest
 from attestors.wire.names import Purpose
 from authenticator import cli, commands
 from authenticator.flow.clock import Clock
+from authenticator.model.failures import ExitCode
 from authenticator.model.pair import CERTIFICATE_END, KEY_BEGIN, MAXIMUM_CHARACTERS, Pair
 from authenticator.store.store import Store
 from authenticator.stored_credential import (
@@ -26,6 +27,8 @@ from authenticator.stored_credential import (
     MoreToDo,
     print_stored,
 )
+from tests.support.full_disk import FULL, run_on_full_disk
+from tests.support.no_reader import run_without_reader
 from tests.unit.authenticator.builders import (
     NOW,
     V1,
@@ -343,6 +346,64 @@ def test_what_is_left_says_nothing_of_the_key(node: Node) -> None:
     with pytest.raises(MoreToDo) as left:
         print_stored(node.flags)
     assert "PRIVATE" not in f"{left.value}{left.value.__cause__}"
+
+
+# Where it goes
+
+
+def stored(folder: Path) -> list[str]:
+    """The command, where there is a certificate to print."""
+    store = Store(folder / "pki")
+    store.open()
+    store.save_pair(Purpose.CLIENT, pair_with_left(datetime.now(UTC), 9 * DAY))
+    return ["credential", "--store", str(store.folder)]
+
+
+TWICE = 2
+"""How often the flag is given; the printing path leaves what is given twice to the other one."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("times", [1, TWICE])
+def test_a_credential_that_cannot_be_written(tmp_path: Path, times: int, unbuffered: str) -> None:
+    command, *flags = stored(tmp_path)
+    arguments = [command, *flags * times]
+    informed = {"KUBERNETES_EXEC_INFO": exec_info()}
+    code, log = run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered, environment=informed)
+    *others, last = log.decode().splitlines()
+    assert (code, len(others)) == (ExitCode.OUTPUT, times - 1), log
+    assert last.startswith("kubelet-authenticator: standard output cannot be written: No space left on device: ")
+    code, _ = run_on_full_disk("authenticator.cli", arguments, unbuffered="", log_too=True, environment=informed)
+    assert code == ExitCode.OUTPUT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("times", [1, TWICE])
+def test_a_credential_that_nobody_reads(
+    tmp_path: Path, times: int, unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_EXEC_INFO", exec_info())
+    command, *flags = stored(tmp_path)
+    code, log = run_without_reader("authenticator.cli", [command, *flags * times], unbuffered=unbuffered)
+    assert (code, len(log.splitlines())) == (141, times - 1), log
+
+
+@pytest.mark.slow
+def test_a_full_log_keeps_no_credential_back(tmp_path: Path) -> None:
+    """The other path has a word to say on why it did not renew."""
+    command, *flags = stored(tmp_path)
+    with FULL.open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "authenticator.cli", command, *flags * TWICE],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env={**os.environ, "KUBERNETES_EXEC_INFO": exec_info(), "PYTHONUNBUFFERED": ""},
+            check=False,
+            timeout=60,
+        )
+    assert (ran.returncode, json.loads(ran.stdout)["kind"]) == (0, "ExecCredential")
 
 
 # What it takes

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 from datetime import timedelta
@@ -12,16 +13,19 @@ from cryptography import x509
 
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
+from authenticator import commands
 from authenticator.commands.status import _span
 from authenticator.configuration import Given, configure
 from authenticator.model.attempt import Attempt, Sent, Step
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import KnownCluster
+from tests.support.full_disk import run_on_full_disk
 from tests.support.no_reader import run_without_reader
 from tests.unit.authenticator.builders import (
     MACHINE_KEY,
     NODE,
     NOW,
+    PROVIDER_ID,
     SERVER,
     SERVING,
     TOKEN,
@@ -301,6 +305,55 @@ def test_a_reader_that_has_read_enough(tmp_path: Path, unbuffered: str) -> None:
     """As ``head`` does."""
     arguments = ["status", "--provider", "insecure", "--store", str(tmp_path)]
     assert run_without_reader("authenticator.cli", arguments, unbuffered=unbuffered) == (141, b"")
+
+
+FULL_DISK = (
+    b"kubelet-authenticator: standard output cannot be written: No space left on device: "
+    b"mend that, or write elsewhere\n"
+)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_output_to_a_disk_that_is_full(tmp_path: Path, output: str, unbuffered: str) -> None:
+    arguments = ["status", "--provider", "insecure", "--store", str(tmp_path), "--output", output]
+    assert run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered) == (ExitCode.OUTPUT, FULL_DISK)
+    everything = run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered, log_too=True)
+    assert everything == (ExitCode.OUTPUT, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path, unbuffered: str) -> None:
+    """systemd goes by it."""
+    arguments = ["status", "--provider", "missing", "--store", str(tmp_path)]
+    ended = run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered, log_too=True)
+    assert ended == (ExitCode.CONFIGURATION, b"")
+
+
+def test_help_that_cannot_be_written() -> None:
+    assert run_on_full_disk("authenticator.cli", ["--help"], unbuffered="") == (ExitCode.OUTPUT, FULL_DISK)
+
+
+def test_a_terminal_that_has_ascii_alone(node: Node) -> None:
+    node.configure(providerID=PROVIDER_ID, store=str(node.folder / "\N{SNOWMAN}"))
+    written = io.BytesIO()
+    node.monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii"))
+    assert commands.run(["status", "--config", str(node.folder / "configuration.json")]) == ExitCode.NO_CREDENTIAL
+    assert rb"/\u2603" in written.getvalue()
+
+
+def test_streams_that_were_closed(node: Node) -> None:
+    """What is told beside the output does not get into it; without output the exit code says enough."""
+    written = io.StringIO()
+    node.monkeypatch.setattr("sys.stderr", None)
+    node.monkeypatch.setattr("sys.stdout", written)
+    configuration = str(node.folder / "configuration.json")
+    assert commands.run(["status", "--config", f"{configuration}.missing"]) == ExitCode.CONFIGURATION
+    assert written.getvalue() == ""
+    node.monkeypatch.setattr("sys.stdout", None)
+    assert commands.run(["status", "--config", configuration]) == ExitCode.NO_CREDENTIAL
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
