@@ -16,6 +16,7 @@ In this order; everything before 6 is local, and nothing unverified is used to c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from attestors.aws import wire
@@ -31,7 +32,7 @@ from attestors.aws.document import (
 from attestors.aws.ec2.directory import NotListed
 from attestors.aws.ec2.instance import Instance
 from attestors.aws.ec2.trust import RoleTrust, require_trust
-from attestors.aws.issuers import UnknownKey
+from attestors.aws.issuers import KeyNotPublishedYet, UnknownKey
 from attestors.aws.noted import asked
 from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
@@ -237,13 +238,23 @@ class AWSControllerHalf:
         self, document: InstanceIdentityDocument, proof: _Token, request: AttestationRequest
     ) -> Role:
         identity = proof.identity
-        await asked(request.consultations, identity.issuer, lambda: self._verify_token(proof), VERIFIED)
+        await asked(request.consultations, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED)
         self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=request.now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
-    async def _verify_token(self, proof: _Token) -> None:
+    async def _verify_token(self, proof: _Token, now: datetime) -> None:
+        made_ago = now - proof.identity.issued_at - self.settings.freshness.clock_skew
         try:
-            proof.token.verify(await self.services.issuers.key(proof.identity.issuer, proof.token.key_id))
+            key = await self.services.issuers.key(
+                proof.identity.issuer, proof.token.key_id, made_seconds_ago=made_ago.total_seconds()
+            )
+            proof.token.verify(key)
+        except KeyNotPublishedYet as error:
+            raise not_yet(
+                "WebIdentityKeyNotPublished",
+                "the issuer's keys have none of that name: they may be older than the token, and are fetched again",
+                timedelta(seconds=max(error.retry_after_seconds, 1.0)),
+            ) from error
         except (UnknownKey, InvalidToken) as error:
             raise denied("WebIdentityRefused", str(error)) from error
 

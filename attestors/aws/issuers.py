@@ -7,6 +7,7 @@ good for some hours more while the issuer is out of reach; AWS keeps old keys pu
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -32,7 +33,15 @@ _OK: Final = 200
 
 
 class UnknownKey(Exception):
-    """The issuer was just asked, and publishes no key of that name."""
+    """The issuer publishes no key of that name, and has been asked since the token was made."""
+
+
+class KeyNotPublishedYet(Exception):
+    """There is none of that name among keys that may be older than the token."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__("the issuer's keys may be older than the token")
+        self.retry_after_seconds = retry_after_seconds
 
 
 def is_issuer(text: str) -> bool:
@@ -63,18 +72,20 @@ class IssuerKeys:
         self._clock = clock
         self._issuers: dict[str, _Issuer] = {}
 
-    async def key(self, issuer: str, key_id: str) -> PublicKey:
-        """The issuer's key of this name.
+    async def key(self, issuer: str, key_id: str, *, made_seconds_ago: float) -> PublicKey:
+        """The issuer's key of this name, for a token that was made at least so many seconds ago.
 
         Raises:
-            UnknownKey: it has none; seen by a look that is younger than the question, or than the pause allows.
+            UnknownKey: it has none, for good.
+            KeyNotPublishedYet: it has none that we know, and it is too early to ask again.
             CloudUnavailable: its keys cannot be had.
         """
         known = self._issuers.setdefault(issuer, _Issuer())
         async with known.asking:
             if not self._has(known, key_id) and self._may_ask(known):
                 await self._ask(issuer, known)
-            return self._found(issuer, known, key_id)
+                made_seconds_ago = math.inf  # whoever looks after a token came looks after it was made
+            return self._found(issuer, known, key_id, made_seconds_ago)
 
     def _has(self, known: _Issuer, key_id: str) -> bool:
         keys = known.keys
@@ -91,7 +102,7 @@ class IssuerKeys:
             if known.keys is None or self._age(known.keys) >= STALE_SECONDS:
                 raise
 
-    def _found(self, issuer: str, known: _Issuer, key_id: str) -> PublicKey:
+    def _found(self, issuer: str, known: _Issuer, key_id: str, made_seconds_ago: float) -> PublicKey:
         keys = known.keys
         if keys is None or self._age(keys) >= STALE_SECONDS:
             raise CloudUnavailable(_service(issuer), "its keys could not be had a moment ago")
@@ -99,6 +110,8 @@ class IssuerKeys:
             return keys.by_id[key_id]
         if keys.fetched_at != known.asked_at:
             raise CloudUnavailable(_service(issuer), "cannot be asked for a key that it did not have before")
+        if self._age(keys) >= made_seconds_ago:
+            raise KeyNotPublishedYet(PAUSE_SECONDS - self._age(keys))
         raise UnknownKey("the issuer publishes no key of that name")
 
     def _age(self, keys: _Keys) -> float:

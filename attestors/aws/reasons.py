@@ -78,6 +78,9 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         "RoleWasReplaced": ReasonExplanation(
             "The role was deleted and made anew.", "Let the instance get new credentials."
         ),
+        "WebIdentityKeyNotPublished": ReasonExplanation(
+            "The issuer's keys at hand may be older than the token.", "They are fetched again in seconds."
+        ),
         "WebIdentityNotAccepted": ReasonExplanation(
             "The operator names no issuer for that account.", "Add it, or let the node send a presigned request."
         ),

@@ -86,10 +86,10 @@ def token_with(**changes: Any) -> Attack:
     return lambda victim, attacker: victim.token(**changes)
 
 
-def token_at(offset: timedelta) -> Attack:
+def token_at(offset: timedelta, **changes: Any) -> Attack:
     def make(victim: Suspect, attacker: Suspect) -> Fields:
         at = int((datetime.now(UTC) + offset).timestamp())
-        return victim.token(iat=at, exp=at + 300)
+        return victim.token(iat=at, exp=at + 300, **changes)
 
     return make
 
@@ -168,7 +168,8 @@ ATTACKS: Final[Mapping[str, tuple[Attack, str, str]]] = {
     "token without algorithm": (token_with(header={"alg": "none"}), "MalformedEvidence", ""),
     "token with a MAC": (token_with(header={"alg": "HS256"}), "MalformedEvidence", ""),
     "token without key": (token_with(header={"kid": ...}), "MalformedEvidence", ""),
-    "token by an unknown key": (token_with(header={"kid": "RSA_9"}), "WebIdentityRefused", ""),
+    # Old enough that the issuer's keys at hand are younger for sure.
+    "token by an unknown key": (token_at(timedelta(minutes=-3), header={"kid": "RSA_9"}), "WebIdentityRefused", ""),
     "token by another issuer": (another_issuers_token, "WebIdentityRefused", ""),
     "token of no instance": (token_with(about={"ec2_source_instance_arn": ...}), "CallerIsAnotherInstance", ""),
     "token for somebody else": (token_with(aud="https://api.example.com"), "MalformedEvidence", ""),

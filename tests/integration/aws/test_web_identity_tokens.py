@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from attestors.aws import wire
+from attestors.aws.issuers import PAUSE_SECONDS
 from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.evidence import MalformedEvidence
@@ -85,6 +86,16 @@ async def test_no_key_and_unknown_keys_are_refused(desk: Desk) -> None:
         await desk.ask(token_fields(desk.aws.issuer.token(claims(desk), kid=...)))
     assert desk.nobody_was_called
     assert await desk.denied(token_fields(desk.aws.issuer.token(claims(desk), kid="RSA_9"))) == "WebIdentityRefused"
+
+
+async def test_a_key_that_was_published_a_moment_ago_is_waited_for(desk: Desk) -> None:
+    half = desk.half
+    assert isinstance(await half.verify_client(desk.request(evidence(desk))), VerifiedIdentity)
+    token = desk.aws.issuer.token(claims(desk), kid="RSA_9")
+    outcome = await half.verify_client(desk.request(token_fields(token)))
+    assert isinstance(outcome, NotProvableYet)
+    assert outcome.reason == "WebIdentityKeyNotPublished"
+    assert outcome.retry_after.total_seconds() <= PAUSE_SECONDS
 
 
 async def test_another_issuers_key_of_the_same_name_is_refused(desk: Desk) -> None:

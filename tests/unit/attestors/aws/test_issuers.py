@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,11 +15,13 @@ from attestors.aws.issuers import (
     PAUSE_SECONDS,
     STALE_SECONDS,
     IssuerKeys,
+    KeyNotPublishedYet,
     UnknownKey,
     is_issuer,
 )
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer
+from attestors.clouds.json_web_token import PublicKey
 from tests.support.fake_aws.accounts import Issuer
 
 ISSUER = "https://issuer.example"
@@ -69,15 +72,19 @@ class Desk:
     def __post_init__(self) -> None:
         self.keys = IssuerKeys(self.https, clock=lambda: self.now)
 
+    async def key(self, issuer: str, key_id: str, *, made_seconds_ago: float = math.inf) -> PublicKey:
+        """That of a token which is older than all that is known, where it does not say."""
+        return await self.keys.key(issuer, key_id, made_seconds_ago=made_seconds_ago)
+
 
 async def test_keys_are_kept_for_an_hour() -> None:
     desk = Desk()
     for _ in range(3):
-        await desk.keys.key(ISSUER, "RSA_0")
-        await desk.keys.key(ISSUER, "EC384_0")
+        await desk.key(ISSUER, "RSA_0")
+        await desk.key(ISSUER, "EC384_0")
     assert desk.https.fetches == 1
     desk.now += LIFETIME_SECONDS
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     assert desk.https.fetches == 2
 
 
@@ -85,43 +92,63 @@ async def test_random_names_cause_one_fetch_in_a_while() -> None:
     desk = Desk()
     for number in range(100):
         with pytest.raises(UnknownKey):
-            await desk.keys.key(ISSUER, f"RSA_{number + 100}")
+            await desk.key(ISSUER, f"RSA_{number + 100}")
     assert desk.https.fetches == 1
     desk.now += PAUSE_SECONDS
     with pytest.raises(UnknownKey):
-        await desk.keys.key(ISSUER, "RSA_100")
+        await desk.key(ISSUER, "RSA_100")
     assert desk.https.fetches == 2
 
 
-async def test_a_new_key_is_found_after_the_pause() -> None:
+async def test_a_new_key_is_waited_for_and_found_after_the_pause() -> None:
+    """Whoever has the first token by it is not denied because the keys were fetched a moment before."""
     desk = Desk()
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     desk.https.issuer.keys["RSA_1"] = Issuer(generation=1).keys["RSA_0"]
-    desk.now += PAUSE_SECONDS
-    await desk.keys.key(ISSUER, "RSA_1")
+    desk.now += 5
+    with pytest.raises(KeyNotPublishedYet) as waits:
+        await desk.key(ISSUER, "RSA_1", made_seconds_ago=5)
+    assert waits.value.retry_after_seconds == PAUSE_SECONDS - 5
+    desk.now += waits.value.retry_after_seconds
+    await desk.key(ISSUER, "RSA_1", made_seconds_ago=PAUSE_SECONDS)
+
+
+async def test_a_token_that_is_older_than_the_keys_is_refused_at_once() -> None:
+    desk = Desk()
+    await desk.key(ISSUER, "RSA_0")
+    desk.now += 5
+    with pytest.raises(UnknownKey):
+        await desk.key(ISSUER, "RSA_9", made_seconds_ago=6)
+
+
+async def test_who_is_looked_up_after_asking_is_refused_whatever_its_token_says() -> None:
+    """Times that nobody has signed yet, and a clock that may be wrong, decide nothing."""
+    desk = Desk()
+    with pytest.raises(UnknownKey):
+        await desk.key(ISSUER, "RSA_9", made_seconds_ago=-math.inf)
 
 
 async def test_a_withdrawn_key_is_good_no_longer_than_an_hour() -> None:
     desk = Desk()
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     del desk.https.issuer.keys["RSA_0"]
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     desk.now += LIFETIME_SECONDS
     with pytest.raises(UnknownKey):
-        await desk.keys.key(ISSUER, "RSA_0")
+        await desk.key(ISSUER, "RSA_0")
 
 
 async def test_old_keys_serve_for_some_hours_of_an_outage() -> None:
     desk = Desk()
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     desk.https.down = True
     desk.now += STALE_SECONDS - 1
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
     with pytest.raises(CloudUnavailable):
-        await desk.keys.key(ISSUER, "RSA_9")
+        await desk.key(ISSUER, "RSA_9")
     desk.now += 1
     with pytest.raises(CloudUnavailable):
-        await desk.keys.key(ISSUER, "RSA_0")
+        await desk.key(ISSUER, "RSA_0")
 
 
 async def test_an_outage_is_not_asked_about_by_everybody() -> None:
@@ -129,11 +156,11 @@ async def test_an_outage_is_not_asked_about_by_everybody() -> None:
     desk.https.down = True
     for _ in range(10):
         with pytest.raises(CloudUnavailable):
-            await desk.keys.key(ISSUER, "RSA_0")
+            await desk.key(ISSUER, "RSA_0")
     assert desk.https.fetches == 1
     desk.https.down = False
     desk.now += PAUSE_SECONDS
-    await desk.keys.key(ISSUER, "RSA_0")
+    await desk.key(ISSUER, "RSA_0")
 
 
 @pytest.mark.parametrize(
@@ -168,5 +195,5 @@ async def test_an_issuer_with_its_keys_elsewhere_is_not_believed(says: dict[str,
     desk = Desk()
     desk.https.says = says
     with pytest.raises(CloudUnavailable):
-        await desk.keys.key(ISSUER, "RSA_0")
+        await desk.key(ISSUER, "RSA_0")
     assert desk.https.asked == [DISCOVERY_PATH]
