@@ -185,14 +185,17 @@ class Attestation:
         signer = request.envelope.signer
         half: ControllerHalf = case.attestors.ready(signer.provider).controller_half
         verify = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+        limit = asyncio.timeout(_ATTESTATION_SECONDS)
         try:
-            async with asyncio.timeout(_ATTESTATION_SECONDS):
+            async with limit:
                 return await (_noted(verify, attestation, case) if case.audited else verify(attestation))
         except BindingMismatch as error:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
             raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
         except TimeoutError as error:
+            if not limit.expired():
+                raise  # the attestor's own, as of a socket: told and logged as every fault of its
             raise Deferred(
                 Reason.ATTESTOR_UNAVAILABLE,
                 f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",

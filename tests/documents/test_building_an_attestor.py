@@ -76,7 +76,22 @@ def test_the_controller_finds_it_and_its_tests_pass(package: Path, installed: Pa
     """The page's own tests start the real controller, which knows the attestor by its entry point alone."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", another_name(TESTS)]
     done = run(package, command, installed)
-    assert "4 passed" in done.stdout, done.stdout
+    assert "5 passed" in done.stdout, done.stdout
+
+
+def test_its_types_are_checked_against_ours(package: Path, installed: Path, tmp_path: Path) -> None:
+    """Also those of :mod:`signer.testing`, which its tests use."""
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(tmp_path),
+        "readers_own",
+        another_name(TESTS),
+    ]
+    assert "Success" in run(package, command, installed).stdout
 
 
 def test_the_node_program_finds_it(installed: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from ipaddress import IPv4Address
 
 import pytest
 from keyed_mac.keys import derive_machine_key
@@ -35,6 +36,27 @@ def test_a_machine_joins(
     workload_cluster.submit_with_token(node.client_request("join"))
 
     verdict = workload_cluster.wait_until_decided("join")
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
+
+
+def test_a_node_gets_a_serving_certificate(
+    workload_cluster: WorldCluster,
+    make_machine: MakeMachine,
+    make_node: MakeNode,
+    attestation_controller: StartController,
+) -> None:
+    workload_cluster.authorize("keyed-mac")
+    make_machine("worker-1", "test:///1", addresses=[("InternalIP", "10.0.0.1")])
+    attestation_controller(attestors=OPERATOR)
+    node = make_node("worker-1", "test:///1", "keyed-mac", node_settings("test:///1"))
+    workload_cluster.submit_with_token(node.client_request("join"))
+    joined = workload_cluster.wait_until_decided("join")
+
+    # As the kubelet asks: with the certificate that it joined with. Renewals are posted in the same way.
+    own = node.connection(workload_cluster.api.connection(), joined.certificate)
+    workload_cluster.submit(node.serving_request("serving", ip_addresses=[IPv4Address("10.0.0.1")]), own)
+
+    verdict = workload_cluster.wait_until_decided("serving")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, cast
@@ -24,6 +25,7 @@ from attestors.contract import (
     TokenOfMachine,
 )
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.controller import attestation
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet, ReadyAttestor
 from signer.controller.authority_source import AuthoritySource
@@ -132,16 +134,20 @@ class World:
         (request,) = asked.requests
         return request
 
-    async def retry_after(self, monkeypatch: pytest.MonkeyPatch) -> timedelta | None:
-        """When what is not provable yet is judged again."""
+    async def attest(self, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is checked before the attestor is asked passes."""
 
         async def checked(*_: object) -> None:
             return None
 
         monkeypatch.setattr(self._attestation, "_checked", checked)
-        case = Case(cluster_view(), policy(), cast("AttestorSet", Asked()), NOW)
+        case = Case(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
+        await self._attestation.attest(signing_request(), case, TPM)
+
+    async def retry_after(self, monkeypatch: pytest.MonkeyPatch) -> timedelta | None:
+        """When what is not provable yet is judged again."""
         with pytest.raises(Deferred) as raised:
-            await self._attestation.attest(signing_request(), case, TPM)
+            await self.attest(Asked(), monkeypatch)
         return raised.value.defer.retry_after
 
 
@@ -329,3 +335,31 @@ async def test_what_nothing_in_the_cluster_claims_is_not_judged_again_soon(
 ) -> None:
     """Thousands of invented provider IDs would keep the controller busy; a Machine that appears wakes its own."""
     assert await world.retry_after(monkeypatch) == timedelta(minutes=5)
+
+
+class OutOfTime(Asked):
+    """One that gives up by itself, as a library's socket does, or that never answers."""
+
+    def __init__(self, *, by_itself: bool) -> None:
+        super().__init__()
+        self._by_itself = by_itself
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        if self._by_itself:
+            raise TimeoutError("a socket's")
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody answers")
+
+
+async def test_an_attestor_that_does_not_answer_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add_machine("worker-1")
+    monkeypatch.setattr(attestation, "_ATTESTATION_SECONDS", 0.0)
+    with pytest.raises(Deferred, match="did not answer within"):
+        await world.attest(OutOfTime(by_itself=False), monkeypatch)
+
+
+async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged where every fault of an attestor is, with the place that it came from."""
+    world.add_machine("worker-1")
+    with pytest.raises(TimeoutError, match="a socket's"):
+        await world.attest(OutOfTime(by_itself=True), monkeypatch)
