@@ -14,6 +14,7 @@ from datetime import datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import ExtensionOID
 
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.lenient_certificate import (
@@ -41,6 +42,24 @@ __all__ = [
 _Reason = CertificateAuthorityUnavailableReason
 _MAXIMUM_CERTIFICATE_BYTES = 64 * 1024
 _MAXIMUM_CERTIFICATES = 16
+_PROCESSED = frozenset(
+    {
+        ExtensionOID.AUTHORITY_INFORMATION_ACCESS,
+        ExtensionOID.AUTHORITY_KEY_IDENTIFIER,
+        ExtensionOID.BASIC_CONSTRAINTS,
+        ExtensionOID.CERTIFICATE_POLICIES,
+        ExtensionOID.CRL_DISTRIBUTION_POINTS,
+        ExtensionOID.EXTENDED_KEY_USAGE,
+        ExtensionOID.INHIBIT_ANY_POLICY,
+        ExtensionOID.KEY_USAGE,
+        ExtensionOID.POLICY_CONSTRAINTS,
+        ExtensionOID.POLICY_MAPPINGS,
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME,
+        ExtensionOID.SUBJECT_KEY_IDENTIFIER,
+    }
+)
+"""Those of policies by newer versions of Go alone."""
+_CONSTRAINED_NAMES = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +182,21 @@ def _require_authority(certificate: CACertificate) -> None:
             "the first certificate of tls.crt may not sign certificates (it needs basicConstraints CA:TRUE, and "
             "keyCertSign where it has a key usage); put the CA first, its issuers after it",
         )
-    if any(
-        extension.critical and isinstance(extension.value, x509.UnrecognizedExtension)
-        for extension in certificate.extensions
-    ):
-        raise CertificateAuthorityUnavailable(
-            _Reason.INVALID,
-            "the first certificate of tls.crt has a critical extension that is not known; no API server would accept "
-            "what it signs (RFC 5280 4.2): use another CA",
-        )
+    for extension in certificate.extensions:
+        if extension.critical and not _is_processed(extension):
+            raise CertificateAuthorityUnavailable(
+                _Reason.INVALID,
+                f"the first certificate of tls.crt has a critical extension, {extension.oid.dotted_string}, that API "
+                "servers do not process: they would accept nothing that it signs (RFC 5280 4.2); use another CA",
+            )
+
+
+def _is_processed(extension: x509.Extension[x509.ExtensionType]) -> bool:
+    """Whether API servers and kubelets go on where it is critical (Go, ``crypto/x509/parser.go``)."""
+    if isinstance(extension.value, x509.NameConstraints):
+        subtrees = (*(extension.value.permitted_subtrees or ()), *(extension.value.excluded_subtrees or ()))
+        return all(isinstance(name, _CONSTRAINED_NAMES) for name in subtrees)
+    return extension.oid in _PROCESSED
 
 
 def _require_valid(certificate: CACertificate, now: datetime) -> None:

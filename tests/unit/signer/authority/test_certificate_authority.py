@@ -4,6 +4,7 @@ import base64
 import subprocess
 import warnings
 from datetime import timedelta
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,40 @@ class TestRefusals:
         extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
         unavailable(make("ca", ec_key(), extra=((extension, True),)).secret(), Reason.INVALID)
         load_certificate_authority(make("ca", ec_key(), extra=((extension, False),)).secret(), now=NOW)
+
+    @pytest.mark.parametrize(
+        "extension",
+        [
+            x509.NameConstraints([x509.DirectoryName(x509.Name([]))], None),
+            x509.NameConstraints(None, [x509.DNSName("example.com"), x509.DirectoryName(x509.Name([]))]),
+            x509.IssuerAlternativeName([x509.DNSName("ca.example")]),
+            x509.TLSFeature([x509.TLSFeatureType.status_request]),
+            x509.PrecertPoison(),
+        ],
+        ids=lambda extension: type(extension).__name__,
+    )
+    def test_a_critical_extension_that_no_api_server_processes(self, extension: x509.ExtensionType) -> None:
+        """Go refuses all that such a CA signs; where it is not critical, it does not look."""
+        said = unavailable(make("ca", ec_key(), extra=((extension, True),)).secret(), Reason.INVALID).message
+        assert extension.oid.dotted_string in said
+        if not isinstance(extension, x509.PrecertPoison):
+            load_certificate_authority(make("ca", ec_key(), extra=((extension, False),)).secret(), now=NOW)
+
+    @pytest.mark.parametrize(
+        "extension",
+        [
+            x509.NameConstraints([x509.DNSName("corp.example"), x509.IPAddress(IPv4Network("10.0.0.0/8"))], None),
+            x509.NameConstraints(
+                None, [x509.RFC822Name("b.example"), x509.UniformResourceIdentifier("c.example")]
+            ),
+            x509.CertificatePolicies([x509.PolicyInformation(x509.ObjectIdentifier("1.2.3.4"), None)]),
+            x509.PolicyConstraints(0, None),
+            x509.InhibitAnyPolicy(0),
+        ],
+        ids=lambda extension: type(extension).__name__,
+    )
+    def test_a_critical_extension_that_api_servers_process(self, extension: x509.ExtensionType) -> None:
+        load_certificate_authority(make("ca", ec_key(), extra=((extension, True),)).secret(), now=NOW)
 
     def test_validity(self) -> None:
         secret = make("ca", ec_key(), not_before=NOW, not_after=NOW + timedelta(hours=1)).secret()
