@@ -197,6 +197,10 @@ READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
 FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="another"}'
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
+STOCK_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
+DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
+TASK_FAILED: Final = 'node_attestation_task_failures_total{task="upkeep"}'
+LINE_FAILED: Final = 'node_attestation_audit_lines_total{result="failed"}'
 REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}"
 
 COURSES: Final = [
@@ -268,6 +272,37 @@ COURSES: Final = [
         {DENIED: "500+0x100 stale _x20 500+0x100"},
         {101: NOTHING, 110: NOTHING, 122: NOTHING, 125: NOTHING, 140: NOTHING},
     ),
+    Course(
+        "a stock approval before the first scrape of who took over",
+        {**ENFORCING, STOCK_APPROVED: "_x60 1+0x60"},
+        {65: named_so("StockApproval"), 90: NOTHING},
+    ),
+    *[
+        course
+        for series, alert in (
+            (STOCK_APPROVED, "StockApproval"),
+            (DEFECT, "InternalErrors"),
+            (TASK_FAILED, "InternalErrors"),
+            (LINE_FAILED, "AuditLogFailing"),
+        )
+        for course in (
+            Course(
+                f"{alert}: at the start, none since",
+                {**ENFORCING, series: "_ _ 3+0x200"},
+                {10: named_so(alert), 30: NOTHING, 100: NOTHING},
+            ),
+            Course(
+                f"{alert}: fewer after a restart than before it",
+                {**ENFORCING, series: "9+0x100 0+0x5 2+0x60"},
+                {90: NOTHING, 108: named_so(alert), 140: NOTHING},
+            ),
+            Course(
+                f"{alert}: a Pod that was not scraped for a while",
+                {**ENFORCING, series: "9+0x100 stale _x20 9+0x100"},
+                {101: NOTHING, 110: NOTHING, 122: NOTHING, 137: NOTHING, 140: NOTHING},
+            ),
+        )
+    ],
 ]
 """What takes more than two scrapes to tell."""
 
