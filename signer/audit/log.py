@@ -214,6 +214,8 @@ class FileLines:
         self._lock = _locked(path.with_name(path.name + ".lock"))
         self._end = _new_chain()
         """Of what was written last: a file that is new, or holds nothing of ours, goes on from there."""
+        self._kept = self._end
+        """Of what was flushed last, so that somebody may rely on it: a file that ends before it is an older one."""
         self._file: _Open | None = None
         try:
             self._file = self._opened()
@@ -223,16 +225,13 @@ class FileLines:
 
     def write(self, contents: list[bytes]) -> None:
         """See :class:`Lines`."""
-        file = self._file
         try:
-            if file is None:
-                file = self._file = self._opened()
-            if not os.fstat(file.descriptor).st_nlink:
-                raise OSError(errno.ENOENT, "the file was deleted")
+            file = self._in_place()
             for content in contents:
                 file = self._with_room(file, len(content) + _HEADER_ROOM)
                 self._put(file, DECISION, content)
-            self._flush(file.descriptor)
+            self._flush_all(file)
+            self._require_in_place(file)
         except OSError:
             self._abandon()
             raise
@@ -249,21 +248,62 @@ class FileLines:
             os.close(self._file.descriptor)
             self._file = None
 
+    def _in_place(self) -> _Open:
+        """The file at the path. One that was renamed has its lines, and another goes on with the chain.
+
+        Raises:
+            OSError: it was deleted with the lines in it, or none can be opened.
+        """
+        if self._file is not None:
+            if not os.fstat(self._file.descriptor).st_nlink:
+                raise OSError(errno.ENOENT, "the file was deleted")
+            if not self._is_at_the_path(self._file):
+                self._abandon()
+        if self._file is None:
+            self._file = self._opened()
+        return self._file
+
+    def _require_in_place(self, file: _Open) -> None:
+        """Whoever renames a file that is in its place takes every line in it along.
+
+        Raises:
+            OSError: it was renamed while lines were written; a copy made of it meanwhile may be without them.
+        """
+        if not self._is_at_the_path(file):
+            raise OSError(errno.ESTALE, "the file was renamed while it was written to")
+
+    def _is_at_the_path(self, file: _Open) -> bool:
+        try:
+            there = self._path.lstat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(file.descriptor))
+
     def _opened(self) -> _Open:
         """Open or create the file, and append a start line."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             size = os.fstat(descriptor).st_size
             tail = _Tail.of(descriptor, size, self._end)
-            file = _Open(descriptor, size, tail.link)
+            file = _Open(descriptor, size, self._going_on(tail.link))
             if tail.unended:
                 file.size += _write_whole(self._write, descriptor, b"\n")
             self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
-            self._flush(descriptor)
+            self._flush_all(file)
         except BaseException:
             os.close(descriptor)
             raise
         return file
+
+    def _going_on(self, found: Link) -> Link:
+        """Behind what is in the file, unless it is older than what was written, or another's: that would hide a gap."""
+        begun = self._kept.sequence >= 0
+        older = found.chain != self._kept.chain or found.sequence < self._kept.sequence
+        return self._end if begun and older else found
+
+    def _flush_all(self, file: _Open) -> None:
+        self._flush(file.descriptor)
+        self._kept = file.link
 
     def _put(self, file: _Open, kind: str, content: bytes) -> None:
         line = file.link.next_line(kind, content)
@@ -273,7 +313,8 @@ class FileLines:
     def _with_room(self, file: _Open, size: int) -> _Open:
         if not self._maximum_bytes or file.size + size <= self._maximum_bytes:
             return file
-        self._flush(file.descriptor)
+        self._flush_all(file)
+        self._require_in_place(file)  # what somebody else put there is none of our backups
         self._path.rename(self._backup_name())
         self._abandon()
         opened = self._file = self._opened()
