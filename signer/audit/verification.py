@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -68,6 +69,19 @@ class Noticed:
 Finding: TypeAlias = Judged | Broken | Noticed
 
 
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What the first line of a file that can be read says of its place."""
+
+    chain: str
+    sequence: int
+    time: str
+
+
+_UNKNOWN: Final = _Beginning("", -1, "")
+"""Before all others."""
+
+
 @dataclass(slots=True)
 class _Chain:
     """The chain so far, over all files."""
@@ -129,11 +143,33 @@ def _gap(line: ChainedLine, end: Link) -> str:
 
 
 def files_in_order(paths: Sequence[Path]) -> list[Path]:
-    """Rotated files, which carry their time in their names, before the one that is written to.
+    """By the first line of each that can be read, whatever they are called: names and clocks may say otherwise.
 
-    Only among files of one name: others stay in the order in which they are given.
+    Of several chains the one that began earlier comes first. What has no such line, or can be read only once, such as a
+    pipe, stays behind the file that it is given behind.
+
+    Raises:
+        OSError: a file cannot be read.
     """
-    return sorted(paths, key=lambda path: (str(path.parent), path.stem.partition("-2")[0], path.name))
+    beginnings = [_beginning_of(path) for path in paths]
+    began: dict[str, str] = {}
+    for beginning in sorted(beginnings, key=attrgetter("sequence"), reverse=True):
+        began[beginning.chain] = beginning.time
+    places: list[tuple[str, str, int]] = []
+    last = _UNKNOWN
+    for beginning in beginnings:
+        last = last if beginning is _UNKNOWN else beginning
+        places.append((began[last.chain], last.chain, last.sequence))
+    return [path for _, path in sorted(zip(places, paths, strict=True), key=itemgetter(0))]
+
+
+def _beginning_of(path: Path) -> _Beginning:
+    if path.exists() and not path.is_file():
+        return _UNKNOWN
+    for line in read_lines(path):
+        if isinstance(line, ChainedLine):
+            return _Beginning(line.chain, line.sequence, str(line.content.get("time", "")))
+    return _UNKNOWN
 
 
 async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding]:

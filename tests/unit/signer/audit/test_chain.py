@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -276,10 +279,115 @@ def test_a_line_without_end(log: Path) -> None:
     assert said(log) == ["the line is too long"]
 
 
-def test_rotated_files_come_first(tmp_path: Path) -> None:
-    names = ["audit.log", "audit-2026-03-02T00-00-00.000000.log", "audit-2026-03-01T00-00-00.000000.log"]
-    ordered = [path.name for path in files_in_order([tmp_path / name for name in names])]
-    assert ordered == [names[2], names[1], names[0]]
+def rotated(path: Path, *, moments: tuple[datetime, ...] = (), lines: int = 4) -> list[Path]:
+    """Files of one line each, in the order in which they were written; rotated at these moments."""
+    clock = iter(moments or [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, lines)])
+    log = FileLines(path, 900, 0, now=lambda: next(clock))
+    files = []
+    for number in range(lines):
+        before = set(path.parent.iterdir())
+        log.write([b'{"number":%d}' % number])
+        files += sorted(set(path.parent.iterdir()) - before - {path})
+    log.close()
+    return [*files, path]
+
+
+@pytest.mark.parametrize("name", ["audit.log", "audit", "audit-2.log"])
+def test_rotated_files_in_any_order(tmp_path: Path, name: str) -> None:
+    """Without a suffix the file that is written to comes before all others by its name."""
+    files = rotated(tmp_path / name)
+    assert len(files) == 4
+    for given in permutations(files):
+        assert files_in_order(given) == files
+    assert broken(*files) == []
+
+
+def test_a_clock_that_was_set_back_between_two_rotations(tmp_path: Path) -> None:
+    days = [2, 1, 3]
+    files = rotated(tmp_path / "audit.log", moments=tuple(datetime(2026, 1, day, tzinfo=UTC) for day in days))
+    assert files_in_order(sorted(files)) == files
+    assert broken(*files) == []
+
+
+def test_files_that_an_operator_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    files = rotated(path)
+    renamed = [file.rename(tmp_path / f"audit.log.{age}") for age, file in zip((3, 2, 1), files[:-1], strict=True)]
+    assert files_in_order(sorted([*renamed, path])) == [*renamed, path]
+    assert broken(*files_in_order(sorted([*renamed, path]))) == []
+
+
+def test_of_several_chains_the_older_one_comes_first(tmp_path: Path) -> None:
+    """Its beginning is not kept any more: behind the other it would be lines that belong nowhere."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "z").mkdir()
+    older, newer = rotated(tmp_path / "z" / "audit.log")[1:], rotated(tmp_path / "a" / "audit.log")
+    for given in permutations([*older, *newer[:2]]):
+        assert files_in_order(given) == [*older, *newer[:2]]
+    assert broken(*older, *newer) == []
+
+
+def test_of_two_chains_that_were_written_at_once_the_older_one_comes_first(tmp_path: Path) -> None:
+    """However long it went on."""
+    (tmp_path / "a").mkdir()
+    older = FileLines(tmp_path / "audit.log", 900, 0)
+    for number in range(3):
+        older.write([b'{"number":%d}' % number])
+    newer = rotated(tmp_path / "a" / "audit.log")
+    older.write([b'{"number":3}'])
+    older.close()
+    _, *kept = sorted(tmp_path.glob("audit-*.log"))
+    files = [*kept, tmp_path / "audit.log", *newer]
+    assert files_in_order(files[::-1]) == files
+    assert broken(*files) == []
+
+
+def test_a_file_that_is_missing_among_others(tmp_path: Path) -> None:
+    files = rotated(tmp_path / "audit.log")
+    for given in permutations((files[0], files[1], files[3])):
+        assert broken(*files_in_order(given)) == ["2 lines are missing before line 6 of its chain"]
+
+
+def test_a_file_that_claims_another_place(tmp_path: Path) -> None:
+    """Whatever order a forged first line gives: its place is not its own."""
+    files = rotated(tmp_path / "audit.log")
+    for sequence in (0, 1, 5, 6, 99):
+        forged = tmp_path / f"forged-{sequence}"
+        forged.write_bytes(files[1].read_bytes().replace(b'"sequence":2', b'"sequence":%d' % sequence))
+        assert broken(*files_in_order([files[0], forged, *files[2:]]))
+
+
+def test_a_file_twice(tmp_path: Path) -> None:
+    files = rotated(tmp_path / "audit.log")
+    assert "line 2 of its chain stands behind line 3" in broken(*files_in_order([*files, files[1]]))
+
+
+@pytest.mark.parametrize("left", [b"", b"junk\n", START_LINE[:100]])
+def test_a_file_without_a_place_stays_where_it_is_given(tmp_path: Path, left: bytes) -> None:
+    files = rotated(tmp_path / "audit.log")
+    wiped = tmp_path / "audit-2026-03-02.log"
+    wiped.write_bytes(left)
+    assert files_in_order([files[2], wiped, files[0]]) == [files[0], files[2], wiped]
+    assert files_in_order([wiped, files[2], files[0]]) == [wiped, files[0], files[2]]
+    assert files_in_order([wiped]) == [wiped]
+    assert len(broken(*files_in_order([*files, wiped]))) >= 1
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """As of ``verify <(zcat audit-1.log.gz) audit.log``."""
+    files = rotated(tmp_path / "audit.log")
+    descriptors = []
+    for file in files[:2]:
+        reading, writing = os.pipe()
+        os.write(writing, file.read_bytes())
+        os.close(writing)
+        descriptors.append(reading)
+    pipes = [Path(f"/dev/fd/{descriptor}") for descriptor in descriptors]
+    given = [*pipes, files[3], files[2]]
+    assert files_in_order(given) == [*pipes, *files[2:]]
+    assert broken(*files_in_order(given)) == []
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def test_of_many_lines_that_cannot_be_read_not_all_are_kept(log: Path) -> None:
