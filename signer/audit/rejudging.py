@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
+from attestors.wire.names import SignerName, parse_signer_name
 from signer.audit.account import Account, CaseStage, NotReached, RequestStage
 from signer.audit.consistency import require_about, require_consistent, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
@@ -106,8 +107,7 @@ class _Judging:
 
     async def decide(self) -> tuple[str, str]:
         request = self.line.request
-        provider = str(request.spec.get("signerName", "")).rpartition("-")[2]
-        providers = self.halves.registry.providers | {provider, *self._named_providers()}
+        providers = self.halves.registry.providers | self._requested_provider() | self._named_providers()
         parsed = parse_signing_request(request.manifest(), providers, request.provider_id_oid)
         if isinstance(parsed, NotOurs | Settled):
             raise Inconsistent("the request is none that is decided")
@@ -128,6 +128,11 @@ class _Judging:
             if not journaled and case.policy.approval_by_others is ApprovalByOthers.REFUSE:
                 return "Fail", str(Reason.APPROVED_BY_OTHERS)
         return await self._attest(parsed, case)
+
+    def _requested_provider(self) -> frozenset[str]:
+        """Installed where it was decided, though perhaps neither here nor named by the policy."""
+        signer = parse_signer_name(str(self.line.request.spec.get("signerName", "")))
+        return frozenset({signer.provider}) if isinstance(signer, SignerName) else frozenset()
 
     def _named_providers(self) -> frozenset[str]:
         case = self.account.case

@@ -9,6 +9,7 @@ import pytest
 
 from attestors.registry import Registry
 from signer.audit.comparison import (
+    Comparison,
     Differs,
     Reproduced,
     ReproducedInPart,
@@ -246,3 +247,28 @@ def test_what_others_approved_fails_instead_of_being_denied(reason: str) -> None
     assert isinstance(judged(content), Differs)
     challenged = changed(logged("Defer"), "decision.kind", "Fail")
     assert isinstance(judged(challenged), Differs)
+
+
+def refused_provider() -> Content:
+    """Denied because the policy does not name the attestor."""
+    content = decided("Deny", "AttestorNotAuthorized", reserved=False)
+    reached = {"case", "reserved"}
+    content["account"].update({name: {} for name in content["account"] if name not in reached})
+    return changed(content, "account.case.policy.authorized_attestors", [])
+
+
+def judged_where_nothing_is_installed(content: Content) -> Comparison:
+    return asyncio.run(compare(read_decision_line(content), Halves(Registry([]), {})))
+
+
+def test_an_attestor_with_a_dash_that_is_not_installed_here() -> None:
+    content = refused_provider()
+    assert content["request"]["spec"]["signerName"].endswith("-keyed-mac")
+    assert judged_where_nothing_is_installed(content) == Reproduced()
+
+
+@pytest.mark.parametrize("signer", ["example.org/other-keyed-mac", "cluster.x-k8s.io/kubelet-serving-", ""])
+def test_a_signer_that_is_nobodys_attestor(signer: str) -> None:
+    """However its name ends: no controller of ours decides about it."""
+    found = judged_where_nothing_is_installed(changed(refused_provider(), "request.spec.signerName", signer))
+    assert found == Differs("the request is none that is decided")
