@@ -35,7 +35,12 @@ class AnswerForm(Generic[Answered]):
 
 
 class Consultations(Protocol):
-    """The answers of others for one request, in the order of the questions."""
+    """The answers of others for one request.
+
+    Several may be asked at once. When a decision is judged again an answer is found by its question, and those to equal
+    questions in the order in which they were asked: what is asked at once has different questions. Where asking failed,
+    or was given up, there is no answer then.
+    """
 
     def look(self, question: str, answer: Callable[[], Answered], form: AnswerForm[Answered]) -> Answered:
         """Something of this controller that changes: a file of the operator, a key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -21,54 +22,79 @@ T = TypeVar("T")
 
 _MAXIMUM_CONSULTATIONS: Final = 64
 _INFRASTRUCTURE: Final = "annotations of the InfraMachine"
+_UNANSWERED: Final = "Unanswered"
+"""Noted of a question that still had no answer when the attestor was done."""
+
+_WITHIN: Final[ContextVar[tuple[RecordedConsultations, ...]]] = ContextVar("_WITHIN", default=())
+"""Whose questions a task, or what it started, is finding the answer to: a plugin may ask several at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of an entry among what is noted."""
+
+    index: int
+
+
+_NOWHERE: Final = _Place(-1)
+"""It is part of another answer, or too much was noted."""
 
 
 @dataclass(slots=True)
 class RecordedConsultations:
-    """Implements :class:`attestors.contract.Consultations`: asks, and notes."""
+    """Implements :class:`attestors.contract.Consultations`: asks, and notes in the order of the questions."""
 
     noted: list[dict[str, Any]] = field(default_factory=list)
-    _depth: int = 0
 
     def look(self, question: str, answer: Callable[[], T], form: AnswerForm[T]) -> T:
         """See the contract."""
         found = answer()
-        self._note(question, form.write(found))
+        written = form.write(found)
+        self._note(self._reserved(question), {"question": question, "answer": written})
         return found
 
     async def ask(self, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]) -> T:
         """See the contract. What is asked within a question belongs to its answer, and is not noted by itself."""
-        self._depth += 1
+        place = self._reserved(question)
+        within = _WITHIN.set((*_WITHIN.get(), self))
         try:
             found = await answer()
-        except Exception as error:
-            self._depth -= 1
-            self._add({"question": question, "failed": type(error).__name__})
+            written = form.write(found)
+        except BaseException as error:  # a time limit of the attestor's own cancels, and has to be seen
+            self._note(place, {"question": question, "failed": type(error).__name__})
             raise
-        self._depth -= 1
-        self._note(question, form.write(found))
+        finally:
+            _WITHIN.reset(within)
+        self._note(place, {"question": question, "answer": written})
         return found
 
-    def _note(self, question: str, answer: Any) -> None:
-        self._add({"question": question, "answer": answer})
+    def _reserved(self, question: str) -> _Place:
+        """Of several that are asked at once, the answers come in any order."""
+        if any(one is self for one in _WITHIN.get()) or len(self.noted) >= _MAXIMUM_CONSULTATIONS:
+            return _NOWHERE
+        self.noted.append({"question": question, "failed": _UNANSWERED})
+        return _Place(len(self.noted) - 1)
 
-    def _add(self, entry: dict[str, Any]) -> None:
-        if self._depth == 0 and len(self.noted) < _MAXIMUM_CONSULTATIONS:
-            self.noted.append(entry)
+    def _note(self, place: _Place, entry: dict[str, Any]) -> None:
+        if place is not _NOWHERE:
+            self.noted[place.index] = entry
 
 
 @dataclass(slots=True)
 class NotedConsultations:
-    """Implements :class:`attestors.contract.Consultations`: nobody is asked, each answer is the one of that day."""
+    """Implements :class:`attestors.contract.Consultations`: nobody is asked, each answer is the one of that day.
+
+    It is found by its question, for what is asked at once may come in another order; of equal ones by their order.
+    """
 
     noted: Sequence[Mapping[str, Any]]
-    used: int = 0
+    _used: set[int] = field(default_factory=set)
 
     def look(self, question: str, answer: Callable[[], T], form: AnswerForm[T]) -> T:
         """See the contract.
 
         Raises:
-            AnswerNotRecorded: there is none, or not to that question.
+            AnswerNotRecorded: there is none to that question, or none any more.
         """
         return self._next(question, form)
 
@@ -77,16 +103,20 @@ class NotedConsultations:
         return self._next(question, form)
 
     def _next(self, question: str, form: AnswerForm[T]) -> T:
-        if self.used >= len(self.noted) or self.noted[self.used].get("question") != question:
-            raise AnswerNotRecorded(f"there is no answer about {question}")
-        entry = self.noted[self.used]
-        self.used += 1
+        entry = self._take(question)
         if "answer" not in entry:
             raise AnswerNotRecorded(f"there was no answer about {question}")
         try:
             return form.read(entry["answer"])
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerNotRecorded(f"the answer about {question} is not of its form") from error
+
+    def _take(self, question: str) -> Mapping[str, Any]:
+        for index, entry in enumerate(self.noted):
+            if index not in self._used and entry.get("question") == question:
+                self._used.add(index)
+                return entry
+        raise AnswerNotRecorded(f"there is no answer about {question}")
 
 
 def _written(said: Mapping[str, str] | NotThere) -> Any:
