@@ -29,7 +29,8 @@ class AttestorSettings:
     """Settings for one attestor in one cluster, from two sources of different trust.
 
     ``operator`` comes from the controller's own configuration and may hold secrets; ``policy`` comes from the cluster's
-    NodeAttestationPolicy, which a tenant writes. An attestor must not let the latter widen the former.
+    NodeAttestationPolicy, which a tenant writes. An attestor must not let the latter widen the former. Each half has
+    copies of its own.
     """
 
     operator: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,8 @@ class Halves:
             attestor = self.registry.load(provider)
             if not isinstance(attestor, Auditable):
                 return NotAsked(f"attestor {provider} does not say how its answers are judged again")
-            operator = self._operator_settings.get(provider, {})
-            return attestor.controller_half(AttestorSettings(operator=operator, policy=policy_settings))
+            operator = deepcopy(self._operator_settings.get(provider, {}))  # as the controller gives them to each half
+            return attestor.controller_half(AttestorSettings(operator=operator, policy=deepcopy(policy_settings)))
         except (AttestorUnavailable, ImportError) as error:
             return NotAsked(str(error))
         except InvalidSettings as error:

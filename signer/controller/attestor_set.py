@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -92,9 +93,9 @@ class AttestorSet:
         namespace = self.policy.cluster.namespace
         if not self._configuration.attestor(provider).allows(namespace):
             return BrokenAttestor(provider, f"this controller does not allow attestor {provider} in {namespace}")
-        settings = AttestorSettings(
-            operator=self._configuration.attestor(provider).settings,
-            policy=self.policy.authorized(provider).settings,
+        settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
+            operator=deepcopy(self._configuration.attestor(provider).settings),
+            policy=deepcopy(self.policy.authorized(provider).settings),
             challenge_keys=partial(self._challenge_keys, provider),
         )
         try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
+from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.registry import Registry
+from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.controller.attestor_set import AttestorSet
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.model.decision import Deferred
@@ -31,6 +35,41 @@ def test_settings_of_both_sources_arrive_apart() -> None:
     assert ready.controller_half.settings.operator == {"key": "operator's"}
     assert ready.controller_half.settings.policy == {"key": "tenant's"}
     assert ready.description.provider == "good"
+
+
+class _Consuming:
+    """Takes out what it knows and refuses the rest, in the very objects that it is given, however deep."""
+
+    description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
+
+    def controller_half(self, settings: AttestorSettings) -> Any:
+        for given in (settings.operator, settings.policy):
+            assert isinstance(given, dict)
+            if given.pop("key", None) is None or given.pop("inner", {}).pop("list", []).pop() != "entry" or given:
+                raise InvalidSettings("key is missing")
+        return Half(settings)
+
+    def node_half(self, context: Any) -> Any:
+        raise NotImplementedError
+
+
+consuming = _Consuming()
+
+
+def consumed() -> dict[str, Any]:
+    return {"key": "a key", "inner": {"list": ["entry"]}}
+
+
+def test_each_half_has_settings_of_its_own() -> None:
+    """One tenant's half takes nothing from another's, nor from what it is made with again or the audit log says."""
+    installed = Registry([EntryPoint("consuming", f"{__name__}:consuming", ENTRY_POINT_GROUP)])
+    configuration = Configuration("own", attestors={"consuming": OperatorAttestor(settings=consumed())})
+    spec = {"authorizedAttestors": [{"name": "consuming", "settings": consumed()}]}
+    policies = [parse_policy({"metadata": {"namespace": name, "name": "c"}, "spec": spec}) for name in ("a", "b")]
+    for policy in (*policies, policies[0]):
+        assert AttestorSet(policy, configuration, installed, challenge_keys).broken() == ()
+    assert configuration.attestor("consuming").settings == consumed()
+    assert all(policy.authorized("consuming").settings == consumed() for policy in policies)
 
 
 def test_half_is_made_once() -> None:

@@ -1,0 +1,62 @@
+"""Halves to judge again are made as the controller makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.registry import Registry
+from attestors.wire.evidence import Evidence
+from attestors.wire.names import ENTRY_POINT_GROUP
+from signer.audit.halves import Halves, NotAsked
+from signer.model.policy import Policy, parse_policy
+
+
+class _Consuming:
+    """Takes out what it knows, in the very objects that it is given."""
+
+    description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
+
+    def controller_half(self, settings: AttestorSettings) -> Any:
+        assert isinstance(settings.operator, dict)
+        assert isinstance(settings.policy, dict)
+        if settings.operator.pop("keys", {}).pop("master", None) is None:
+            raise InvalidSettings("keys.master is missing")
+        settings.policy.clear()
+        return object()
+
+    def node_half(self, context: Any) -> Any:
+        raise NotImplementedError
+
+    def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
+        return evidence.fields
+
+
+consuming = _Consuming()
+
+
+def policy(role: str) -> Policy:
+    authorized = [{"name": "consuming", "settings": {"role": role}}]
+    return parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
+
+
+def halves(operator: Mapping[str, Any]) -> Halves:
+    registry = Registry([EntryPoint("consuming", f"{__name__}:consuming", ENTRY_POINT_GROUP)])
+    return Halves(registry, {"consuming": operator})
+
+
+def test_each_policys_half_has_settings_of_its_own() -> None:
+    made, policies = halves({"keys": {"master": "k"}}), [policy("worker"), policy("control plane")]
+    first, second = (made.of("consuming", one) for one in policies)
+    assert not isinstance(first, NotAsked)
+    assert not isinstance(second, NotAsked)
+    assert first is not second
+    assert made.of("consuming", policies[0]) is first
+    assert policies[0].authorized("consuming").settings == {"role": "worker"}
+
+
+def test_settings_that_are_missing_are_said() -> None:
+    found = halves({}).of("consuming", policy("worker"))
+    assert found == NotAsked("settings of attestor consuming: keys.master is missing; see --config")
