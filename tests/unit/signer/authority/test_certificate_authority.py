@@ -272,9 +272,7 @@ class TestRefusals:
         "extension",
         [
             x509.NameConstraints([x509.DNSName("corp.example"), x509.IPAddress(IPv4Network("10.0.0.0/8"))], None),
-            x509.NameConstraints(
-                None, [x509.RFC822Name("b.example"), x509.UniformResourceIdentifier("c.example")]
-            ),
+            x509.NameConstraints(None, [x509.RFC822Name("b.example"), x509.UniformResourceIdentifier("c.example")]),
             x509.CertificatePolicies([x509.PolicyInformation(x509.ObjectIdentifier("1.2.3.4"), None)]),
             x509.PolicyConstraints(0, None),
             x509.InhibitAnyPolicy(0),
