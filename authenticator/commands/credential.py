@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_exec_i
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Use, expiration
 from authenticator.store.store import Store
-from authenticator.stored_credential import MoreToDo, read_stored, store_folder
+from authenticator.stored_credential import DEFAULT_STORE, MoreToDo, read_stored, store_folder
 
 RENEWAL_LIMIT_SECONDS: Final = 6.0
 """A hard limit on what a renewal may keep a kubelet waiting, whatever hangs: all its requests wait behind this one."""
@@ -82,12 +83,22 @@ def _certificate(options: argparse.Namespace, info: ExecInfo) -> Use:
 def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:
     """The stored pair, if it can be printed as a last resort."""
     try:
-        flags = {"--store": options.store or "", "--config": options.config or ""}
-        pair = read_stored(store_folder(flags))
+        pair = read_stored(_known_store(options))
         check_pair(pair)
-    except (MoreToDo, OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
     return pair if now < pair.not_after else None
+
+
+def _known_store(options: argparse.Namespace) -> str:
+    """The store's folder; the default one where a broken configuration file does not say which."""
+    try:
+        store = store_folder({"--store": options.store or "", "--config": options.config or ""})
+        with contextlib.suppress(OSError):
+            os.stat(store)  # a ValueError: no path at all
+    except (MoreToDo, OSError, ValueError, RecursionError):
+        return DEFAULT_STORE
+    return store
 
 
 def _within(seconds: float, work: Callable[[], Use], otherwise: Use) -> Use:

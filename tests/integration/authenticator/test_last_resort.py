@@ -31,6 +31,14 @@ from authenticator.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 BROKEN = HANGING.replace("time.sleep(600)", "1 / 0")
+DEFAULTS = """
+import sys
+from authenticator import stored_credential
+stored_credential.DEFAULT_CONFIGURATION_FILE, stored_credential.DEFAULT_STORE = sys.argv[1:3]
+from authenticator.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+"""With a configuration file and a store of the test's in place of the machine's."""
 
 
 def printed(
@@ -42,7 +50,12 @@ def printed(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
     assert "the stored certificate is still valid" in done.stderr
-    return x509.load_pem_x509_certificate(json.loads(done.stdout)["status"]["clientCertificateData"].encode())
+    return certificate_in(done.stdout)
+
+
+def certificate_in(output: str) -> x509.Certificate:
+    """The certificate of an ExecCredential, with nothing around it."""
+    return x509.load_pem_x509_certificate(json.loads(output)["status"]["clientCertificateData"].encode())
 
 
 @pytest.fixture
@@ -65,6 +78,91 @@ def test_an_attestor_that_is_not_installed(program: NodeProgram) -> None:
 def test_a_configuration_that_is_wrong(program: NodeProgram) -> None:
     program.configure(nodeName="-")
     assert printed(program) == stored(program)
+
+
+# The configuration file, which says where the store is.
+
+BROKEN_FILES = {
+    "empty": "",
+    "cut short": '{"provider": "keyed-mac", "sto',
+    "a comma too many": '{"provider": "keyed-mac",, "store": "ELSEWHERE"}',
+    "a repeated key": '{"provider": "keyed-mac", "provider": "tpm", "store": "ELSEWHERE"}',
+    "a number as store": '{"store": 7}',
+    "a zero byte in the store": '{"store": "/\\u0000"}',
+    "half of a character in the store": '{"store": "/\\ud800"}',
+    "nested too deep": "[" * 60_000,
+    "too large": '{"store": "ELSEWHERE"}' + " " * 65_536,
+}
+
+
+def by_default(program: NodeProgram, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the plugin, with the test's file and store as the default ones, where ``arguments`` name no others."""
+    command = [sys.executable, "-c", DEFAULTS, str(program.configuration), str(program.store), "credential", *arguments]
+    environment = program.environment(exec_info())
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+
+
+def assert_still_valid(done: subprocess.CompletedProcess[str], program: NodeProgram) -> None:
+    """The stored certificate was printed, and what is wrong was said."""
+    assert done.returncode == 0, done.stderr
+    assert "the stored certificate is still valid" in done.stderr
+    assert certificate_in(done.stdout) == stored(program)
+
+
+@pytest.fixture
+def fresh(node: Node) -> NodeProgram:
+    node.put_pair(age=LONG_AGO, left=DAY)
+    return node.program()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", BROKEN_FILES.values(), ids=[*BROKEN_FILES])
+def test_a_configuration_file_that_is_broken(fresh: NodeProgram, content: str) -> None:
+    """Even a certificate that nothing is to be done about is in a store that only this file names."""
+    fresh.configuration.write_text(content.replace("ELSEWHERE", str(fresh.folder / "elsewhere")))
+    assert_still_valid(by_default(fresh), fresh)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "missing"])
+def test_a_configuration_file_that_is_none(fresh: NodeProgram, kind: str) -> None:
+    fresh.configuration.unlink()
+    if kind == "folder":
+        fresh.configuration.mkdir()
+    assert_still_valid(by_default(fresh, "--config", str(fresh.configuration)), fresh)
+
+
+@pytest.mark.slow
+def test_a_store_that_is_named_is_the_only_one(fresh: NodeProgram) -> None:
+    """Whoever says where the certificate is does not get another one."""
+    elsewhere = fresh.folder / "elsewhere"
+    fresh.configure(store=str(elsewhere), nodeName="-")
+    assert (by_default(fresh).returncode, by_default(fresh).stdout) == (2, "")
+    fresh.configuration.write_text("{")
+    assert by_default(fresh, "--store", str(elsewhere)).stdout == ""
+    fresh.store.rename(elsewhere)
+    done = by_default(fresh, "--store", str(elsewhere))
+    assert done.returncode == 0
+    assert certificate_in(done.stdout).not_valid_after_utc.timestamp() > time.time()
+    assert by_default(fresh).stdout == ""
+
+
+@pytest.mark.slow
+def test_a_default_store_is_looked_at_like_any_other(node: Node, fresh: NodeProgram) -> None:
+    """Not a certificate that anybody may have put there, of another key, or that ran out."""
+    fresh.configuration.write_text("{")
+    fresh.store.chmod(0o777)
+    assert (by_default(fresh).returncode, by_default(fresh).stdout) == (2, "")
+    fresh.store.chmod(0o755)
+    other = node.put_pair(age=LONG_AGO, left=DAY, purpose=Purpose.SERVING)
+    whole = fresh.client_pair.read_text()
+    fresh.client_pair.write_text(whole.partition("-----BEGIN PRIVATE KEY-----")[0] + other.key)
+    assert (by_default(fresh).returncode, by_default(fresh).stdout) == (2, "")
+    node.put_pair(age=9000, left=-1)
+    assert (by_default(fresh).returncode, by_default(fresh).stdout) == (2, "")
+
+
+# The attestor.
 
 
 @pytest.mark.slow
