@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -123,10 +124,6 @@ def credential_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def report(text: str) -> None:
-    """A line for whoever reads the kubelet's log. A disk that is too full for it keeps no certificate back."""
-    try:
+    """A line for whoever reads the kubelet's log. Where it cannot be written, the work goes on all the same."""
+    with contextlib.suppress(OSError):
         print(f"kubelet-authenticator: {text}", file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError:
-        return

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from authenticator.commands.arguments import add_common, configuration_of, report
-from authenticator.commands.output import settle_log, standard_output
+from authenticator.commands.output import standard_output
+from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
 from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.model.certificate import check_pair
 from authenticator.model.exec_credential import INFO_VARIABLE, ExecInfo, UnusableExecInfo, encode_credential, parse_info
-from authenticator.model.failures import ExitCode, Failure, InvalidConfiguration
+from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_exec_info
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Use, expiration
@@ -24,8 +23,6 @@ from authenticator.stored_credential import DEFAULT_STORE, MoreToDo, read_stored
 
 RENEWAL_LIMIT_SECONDS: Final = 6.0
 """A hard limit on what a renewal may keep a kubelet waiting, whatever hangs: all its requests wait behind this one."""
-
-_RENEWAL: Final = "renewal of the client certificate"
 
 if TYPE_CHECKING:
     from authenticator.commands.arguments import Commands
@@ -57,17 +54,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise InvalidConfiguration(str(error)) from error
     now = Clock().now()
     stored = _still_valid(options, now)
-    if stored is None:
-        use = _certificate(options, info)
-    else:
-        use = _within(RENEWAL_LIMIT_SECONDS, lambda: _certificate(options, info), Use(stored, now + RETRY_SECONDS))
+    use = _certificate(options, info) if stored is None else _renewed(options, info, stored, now)
     until = expiration(use, now)
     with standard_output():
         print(encode_credential(info.api_version, certificate=use.pair.certificate, key=use.pair.key, expiration=until))
-    if any(thread.name == _RENEWAL for thread in threading.enumerate()):
-        # An attestor or a resolver hangs. What it was about is stored, step by step, for the next call.
-        settle_log()
-        os._exit(ExitCode.DONE)
     return ExitCode.DONE
 
 
@@ -101,19 +91,19 @@ def _known_store(options: argparse.Namespace) -> str:
     return store
 
 
-def _within(seconds: float, work: Callable[[], Use], otherwise: Use) -> Use:
-    """What ``work`` gives in that time; else ``otherwise``, and a word on why."""
-    done: list[Use] = []
-
-    def run_it() -> None:
-        try:
-            done.append(work())
-        except Exception as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back
-            report(f"{error if isinstance(error, Failure) else repr(error)}; the stored certificate is still valid")
-
-    worker = threading.Thread(target=run_it, name=_RENEWAL, daemon=True)
-    worker.start()
-    worker.join(seconds)
-    if worker.is_alive():
-        report("renewing takes longer than a kubelet should wait; the stored certificate is still valid")
-    return done[0] if done else otherwise
+def _renewed(options: argparse.Namespace, info: ExecInfo, stored: Pair, now: int) -> Use:
+    """The certificate that comes within a few seconds; else the stored one, and a word on why."""
+    try:
+        renewal = renew_apart(lambda: _certificate(options, info).until, seconds=RENEWAL_LIMIT_SECONDS)
+    except OSError as error:
+        renewal = Broken(f"it cannot begin: {error}")
+    if isinstance(renewal, Finished):
+        return Use(_still_valid(options, now) or stored, renewal.until)
+    if isinstance(renewal, UnderWay):
+        report(
+            "renewing takes longer than a kubelet should wait, and goes on as process "
+            f"{renewal.process}; the stored certificate is still valid"
+        )
+    elif renewal.how:
+        report(f"the certificate was not renewed: {renewal.how}; the stored certificate is still valid")
+    return Use(stored, now + RETRY_SECONDS)

@@ -246,6 +246,7 @@ def _run(steps: Steps, arguments: Sequence[str], steps_file: str, attestation: s
 
     if attestation:
         _replace_attestation(attestation)
+    _renew_in_this_process()
     steps.wrap_everything()
     try:
         code = main(list(arguments))
@@ -266,6 +267,14 @@ def _replace_attestation(name: str) -> None:
     load = getattr(importlib.import_module(module), function)
     replacement = functools.partial(NodeCertificates, load_attestation=load)
     setattr(credential, "NodeCertificates", replacement)  # noqa: B010 - mypy guards the name of a class
+
+
+def _renew_in_this_process() -> None:
+    """The plugin ends or dies with its renewal, as with the machine: the steps of both are counted as one."""
+    from authenticator.commands import credential
+    from tests.support.renewal_here import renew_here
+
+    setattr(credential, "renew_apart", renew_here)  # noqa: B010 - mypy guards the name of a function
 
 
 def _main() -> int:

@@ -26,11 +26,11 @@ from tests.support.node_program import NodeProgram, exec_info
 HANGING = """
 import sys, time
 from authenticator.flow.evidence import Attestation
-Attestation.of = classmethod(lambda *arguments: time.sleep(600))
+Attestation.of = classmethod(lambda *arguments: time.sleep(20))
 from authenticator.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-BROKEN = HANGING.replace("time.sleep(600)", "1 / 0")
+BROKEN = HANGING.replace("time.sleep(20)", "1 / 0")
 DEFAULTS = """
 import sys
 from authenticator import stored_credential

@@ -29,6 +29,7 @@ from authenticator.stored_credential import (
 )
 from tests.support.full_disk import FULL, run_on_full_disk
 from tests.support.no_reader import run_without_reader
+from tests.support.renewal_here import renew_here
 from tests.unit.authenticator.builders import (
     NOW,
     V1,
@@ -83,6 +84,7 @@ class Node:
     def other_path(self, *arguments: str) -> dict[str, Any]:
         """What is printed once everything was parsed."""
         self.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
+        self.monkeypatch.setattr("authenticator.commands.credential.renew_apart", renew_here)
         assert commands.run(["credential", *arguments]) == 0
         printed: dict[str, Any] = json.loads(self.capsys.readouterr().out)
         return printed

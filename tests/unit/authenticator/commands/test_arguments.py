@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,6 +176,21 @@ def test_a_report_is_for_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     arguments.report("something")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "kubelet-authenticator: something\n")
+
+
+@pytest.mark.parametrize("stderr", ["broken", "full"])
+def test_a_report_that_cannot_be_written_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stderr: str
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open("/dev/full", "w") as full, open(writing, "w") as broken:
+        monkeypatch.setattr(sys, "stderr", {"broken": broken, "full": full}[stderr])
+        arguments.report("what is wrong")
+        for file in (broken, full):
+            with contextlib.suppress(OSError):
+                file.close()
+    assert capsys.readouterr().out == ""
 
 
 # What is wrong

@@ -1,0 +1,66 @@
+"""``kubelet-authenticator`` with an attestor that does something more before it gathers: hangs, fails, prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any, Final
+
+from tests.support.node_program import NodeProgram, exec_info
+
+_CODE: Final = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from attestors.contract import EvidenceUnavailable
+from authenticator.flow.evidence import Attestation
+
+attestation_of = Attestation.of
+
+class OtherHalf:
+    def __init__(self, half):
+        self.half = half
+
+    def provider_id(self):
+        return self.half.provider_id()
+
+    def gather(self, request):
+        {gather}
+        return self.half.gather(request)
+
+def other_attestation_of(configuration):
+    attestation = attestation_of(configuration)
+    object.__setattr__(attestation, "node_half", OtherHalf(attestation.node_half))
+    return attestation
+
+Attestation.of = other_attestation_of  # before anything else takes hold of it
+
+from authenticator.commands import credential
+{before}
+from authenticator.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start_with(
+    program: NodeProgram, gather: str, *, command: str = "credential", before: str = "", **options: Any
+) -> subprocess.Popen[str]:
+    """Start a command whose attestor executes ``gather`` before it gathers; ``before`` is executed at the start."""
+    code = _CODE.format(gather=textwrap.indent(textwrap.dedent(gather), " " * 8).strip(), before=before)
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, command, "--config", str(program.configuration)],
+        text=True,
+        env=program.environment(exec_info()),
+        **streams,
+    )
+
+
+def run_with(program: NodeProgram, gather: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The same, to the end of the process and of what it writes; the test fails where that takes a minute."""
+    with start_with(program, gather, **options) as process:
+        try:
+            output, log = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, log)
