@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
+import traceback
 from importlib.metadata import version
 from typing import Final, NoReturn
 
@@ -28,6 +31,22 @@ _INTERRUPTED: Final = 130
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
+    threads = {*threading.enumerate()}
+    try:
+        code = _run(arguments)
+    except SystemExit as end:
+        _leave_behind(threads, end.code if isinstance(end.code, int) else ExitCode.UNEXPECTED)
+        raise
+    except Exception:
+        if _begun_since(threads):
+            traceback.print_exc()
+        _leave_behind(threads, ExitCode.UNEXPECTED)
+        raise
+    _leave_behind(threads, code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     prepare_streams()
     try:
         with standard_output():
@@ -42,6 +61,17 @@ def run(arguments: list[str]) -> int:
         return _INTERRUPTED
     finally:
         settle_log()
+
+
+def _begun_since(threads: set[threading.Thread]) -> bool:
+    return not threads.issuperset(threading.enumerate())
+
+
+def _leave_behind(threads: set[threading.Thread], code: int) -> None:
+    """End the process where an attestor left a thread that hangs, perhaps: Python would wait for that one's end."""
+    if _begun_since(threads):
+        settle_log()
+        os._exit(code)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from authenticator.commands.arguments import add_common, configuration_of, report
-from authenticator.commands.output import standard_output
+from authenticator.commands.output import output_kept_back, standard_output
 from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
 from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
 from authenticator.flow.clock import Clock
@@ -54,7 +54,11 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise InvalidConfiguration(str(error)) from error
     now = Clock().now()
     stored = _still_valid(options, now)
-    use = _certificate(options, info) if stored is None else _renewed(options, info, stored, now)
+    if stored is None:
+        with output_kept_back():
+            use = _certificate(options, info)
+    else:
+        use = _renewed(options, info, stored, now)
     until = expiration(use, now)
     with standard_output():
         print(encode_credential(info.api_version, certificate=use.pair.certificate, key=use.pair.key, expiration=until))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import sys
@@ -43,6 +44,22 @@ def standard_output() -> Iterator[None]:
         raise
     except OSError as error:
         raise OutputNotWritten(_cause(error)) from error
+
+
+@contextlib.contextmanager
+def output_kept_back() -> Iterator[None]:
+    """Standard output is for what is printed behind this alone; in here, where attestors work, it is standard error.
+
+    For their libraries and programs, it stays so: a library in C may keep what it writes until this process ends.
+    """
+    sys.stdout.flush()
+    kept = os.fdopen(fcntl.fcntl(sys.stdout.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), 1)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = kept
 
 
 def end_without_output(error: OSError | OutputNotWritten) -> int:

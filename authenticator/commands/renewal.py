@@ -83,14 +83,13 @@ def _go_on(renew: Callable[[], int], answering: int, messages: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(messages, 2)
         os.dup2(2, 1)  # a kubelet waits for the end of the plugin's stdout, and takes all of it for the credential
+        sys.stdout = sys.stderr  # without a buffer of its own, which would be lost
         with bounded(ATTESTOR_SECONDS):
             os.write(answering, b"%d" % renew())
         code = 0
     except BaseException as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back
         report(f"{error if isinstance(error, Failure) else repr(error)}; the stored certificate is still valid")
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
         os._exit(code)
 
 

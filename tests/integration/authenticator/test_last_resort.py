@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import subprocess
 import sys
 import time
+from typing import Final
 
 import pytest
 import yaml
@@ -21,7 +23,9 @@ from authenticator.model.failures import ExitCode, StillPending
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.authorities import Issuer
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asked, asking, created
+from tests.support.node_half import run_with, start_with
 from tests.support.node_program import NodeProgram, exec_info
+from tests.support.processes import wait_until
 
 HANGING = """
 import sys, time
@@ -198,6 +202,89 @@ def test_but_not_one_that_ran_out_and_none_of_another_key(node: Node, program: N
 def test_another_user_s_store_is_not_printed(program: NodeProgram) -> None:
     program.store.chmod(0o777)
     assert program.credential().exit_code == 10
+
+
+# What attestors leave to others: their output, and their threads.
+
+CHATTY: Final = """
+    import ctypes, subprocess
+    print("in Python")
+    os.write(1, b"to the descriptor\\n")
+    subprocess.run(["echo", "by a program"], check=True)
+    ctypes.CDLL(None).printf(b"kept by C until the end\\n")
+"""
+LEFT: Final = """
+    from concurrent.futures import ThreadPoolExecutor
+    threading.Thread(target=threading.Event().wait).start()
+    ThreadPoolExecutor(1).submit(threading.Event().wait)
+"""
+"""Two threads that wait for ever, and that Python would wait for."""
+
+
+@pytest.mark.slow
+def test_what_an_attestor_prints_is_not_in_the_first_credential(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    with desk.granting():
+        done = run_with(node.program(), CHATTY)
+    assert certificate_in(done.stdout) == stored(node.program())
+    for said in ("in Python", "to the descriptor", "by a program", "kept by C until the end"):
+        assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_what_an_attestor_prints_is_not_in_a_renewed_credential(desk: Desk, program: NodeProgram) -> None:
+    former = stored(program)
+    with desk.granting():
+        done = run_with(program, CHATTY)
+    assert certificate_in(done.stdout) == stored(program) != former
+    for said in ("in Python", "to the descriptor", "by a program"):
+        assert said in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["credential", "request"])
+def test_nobody_waits_for_a_thread_behind_the_first_credential(desk: Desk, node: Node, command: str) -> None:
+    node.supply_bootstrap()
+    with desk.granting():
+        done = run_with(node.program(), LEFT, command=command)
+    assert done.returncode == 0, done.stderr
+    assert node.store.pair(Purpose.CLIENT) is not None
+    if command == "credential":
+        assert certificate_in(done.stdout) == stored(node.program())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [("EvidenceUnavailable('no TPM')", ExitCode.NO_EVIDENCE, "no TPM"), ("ValueError('x')", 1, "ValueError: x")],
+    ids=["no evidence", "a defect"],
+)
+def test_nobody_waits_for_a_thread_behind_a_failure(node: Node, failure: str, code: int, said: str) -> None:
+    node.supply_bootstrap()
+    done = run_with(node.program(), f"{LEFT}\n    raise {failure}")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count(said) == 1
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_thread_behind_a_renewal(desk: Desk, program: NodeProgram) -> None:
+    former = stored(program)
+    with desk.granting():
+        done = run_with(program, LEFT)
+    assert certificate_in(done.stdout) == stored(program) != former
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_thread_behind_an_agent_that_is_stopped(desk: Desk, node: Node) -> None:
+    node.supply_bootstrap()
+    with start_with(node.program(), LEFT, command="agent") as agent, desk.granting():
+        try:
+            wait_until(lambda: node.store.pair(Purpose.CLIENT) is not None, "the certificate is stored")
+            agent.send_signal(signal.SIGTERM)
+            assert "Traceback" not in agent.communicate(timeout=60)[1]
+        finally:
+            agent.kill()
+    assert agent.returncode == 0
 
 
 # A pair that is no good although it is valid.
