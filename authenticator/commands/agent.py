@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
 from authenticator.commands.prepare import add_exec_api_version, prepare_once, require_no_settings
 from authenticator.flow.agent import Agent, notify_systemd
+from authenticator.flow.bounded import bounded
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock, interruptible_sleep
 from authenticator.flow.prepare import Prepared
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         clock,
         report,
         notify_systemd,
+        bounded,
     ).run()
     return ExitCode.DONE
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from authenticator.commands.arguments import add_common, configuration_of, report
 from authenticator.commands.output import output_kept_back, standard_output
 from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
+from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.model.certificate import check_pair
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     stored = _still_valid(options, now)
     if stored is None:
         with output_kept_back():
-            use = _certificate(options, info)
+            certificates = _certificates(options, info)
+            with bounded(longest(exchanges=1, timeout=certificates.configuration.timeout)):
+                use = certificates.client()
     else:
         use = _renewed(options, info, stored, now)
     until = expiration(use, now)
@@ -65,13 +68,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-def _certificate(options: argparse.Namespace, info: ExecInfo) -> Use:
+def _certificates(options: argparse.Namespace, info: ExecInfo) -> NodeCertificates:
     try:
         cluster = cluster_of_exec_info(info.cluster) if info.cluster is not None else None
     except UnusableKubeconfig as error:
         raise InvalidConfiguration(f"the kubeconfig that runs this plugin: {error}") from error
     configuration = configuration_of(options)
-    return NodeCertificates(configuration, Store(configuration.store), Clock(), report, cluster).client()
+    return NodeCertificates(configuration, Store(configuration.store), Clock(), report, cluster)
 
 
 def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:
@@ -98,7 +101,7 @@ def _known_store(options: argparse.Namespace) -> str:
 def _renewed(options: argparse.Namespace, info: ExecInfo, stored: Pair, now: int) -> Use:
     """The certificate that comes within a few seconds; else the stored one, and a word on why."""
     try:
-        renewal = renew_apart(lambda: _certificate(options, info).until, seconds=RENEWAL_LIMIT_SECONDS)
+        renewal = renew_apart(lambda: _certificates(options, info).client().until, seconds=RENEWAL_LIMIT_SECONDS)
     except OSError as error:
         renewal = Broken(f"it cannot begin: {error}")
     if isinstance(renewal, Finished):

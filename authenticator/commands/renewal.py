@@ -19,7 +19,8 @@ from io import FileIO
 from typing import Final, NoReturn, TypeAlias
 
 from authenticator.commands.arguments import report
-from authenticator.commands.bounded import ATTESTOR_SECONDS, bounded
+from authenticator.flow.bounded import bounded, longest
+from authenticator.flow.certificates import RENEWAL_PATIENCE_SECONDS
 from authenticator.model.failures import Failure
 
 _MAXIMUM_ANSWER_BYTES: Final = 32
@@ -84,7 +85,7 @@ def _go_on(renew: Callable[[], int], answering: int, messages: int) -> NoReturn:
         os.dup2(messages, 2)
         os.dup2(2, 1)  # a kubelet waits for the end of the plugin's stdout, and takes all of it for the credential
         sys.stdout = sys.stderr  # without a buffer of its own, which would be lost
-        with bounded(ATTESTOR_SECONDS):
+        with bounded(longest(exchanges=1, timeout=RENEWAL_PATIENCE_SECONDS)):
             os.write(answering, b"%d" % renew())
         code = 0
     except BaseException as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back

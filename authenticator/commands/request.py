@@ -28,6 +28,7 @@ from authenticator.commands.arguments import (
 from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
+from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates, require_serving
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
@@ -79,9 +80,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.now:
         end_pauses(store, timeout=configuration.timeout)
     certificates = NodeCertificates(configuration, store, Clock(), report)
-    certificates.client(patience=configuration.timeout)
-    if wants_serving(options):
-        certificates.serving()
+    with bounded(longest(exchanges=2, timeout=configuration.timeout)):
+        certificates.client(patience=configuration.timeout)
+        if wants_serving(options):
+            certificates.serving()
     report(f"the certificates are in {configuration.store}; `status` shows them")
     return ExitCode.DONE
 

@@ -6,9 +6,11 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
+from authenticator.flow.bounded import longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.model.failures import Failure, NoCredential
@@ -37,6 +39,8 @@ class Agent:
     report: Callable[[str], None]
     notify: Callable[[str], None]
     """Tells systemd."""
+    bounded: Callable[[float], AbstractContextManager[None]]
+    """Ends the process where a block takes longer: one that hangs holds the lock, and nobody else renews."""
     _ready: bool = False
     _failures: int = 0
     _said: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -47,7 +51,8 @@ class Agent:
         Raises:
             InvalidConfiguration: nothing will ever come of it.
         """
-        self.certificates.check()
+        with self.bounded(longest(exchanges=0, timeout=0)):
+            self.certificates.check()
         while True:
             self.clock.sleep(self.turn())
 
@@ -56,6 +61,12 @@ class Agent:
 
         No failure is for good: a bootstrap kubeconfig that cannot be read may be one that kubeadm is about to write.
         """
+        configuration = self.certificates.configuration
+        exchanges = 1 if configuration.serving is None else 2
+        with self.bounded(longest(exchanges=exchanges, timeout=configuration.timeout)):
+            return self._turn()
+
+    def _turn(self) -> float:
         self._prepare()
         what = "client"
         try:

@@ -169,6 +169,12 @@ def test_a_wrong_configuration_does_not_become_right_by_waiting() -> None:
     assert agent().values("StartLimitIntervalSec") == ["0"]
 
 
+def test_an_agent_that_the_kernel_ended_is_started_again() -> None:
+    """SIGALRM, where an attestor hangs, is a failure to systemd; so is a crash."""
+    assert agent().values("Restart") == ["on-failure"]
+    assert agent().values("SuccessExitStatus") == agent().values("RestartForceExitStatus") == []
+
+
 def test_the_configuration_is_one() -> None:
     file = FILES / "etc/kubernetes/kubelet-authenticator.json"
     configuration = configure(Given(config=str(file)), {})

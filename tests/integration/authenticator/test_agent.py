@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from cryptography import x509
@@ -19,11 +20,12 @@ from attestors.wire.names import Purpose
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.prepare import ExecStanza, prepare
-from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.failures import ApiUnavailable, ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import AGENT_SHARE, PLUGIN_SHARE, renewal_time
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asking, created
+from tests.support.node_half import run_with
 from tests.support.node_program import exec_info
 
 pytestmark = pytest.mark.slow
@@ -39,14 +41,33 @@ class Service:
 
     node: Node
     told: list[str] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+    """How long whatever was done might have taken."""
+    within: bool = False
+    """Whether something is bound now."""
 
     def __post_init__(self) -> None:
         self.certificates: NodeCertificates = self.node.certificates()
         self.agent = Agent(
-            self.certificates, self._prepare, self.node.time.clock(), self.node.reports.append, self.told.append
+            self.certificates,
+            self._prepare,
+            self.node.time.clock(),
+            self.node.reports.append,
+            self.told.append,
+            self._bounded,
         )
 
+    @contextlib.contextmanager
+    def _bounded(self, seconds: float) -> Iterator[None]:
+        self.bounds.append(seconds)
+        self.within = True
+        try:
+            yield
+        finally:
+            self.within = False
+
     def _prepare(self) -> None:
+        assert self.within
         prepare(self.node.configuration, self.node.store, STANZA, self.node.time.clock())
 
     def turn(self) -> float:
@@ -285,6 +306,51 @@ def test_run_sleeps_between_its_turns(node: Node, service: Service, monkeypatch:
     with pytest.raises(Enough):
         service.agent.run()
     assert node.time.sleeps == [7.0, 7.0, 7.0]
+
+
+# An attestor that hangs.
+
+
+@pytest.mark.parametrize(("serves", "bound"), [(False, 620.0), (True, 640.0)], ids=["client", "client and serving"])
+def test_a_turn_is_bound_and_the_sleep_behind_it_is_not(
+    node: Node, monkeypatch: pytest.MonkeyPatch, serves: bool, bound: float
+) -> None:
+    class Enough(Exception):
+        pass
+
+    def client(self: NodeCertificates, **_: float) -> NoReturn:
+        assert made.within
+        raise ApiUnavailable("enough")
+
+    def sleep(_: float) -> NoReturn:
+        assert not made.within
+        raise Enough
+
+    if serves:
+        node.serve()
+    made = Service(node)
+    monkeypatch.setattr(NodeCertificates, "client", client)
+    made.agent.clock = replace(made.agent.clock, sleep=sleep)
+    with pytest.raises(Enough):
+        made.agent.run()
+    assert made.bounds == [600.0, bound]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["agent", "credential", "request"])
+def test_who_hangs_is_ended_and_the_lock_is_free(api: EmbeddedAPI, node: Node, command: str) -> None:
+    """By the kernel, and with a word on where it hung. The test only makes the bound shorter."""
+    node.supply_bootstrap()
+    hanging = """
+        if not 610 < signal.alarm(1) <= 640:
+            raise ValueError("there is no bound")
+        time.sleep(600)
+    """
+    done = run_with(node.program(), hanging, command=command)
+    assert (done.returncode, done.stdout) == (-signal.SIGALRM, "")
+    assert "in gather" in done.stderr
+    with node.store.lock(Purpose.CLIENT, timeout=0):
+        assert len(created(api)) == 0
 
 
 # systemd.

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+from authenticator.flow.bounded import longest
+
+ROOT = Path(__file__).parents[3]
 HANGING_IN_C = "ctypes.PyDLL(None).sleep(600)"
 
 
 def run(*lines: str) -> subprocess.CompletedProcess[str]:
     """Python, with these lines; the test fails where it takes a minute."""
-    code = "\n".join(("import ctypes, signal, time", "from authenticator.commands.bounded import bounded", *lines))
+    code = "\n".join(("import ctypes, signal, time", "from authenticator.flow.bounded import bounded", *lines))
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT
     )
@@ -46,3 +48,9 @@ def test_what_ends_in_time_leaves_no_bound_behind() -> None:
     failing = ["try:", "    with bounded(600): 1 / 0", "except ZeroDivisionError:", "    pass"]
     done = run(*left, *failing, "print(signal.getitimer(signal.ITIMER_REAL)[0])")
     assert (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
+
+
+def test_exchanges_have_time_for_their_waits_and_for_the_attestor() -> None:
+    assert longest(exchanges=1, timeout=0) == 600
+    assert longest(exchanges=1, timeout=300) == 900
+    assert longest(exchanges=2, timeout=300) == 1200

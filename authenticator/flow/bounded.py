@@ -10,8 +10,13 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-ATTESTOR_SECONDS: Final = 600.0
-"""What attestors may take beyond the waiting for a decision. A TPM may take a minute for a key, Linux gives it five."""
+_ATTESTOR_SECONDS: Final = 600.0
+"""What an attestor may take beside the waits for a decision. A TPM may take a minute for a key; Linux gives it five."""
+
+
+def longest(*, exchanges: int, timeout: float) -> float:
+    """The seconds that so many exchanges never take, each with a wait of ``timeout``, unless something hangs."""
+    return exchanges * timeout + _ATTESTOR_SECONDS
 
 
 @contextlib.contextmanager
