@@ -325,7 +325,7 @@ def test_output_to_a_disk_that_is_full(tmp_path: Path, output: str, unbuffered: 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path, unbuffered: str) -> None:
     """systemd goes by it."""
-    arguments = ["status", "--provider", "missing", "--store", str(tmp_path)]
+    arguments = ["agent", "--provider", "missing", "--store", str(tmp_path)]
     ended = run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered, log_too=True)
     assert ended == (ExitCode.CONFIGURATION, b"")
 
