@@ -22,7 +22,7 @@ from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SEC
 from signer.model.cluster import ClusterKey, mapping_of, text_of
 from signer.model.decision import printable
 from signer.model.policy import Mode
-from signer.model.side_door import shown
+from signer.model.side_door import BOTH_DOORS, Door, shown
 from signer.rules.side_door import (
     Grant,
     Opening,
@@ -94,6 +94,16 @@ class Preflight:
             for what, (resources, who) in rights.items()
         ]
 
+    def _bindings_to_split(self) -> list[str]:
+        """Those that Enforce leaves for the sake of renewal, first certificates with it."""
+        removable = [grant for grant in self.grants if isinstance(grant, RemovableGrant)]
+        return [
+            f"Bind {Door.SELFNODECLIENT.resource} apart from {Door.NODECLIENT.resource}, and delete ClusterRoleBinding "
+            f"{shown(grant.binding.name)}, which grants both: Enforce leaves it while it leaves renewal."
+            for grant in removable
+            if grant.doors == BOTH_DOORS
+        ]
+
     @property
     def grants_that_matter(self) -> tuple[Grant, ...]:
         """Without those of administrators, who need no side door."""
@@ -121,6 +131,7 @@ class Preflight:
                 "attested request adopts an existing node. Or replace the Machines. Until then Enforce leaves renewal "
                 "without attestation open."
             )
+            steps += self._bindings_to_split()
         if self.unknown_nodes:
             steps.append(
                 f"Look at the Nodes that no Machine accounts for ({len(self.unknown_nodes)}): they would lose renewal, "

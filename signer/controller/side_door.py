@@ -289,7 +289,7 @@ def _conclusion(situation: Situation, findings: _Findings, openings: Sequence[Op
 def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Sequence[str]) -> list[tuple[str, str]]:
     """Why reviews say yes, and what to do: reason and message, once for each binding that is to blame.
 
-    ``waiting`` are bindings that stay because they grant renewal as well.
+    ``openings`` has none that only renewal was left open for; ``waiting`` are bindings that stay with renewal.
     """
     found: list[tuple[str, str]] = []
     known = tuple(grants)
@@ -298,8 +298,10 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
         reported = [grant for grant in explaining if isinstance(grant, ReportedGrant)]
         found += [("GrantedByOtherBinding", _blamed(grant)) for grant in reported]
         if explaining and not reported:
-            names = {grant.binding.name for grant in explaining}
-            found += [_still_in_effect(name, waiting) for name in sorted(names & set(waiting) or names)]
+            kept_open = [grant for grant in explaining if grant.binding.name in waiting]
+            found += [("GrantedByOtherBinding", _waits_with_renewal(grant)) for grant in kept_open]
+            if not kept_open:
+                found += [_still_in_effect(name) for name in sorted(grant.binding.name for grant in explaining)]
         elif not explaining:
             because = f" ({opening.explanation})" if opening.explanation else ""
             found.append(
@@ -312,11 +314,18 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
     return list(dict.fromkeys(found))
 
 
-def _still_in_effect(name: str, waiting: Sequence[str]) -> tuple[str, str]:
-    who = f"ClusterRoleBinding {shown(name)}"
-    if name in waiting:
-        return condition_types.WAITING_FOR_ATTESTATION, f"{who} grants renewal and more than renewal, and waits with it"
-    return "RemovalPending", f"{who} is removed, or to be removed, and still in effect"
+def _still_in_effect(name: str) -> tuple[str, str]:
+    return "RemovalPending", f"ClusterRoleBinding {shown(name)} is removed, or to be removed, and still in effect"
+
+
+def _waits_with_renewal(grant: Grant) -> str:
+    """Of a binding of both doors; what it opens is worse than the renewal that it is left for."""
+    binding = grant.binding
+    return (
+        f"ClusterRoleBinding {shown(binding.name)} of ClusterRole {shown(binding.role_name)} grants first certificates "
+        f"and renewal together to {_listed(map(str, binding.subjects))}, and is left while renewal is: until then they "
+        f"get first certificates of any node. Bind {Door.SELFNODECLIENT.resource} apart, and delete it"
+    )
 
 
 def _blamed(grant: ReportedGrant) -> str:

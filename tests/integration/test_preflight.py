@@ -11,6 +11,7 @@ import pytest
 
 from signer.cli import main
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.model.side_door import Door
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.house import House, provider_id
@@ -121,6 +122,19 @@ def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
     (grant,) = [one for one in report["grants"] if one["clusterRoleBinding"] == "wide"]
     assert (grant["enforceRemovesIt"], grant["why"]) == (False, "its ClusterRole grants more than that")
     assert "Enforce leaves it: its ClusterRole grants more than that" in " ".join(run("workload")[1].split())
+
+
+@pytest.mark.parametrize("loses", [True, False], ids=["somebody would lose renewal", "nobody would"])
+def test_a_binding_of_both_doors_is_split_where_renewal_is_left(cluster: WorldCluster, run: Run, loses: bool) -> None:
+    resources = [f"certificatesigningrequests/{door.value}" for door in Door]
+    bind(cluster, "both", {"kind": "Group", "name": "system:bootstrappers"}, *resources)
+    rules = [{"apiGroups": ["certificates.k8s.io"], "resources": resources, "verbs": ["create"]}]
+    cluster.client().patch(CLUSTER_ROLES.object("both"), {"rules": rules})
+    if loses:
+        cluster.add_machine("older", provider_id=provider_id("older"))
+    code, report = found(run, "workload")
+    said = [step for step in report["steps"] if "delete ClusterRoleBinding both, which grants both" in step]
+    assert (code, len(said)) == ((3, 1) if loses else (0, 0))
 
 
 def test_markup_in_names_is_text(cluster: WorldCluster, run: Run) -> None:

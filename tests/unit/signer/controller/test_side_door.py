@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from signer.controller.pool_tokens import Intent, intent_of
 from signer.store.removed_grants import NothingKept
-from tests.unit.signer.builders import cluster_view
+from tests.unit.signer.builders import cluster_view, policy
 from tests.unit.signer.controller.side_door_house import (
     FIRST,
     RENEWAL,
@@ -62,14 +63,32 @@ async def test_renewal_waits_for_the_machines_that_need_it(house: House) -> None
 
 
 async def test_one_role_for_both_doors_waits_for_both(house: House) -> None:
+    """And is not said to wait for attestation alone: by it tokens get first certificates all the while."""
     house.role("both", "certificatesigningrequests/nodeclient", "certificatesigningrequests/selfnodeclient")
     house.bind("both", "both", ("Group", "system:nodes"), ("Group", "system:bootstrappers"))
     condition = await house.survey(unattested=("machine-1",))
     assert "both" in house.bindings()
-    assert (condition.met, condition.reason) == (False, "WaitingForAttestation")
-    assert "ClusterRoleBinding both grants renewal and more" in condition.message
+    assert (condition.met, condition.reason) == (False, "GrantedByOtherBinding")
+    assert "ClusterRoleBinding both of ClusterRole both grants first certificates and renewal" in condition.message
+    assert "to Group system:nodes, Group system:bootstrappers, and is left while renewal is" in condition.message
+    assert "until these Machines are attested: machine-1" in condition.message
     assert (await house.survey()).met is True
     assert "both" not in house.bindings()
+
+
+@pytest.mark.parametrize(
+    ("doors", "intent"), [(("selfnodeclient",), Intent.EXTEND), (("nodeclient", "selfnodeclient"), Intent.CUT_BACK)]
+)
+async def test_tokens_live_long_where_renewal_alone_is_left_open(
+    house: House, doors: tuple[str, ...], intent: Intent
+) -> None:
+    """A token that lives for a day and gets any node's certificate is worse than one of minutes that does."""
+    house.role("left", *(f"certificatesigningrequests/{door}" for door in doors))
+    house.bind("left", "left", ("Group", "system:nodes"), ("Group", "system:bootstrappers"))
+    condition = await house.survey(unattested=("machine-1",))
+    assert "left" in house.bindings()
+    extending = policy(mode="Enforce", bootstrapTokens={"machinePools": "Extend"})
+    assert intent_of(extending, cluster_view(), condition) is intent
 
 
 async def test_renewal_that_is_shut_already_is_not_opened_for_those_who_need_it(house: House) -> None:
