@@ -63,21 +63,35 @@ class Intent(enum.Enum):
 
     EXTEND = "extend"
     CUT_BACK = "cut back"
-    LEAVE_ALONE = "leave alone"
-    """Another controller may be at it, or it is not known whether automatic approval is removed."""
 
 
-def intent_of(policy: Policy, cluster: ClusterView, auto_approval_removed: PolicyCondition) -> Intent:
+class LeaveCause(enum.Enum):
+    """Why they are left alone: the condition's reason."""
+
+    PAUSED = "Paused"
+    """The Cluster is paused or being deleted: another controller may be at it."""
+    AUTO_APPROVAL_UNKNOWN = "AutoApprovalUnknown"
+    """Whether automatic approval is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAlone:
+    """Every token stays as it is: what was extended is not cut back, and runs out by itself."""
+
+    cause: LeaveCause
+
+
+def intent_of(policy: Policy, cluster: ClusterView, auto_approval_removed: PolicyCondition) -> Intent | LeaveAlone:
     """Extend while the policy says so, Enforce holds, and nothing approves a stolen token's request.
 
     That others may still renew without attestation is no matter: no token can.
     """
     if cluster.paused or cluster.deleting:
-        return Intent.LEAVE_ALONE
+        return LeaveAlone(LeaveCause.PAUSED)
     if policy.machine_pool_tokens is not MachinePoolTokens.EXTEND or policy.mode is not Mode.ENFORCE:
         return Intent.CUT_BACK
     if auto_approval_removed.met is None:
-        return Intent.LEAVE_ALONE
+        return LeaveAlone(LeaveCause.AUTO_APPROVAL_UNKNOWN)
     shut = auto_approval_removed.met or auto_approval_removed.reason == WAITING_FOR_ATTESTATION
     return Intent.EXTEND if shut else Intent.CUT_BACK
 
@@ -104,7 +118,14 @@ class ExtensionEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingToTend:
-    """Not asked for, and nothing of ours is left; or everything is to stay as it is."""
+    """Not asked for, and nothing of ours is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Nothing was looked at, and nothing changed: what was extended before still lives as long."""
+
+    cause: LeaveCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +151,12 @@ class Unfinished:
     message: str
 
 
-Outcome: TypeAlias = Tended | ExtensionEnded | NothingToTend | TokensNotKnown | GrantMissing | Unfinished
+Outcome: TypeAlias = Tended | ExtensionEnded | NothingToTend | LeftAlone | TokensNotKnown | GrantMissing | Unfinished
+
+_LEFT_ALONE: Final[Mapping[LeaveCause, str]] = {
+    LeaveCause.PAUSED: "the Cluster is paused or being deleted",
+    LeaveCause.AUTO_APPROVAL_UNKNOWN: "it is not known whether automatic approval is removed",
+}
 
 
 def condition_of(outcome: Outcome) -> PolicyCondition:
@@ -145,6 +171,10 @@ def condition_of(outcome: Outcome) -> PolicyCondition:
                 False,
                 "AutoApprovalNotRemoved",
                 "bootstrap tokens are rotated as always until mode Enforce has removed automatic approval",
+            )
+        case LeftAlone(cause):
+            return PolicyCondition(
+                kind, None, cause.value, f"{_LEFT_ALONE[cause]}: bootstrap tokens are left as they are, extended or not"
             )
         case TokensNotKnown():
             return PolicyCondition(kind, False, "BootstrapTokensNotTraceable", printable(outcome.cause))
@@ -174,14 +204,16 @@ class PoolTokens:
         self._has_extended = False
 
     async def tend(
-        self, client: SecretCalls, intent: Intent, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
+        self, client: SecretCalls, intent: Intent | LeaveAlone, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
     ) -> Outcome:
         """One turn; to be taken every minute, and when a KubeadmConfig of a MachinePool changes.
 
         The first must come within half of the provider's lifetime of a token. ``client`` is the workload cluster's;
         whatever it answers ends here.
         """
-        if intent is Intent.LEAVE_ALONE or (intent is Intent.CUT_BACK and self._at_rest):
+        if isinstance(intent, LeaveAlone):
+            return LeftAlone(intent.cause)
+        if intent is Intent.CUT_BACK and self._at_rest:
             return NothingToTend()
         if intent is Intent.CUT_BACK:
             wanted: frozenset[str] = frozenset()

@@ -186,6 +186,20 @@ def test_under_rotate_it_does_not(house: House, clock: Clock) -> None:
     cluster.submit_with_token(request, provider.token)
 
 
+def test_of_a_paused_cluster_nothing_is_said_that_is_not_so(house: House, clock: Clock) -> None:
+    """Automatic approval is removed all the while, and the token lives as long as it did."""
+    cluster, provider = pool_of(house, clock, "Extend")
+    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+    extended = expiration_of(cluster, provider.token)
+    cluster.patch({"spec": {"paused": True}})
+    said = house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "Unknown")
+    assert said["reason"] == "Paused"
+    assert expiration_of(cluster, provider.token) == extended > clock.now() + 10 * TOKEN_LIFETIME
+    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    cluster.patch({"spec": {"paused": False}})
+    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+
+
 def test_for_the_life_of_the_pool(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
     provider = BootstrapProvider(cluster, clock)
     written = [expiration_of(cluster, provider.token)]

@@ -15,6 +15,9 @@ from signer.controller.pool_tokens import (
     ExtensionEnded,
     GrantMissing,
     Intent,
+    LeaveAlone,
+    LeaveCause,
+    LeftAlone,
     NothingToTend,
     Outcome,
     PoolTokens,
@@ -164,18 +167,20 @@ def condition(met: bool | None) -> PolicyCondition:
     ("pools", "mode", "removed", "intent"),
     [
         ("Extend", "Enforce", True, Intent.EXTEND),
-        ("Extend", "Enforce", None, Intent.LEAVE_ALONE),
+        ("Extend", "Enforce", None, LeaveAlone(LeaveCause.AUTO_APPROVAL_UNKNOWN)),
         ("Extend", "Enforce", False, Intent.CUT_BACK),
         ("Extend", "Observe", True, Intent.CUT_BACK),
         ("Rotate", "Enforce", True, Intent.CUT_BACK),
         ("Rotate", "Enforce", None, Intent.CUT_BACK),
     ],
 )
-def test_only_attestation_lets_a_token_live_long(pools: str, mode: str, removed: bool | None, intent: Intent) -> None:
+def test_only_attestation_lets_a_token_live_long(
+    pools: str, mode: str, removed: bool | None, intent: Intent | LeaveAlone
+) -> None:
     chosen = policy(bootstrapTokens={"machinePools": pools}, mode=mode)
-    assert intent_of(chosen, cluster_view(), condition(removed)) is intent
+    assert intent_of(chosen, cluster_view(), condition(removed)) == intent
     for state in ("paused", "deleting"):
-        assert intent_of(chosen, cluster_view(**{state: True}), condition(removed)) is Intent.LEAVE_ALONE
+        assert intent_of(chosen, cluster_view(**{state: True}), condition(removed)) == LeaveAlone(LeaveCause.PAUSED)
 
 
 # Extending
@@ -229,9 +234,12 @@ async def test_without_knowing_the_pools_tokens_nothing_is_done(
     assert world.api.calls == []
 
 
-async def test_while_paused_nothing_is_done(world: World) -> None:
+@pytest.mark.parametrize("cause", LeaveCause)
+async def test_what_is_to_be_left_alone_is_and_is_not_said_to_be_over(world: World, cause: LeaveCause) -> None:
+    await world.extend("aaa111")
+    world.api.calls.clear()
     known = PoolTokenIDs(frozenset({"aaa111"}))
-    assert await world.tokens.tend(world.api, Intent.LEAVE_ALONE, known) == NothingToTend()
+    assert await world.tokens.tend(world.api, LeaveAlone(cause), known) == LeftAlone(cause)
     assert world.api.calls == []
 
 
@@ -393,18 +401,19 @@ async def test_no_secret_half_is_logged_or_kept(world: World, caplog: pytest.Log
 
 
 @pytest.mark.parametrize(
-    ("outcome", "met"),
+    ("outcome", "met", "reason"),
     [
-        (Tended(2, 0, 0), True),
-        (NothingToTend(), False),
-        (ExtensionEnded(2), False),
-        (TokensNotKnown("no\ngrant"), False),
-        (GrantMissing("list", "no\ngrant"), False),
-        (Unfinished("no\nanswer"), None),
+        (Tended(2, 0, 0), True, "Extended"),
+        (NothingToTend(), False, "AutoApprovalNotRemoved"),
+        (ExtensionEnded(2), False, "AutoApprovalNotRemoved"),
+        (LeftAlone(LeaveCause.PAUSED), None, "Paused"),
+        (LeftAlone(LeaveCause.AUTO_APPROVAL_UNKNOWN), None, "AutoApprovalUnknown"),
+        (TokensNotKnown("no\ngrant"), False, "BootstrapTokensNotTraceable"),
+        (GrantMissing("list", "no\ngrant"), False, "Forbidden"),
+        (Unfinished("no\nanswer"), None, "WorkloadClusterUnreachable"),
     ],
 )
-def test_the_condition(outcome: Outcome, met: bool | None) -> None:
+def test_the_condition(outcome: Outcome, met: bool | None, reason: str) -> None:
     shown = condition_of(outcome)
-    assert (shown.type, shown.met) == ("MachinePoolTokensExtended", met)
-    assert shown.reason.isalpha()
+    assert (shown.type, shown.met, shown.reason) == ("MachinePoolTokensExtended", met, reason)
     assert_printable(shown.message)
