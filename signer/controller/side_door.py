@@ -18,6 +18,7 @@ from signer.controller import conditions as condition_types
 from signer.controller.conditions import PolicyCondition
 from signer.controller.standing import MAXIMUM_UNATTESTED
 from signer.controller.workload_grants import (
+    AuthorizerFailed,
     CannotBeProven,
     MissingGrant,
     TokenGroups,
@@ -42,6 +43,7 @@ from signer.rules.side_door import (
     Opening,
     RemovableGrant,
     ReportedGrant,
+    ReviewedIdentity,
     TooManyIdentities,
     due_removals,
     grants_that_explain,
@@ -166,10 +168,25 @@ class SideDoor:
         else:
             groups |= tokens
         identities = reviewed_identities(findings.grants.values(), sorted(groups, key=sorted))
-        openings = await openings_of(client, identities)
+        openings = await self._openings(client, identities, findings)
         if findings.removed:
             openings = await self._settled(client, openings, situation.unattested)
         return _conclusion(situation, findings, openings)
+
+    async def _openings(
+        self, client: Client, identities: Sequence[ReviewedIdentity], findings: _Findings
+    ) -> tuple[Opening, ...]:
+        """The openings; those that are known where an authorizer fails, if first certificates are among them.
+
+        That door is open then, whatever the others would have been answered. Renewal alone says nothing of it.
+        """
+        try:
+            return await openings_of(client, identities)
+        except AuthorizerFailed as error:
+            if not any(opening.door is Door.NODECLIENT for opening in error.openings):
+                raise
+            findings.notes.append(str(error))
+            return error.openings
 
     async def _remove_what_is_due(self, client: Client, situation: Situation, findings: _Findings) -> None:
         for _ in range(_ROUNDS):

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from attestors.wire.names import BOOTSTRAPPERS_GROUP
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer
+from signer.kube.redaction import without_credentials
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -59,11 +60,20 @@ TokenGroups: TypeAlias = frozenset[frozenset[str]]
 
 
 class CannotBeProven(Exception):
-    """The workload cluster holds more than is read; ``reason`` is stable."""
+    """The workload cluster holds more than is read, or does not know the answer itself; ``reason`` is stable."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class AuthorizerFailed(CannotBeProven):
+    """An authorizer of the API server failed, so that its no is not everybody's: it may be a yes in a moment."""
+
+    def __init__(self, message: str, openings: Sequence[Opening] = ()) -> None:
+        super().__init__("AuthorizerFailed", message)
+        self.openings = tuple(openings)
+        """What was answered with yes before; nothing more was asked."""
 
 
 class MissingGrant(Exception):
@@ -144,17 +154,21 @@ async def openings_of(
     """Ask about everybody, at each door; who may do everything needs no door and is left out.
 
     Raises:
+        AuthorizerFailed: somebody was not refused by all authorizers; with the openings that were found before.
         MissingGrant: SubjectAccessReviews may not be created.
         ApiError: from the workload cluster; an answer that is neither yes nor no is UnexpectedAnswer.
     """
     openings: list[Opening] = []
-    for identity in identities:
-        if identity.may_be_administrator and (await _review(client, identity, _EVERYTHING)).allowed:
-            continue
-        for door in doors:
-            answer = await _review(client, identity, _attributes(door))
-            if answer.allowed:
-                openings.append(Opening(door, identity, answer.explanation))
+    try:
+        for identity in identities:
+            if identity.may_be_administrator and (await _review(client, identity, _EVERYTHING)).allowed:
+                continue
+            for door in doors:
+                answer = await _review(client, identity, _attributes(door))
+                if answer.allowed:
+                    openings.append(Opening(door, identity, answer.explanation))
+    except AuthorizerFailed as error:
+        raise AuthorizerFailed(str(error), openings) from error
     return tuple(openings)
 
 
@@ -192,6 +206,13 @@ async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes:
     allowed = answer.get("allowed")
     if not isinstance(allowed, bool):
         raise UnexpectedAnswer("a SubjectAccessReview was answered with neither yes nor no", status=201)
+    if not allowed and answer.get("evaluationError"):
+        # The API server goes on after an authorizer that failed, and says no where the others do. RBAC tells of a role
+        # that is missing in ``reason``, and Node likewise: neither says no with an error (plugin/pkg/auth/authorizer).
+        detail = without_credentials(text_of(answer, "evaluationError"))[:_MAXIMUM_EXPLANATION_CHARACTERS]
+        raise AuthorizerFailed(
+            f"an authorizer of the API server failed, and may say yes when it answers again: {printable(detail)}"
+        )
     return _Answer(allowed, printable(text_of(answer, "reason")[:_MAXIMUM_EXPLANATION_CHARACTERS]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
@@ -198,6 +198,71 @@ async def test_an_answer_that_is_no_answer_proves_nothing(house: House, status: 
 
     house.client.intercept = garbage
     assert ((await house.survey()).met, (await house.survey()).reason) == (None, "UnexpectedAnswer")
+
+
+def failing_authorizer(status: JsonObject, *doors: str, only_for: str = "") -> Callable[..., Any]:
+    """What is asked of these doors is answered so: beside RBAC there is an authorizer that cannot be reached."""
+
+    async def answer(method: str, path: str, body: JsonObject) -> JsonObject | None:
+        if path != REVIEWS or body["spec"]["resourceAttributes"].get("subresource") not in doors:
+            return None
+        return {"status": status} if only_for in ("", *body["spec"].get("groups", [])) else None
+
+    return answer
+
+
+WEBHOOK_DOWN: Final = "Post https://authorizer/: dial tcp: connection refused"
+
+
+@pytest.mark.parametrize("denied", [False, True])
+@pytest.mark.parametrize("door", ["nodeclient", "selfnodeclient"])
+async def test_a_no_of_all_authorizers_but_one_proves_nothing(house: House, door: str, denied: bool) -> None:
+    """kube-controller-manager is told yes as soon as the webhook is back."""
+    status = {"allowed": False, "denied": denied, "evaluationError": f"{WEBHOOK_DOWN}\nBearer abcdef"}
+    house.client.intercept = failing_authorizer(status, door)
+    condition = await house.survey()
+    assert (condition.met, condition.reason) == (None, "AuthorizerFailed")
+    assert WEBHOOK_DOWN in condition.message
+    assert "Bearer" not in condition.message
+    assert not {FIRST, RENEWAL} & house.bindings().keys(), "what was due is removed all the same"
+    house.client.intercept = nothing
+    assert (await house.survey()).met is True
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"allowed": False, "reason": 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'},
+        {"allowed": False, "evaluationError": ""},
+    ],
+)
+async def test_a_no_with_a_reason_is_a_no(house: House, status: JsonObject) -> None:
+    """RBAC says so, every time, where a role that a binding names is missing."""
+    house.client.intercept = failing_authorizer(status, "nodeclient", "selfnodeclient")
+    assert (await house.survey()).met is True
+
+
+async def test_a_yes_is_one_whatever_failed(house: House) -> None:
+    status = {"allowed": True, "evaluationError": WEBHOOK_DOWN}
+    house.client.intercept = failing_authorizer(status, "nodeclient", only_for="system:nodes")
+    assert ((await house.survey()).met, (await house.survey()).reason) == (False, "GrantedByAuthorizer")
+
+
+@pytest.mark.parametrize(
+    ("role", "met", "reason"),
+    [("nodeclient", False, "GrantedByOtherBinding"), ("selfnodeclient", None, "AuthorizerFailed")],
+)
+async def test_a_door_that_is_known_to_be_open_is_not_hidden_by_an_authorizer_that_fails(
+    house: House, role: str, met: bool | None, reason: str
+) -> None:
+    """Tokens are left to live long where nothing is known. Renewal that is open says nothing of first certificates."""
+    house.role("wide", f"certificatesigningrequests/{role}", "certificatesigningrequests")
+    house.bind("wide", "wide", ("Group", "system:bootstrappers"))
+    status = {"allowed": False, "evaluationError": WEBHOOK_DOWN}
+    house.client.intercept = failing_authorizer(status, "nodeclient", "selfnodeclient", only_for="system:nodes")
+    condition = await house.survey()
+    assert (condition.met, condition.reason) == (met, reason)
+    assert WEBHOOK_DOWN in condition.message
 
 
 @pytest.mark.parametrize("bound", ["MAXIMUM_ROLES", "MAXIMUM_BINDINGS", "MAXIMUM_TOKENS"])
