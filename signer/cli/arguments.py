@@ -71,6 +71,13 @@ def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The controller's configuration file."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="YAML file with what the operator allows and sets for each attestor"
+    )
+
+
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """What the operator decides: the same arguments for the controller, and for what says how it would decide."""
     parser.add_argument("--namespace", type=namespace, help="serve Clusters of this namespace only (default: all)")
@@ -81,9 +88,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
     )
     add_controller_namespace(parser)
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="YAML file with what the operator allows and sets for each attestor"
-    )
+    add_config(parser)
     parser.add_argument(
         "--enable-insecure-attestor",
         action="store_true",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_controller_namespace, add_kubeconfig, cluster_key, namespace
+from signer.cli.arguments import add_config, add_controller_namespace, add_kubeconfig, cluster_key, namespace
 from signer.cli.output import print_as_json, print_for_people
+from signer.controller.configuration import Configuration, read_attestors
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
 from signer.controller.standing import Attested, Standing, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from signer.cli.arguments import Commands
 
 EXIT_NOT_READY: Final = 3
+_EVERY_ATTESTOR_ALLOWED: Final = (
+    "Every attestor counts as allowed here: give the controller's configuration file with --config, if it has one."
+)
 _CANNOT_BE_SAID: Final = (
     WorkloadAccessRefused,
     TlsMaterialRefused,
@@ -59,6 +64,7 @@ def add_preflight(commands: Commands) -> None:
     )
     add_kubeconfig(parser)
     add_controller_namespace(parser)
+    add_config(parser)
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
@@ -76,11 +82,15 @@ def _preflight(options: argparse.Namespace) -> int:
 
 
 async def _look(options: argparse.Namespace, key: ClusterKey) -> Preflight:
+    configuration = Configuration(options.controller_namespace)
+    if options.config is not None:
+        configuration = replace(configuration, attestors=read_attestors(options.config))
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as client:
-        return await preflight(
-            client, key, options.controller_namespace, registry=Registry(), now=lambda: datetime.now(UTC)
-        )
+        found = await preflight(client, key, configuration, registry=Registry(), now=lambda: datetime.now(UTC))
+    if options.config is None:
+        return replace(found, notes=(_EVERY_ATTESTOR_ALLOWED, *found.notes))
+    return found
 
 
 def as_json(found: Preflight) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, StockSigner
 from signer.controller import conditions as condition_types
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
-from signer.controller.conditions import PolicyCondition
+from signer.controller.conditions import PolicyCondition, permitted_in
 from signer.controller.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
 from signer.controller.side_door import SideDoor, Situation
@@ -76,7 +76,11 @@ class DoorKeeping:
         self._door = SideDoor(surroundings.removed_grants)
         self._pool_tokens = PoolTokens(key, now=surroundings.now)
         self.standings = Standings(
-            key, registry=surroundings.registry, inventory=surroundings.inventory, now=surroundings.now
+            key,
+            registry=surroundings.registry,
+            inventory=surroundings.inventory,
+            permits=permitted_in(key.namespace, surroundings.configuration, surroundings.registry),
+            now=surroundings.now,
         )
         self._wanted = asyncio.Event()
         self._random = SystemRandom()

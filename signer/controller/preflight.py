@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from attestors.registry import Registry
+from signer.controller.conditions import permitted_in
+from signer.controller.configuration import Configuration
 from signer.controller.standing import Attested, Standing, Standings, Unattested
 from signer.controller.workload_access import workload_connection
 from signer.controller.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
@@ -127,9 +129,9 @@ class Preflight:
             steps.append(f"Write a NodeAttestationPolicy for the cluster: {self.policy_problem}.")
         if self.losing:
             steps.append(
-                f"Let the nodes of the Machines that are not attested ({len(self.losing)}) ask through attestation: an "
-                "attested request adopts an existing node. Or replace the Machines. Until then Enforce leaves renewal "
-                "without attestation open."
+                f"Let the nodes of the Machines that are not attested ({len(self.losing)}) ask through attestation, by "
+                "an attestor that the policy authorizes: an attested request adopts an existing node. Or replace the "
+                "Machines. Until then Enforce leaves renewal without attestation open."
             )
             steps += self._bindings_to_split()
         if self.unknown_nodes:
@@ -144,9 +146,14 @@ class Preflight:
 
 
 async def preflight(
-    management: Client, key: ClusterKey, controller_namespace: str, *, registry: Registry, now: Callable[[], datetime]
+    management: Client,
+    key: ClusterKey,
+    configuration: Configuration,
+    *,
+    registry: Registry,
+    now: Callable[[], datetime],
 ) -> Preflight:
-    """Look at one cluster.
+    """Look at one cluster; the configuration is the controller's.
 
     Raises:
         PreflightFailed: the Cluster does not exist, or the controller's key cannot be read.
@@ -154,8 +161,9 @@ async def preflight(
             the workload cluster cannot be read.
         ApiError: from either cluster.
     """
-    inventory = await _inventory(management, key, controller_namespace)
-    standings = Standings(key, registry=registry, inventory=inventory, now=now).all()
+    inventory = await _inventory(management, key, configuration.namespace)
+    permits = permitted_in(key.namespace, configuration, registry)
+    standings = Standings(key, registry=registry, inventory=inventory, permits=permits, now=now).all()
     policy = inventory.policies.get(key.namespace, key.name)
     notes: list[str] = []
     async with Client(await workload_connection(management, key)) as workload:

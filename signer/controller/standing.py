@@ -10,8 +10,10 @@ from typing import Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
+from signer.controller.conditions import Permits
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.node_attested import valid_until
+from signer.model.policy import Policy
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.inventory import Inventory
 
@@ -55,11 +57,19 @@ class Standings:
     """Looks at every Machine, and every instance of a MachinePool, of one cluster."""
 
     def __init__(
-        self, key: ClusterKey, *, registry: Registry, inventory: Inventory, now: Callable[[], datetime]
+        self,
+        key: ClusterKey,
+        *,
+        registry: Registry,
+        inventory: Inventory,
+        permits: Permits,
+        now: Callable[[], datetime],
     ) -> None:
+        """``permits``: see :func:`~signer.controller.conditions.permitted_in`."""
         self._key = key
         self._registry = registry
         self._inventory = inventory
+        self._permits = permits
         self._now = now
 
     def all(self) -> tuple[Standing, ...]:
@@ -113,10 +123,22 @@ class Standings:
         identity = record.identity
         if identity.security is not Security.SECURE or not self._renews(identity.provider):
             return Unattested(machine, f"was attested by {identity.provider}, which does not renew")
+        for objection in self._objections(identity.provider):
+            return Unattested(machine, f"was attested by {identity.provider}, {objection}")
         end = valid_until(record)
         if end <= self._now():
             return Unattested(machine, f"has no certificate since {end:%Y-%m-%d %H:%M} UTC")
         return Attested(machine, record)
+
+    def _objections(self, provider: str) -> Iterator[str]:
+        """Why a renewal by this attestor would be denied: whoever takes it out no longer trusts what it said."""
+        policy = self._inventory.policies.get(self._key.namespace, self._key.name)
+        if not isinstance(policy, Policy):
+            yield "and there is no policy that can be followed"
+        elif provider not in {attestor.provider for attestor in policy.authorized_attestors}:
+            yield "which the policy does not authorize any more"
+        if not self._permits(provider):
+            yield "which this controller does not allow here any more"
 
     def _renews(self, provider: str) -> bool:
         try:

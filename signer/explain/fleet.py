@@ -12,7 +12,7 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.authority import CertificateAuthorityUnavailable, load_authority_certificates
 from signer.controller.authority_source import UnreadableSecret, decode_secret
-from signer.controller.conditions import READY
+from signer.controller.conditions import READY, Permits, permitted_in
 from signer.controller.configuration import Configuration
 from signer.controller.standing import Attested, Standings
 from signer.explain.judging import filled_inventory
@@ -168,7 +168,7 @@ async def fleet_status(
 
     async def look(policy: JsonObject) -> ClusterStatus:
         async with slots:
-            return await _status(management, policy, inventory, registry, now, timeout_seconds)
+            return await _status(management, policy, inventory, registry, configuration, now, timeout_seconds)
 
     return tuple(await asyncio.gather(*(look(policy) for policy in sorted(policies, key=_name))))
 
@@ -183,17 +183,19 @@ async def _status(
     policy: JsonObject,
     inventory: Inventory,
     registry: Registry,
+    configuration: Configuration,
     now: Callable[[], datetime],
     timeout_seconds: float,
 ) -> ClusterStatus:
     key, spec, status = ClusterKey(*_name(policy)), mapping_of(policy, "spec"), mapping_of(policy, "status")
+    permits = permitted_in(key.namespace, configuration, registry)
     names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
     return ClusterStatus(
         cluster=key,
         mode=printable(text_of(spec, "mode") or "Observe"),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
-        attestations=_attestations(key, inventory, registry, now),
+        attestations=_attestations(key, inventory, registry, permits, now),
         requests=await count_requests(management, key, registry.providers, timeout_seconds),
         authority=await _authority(management, key, now()),
     )
@@ -207,11 +209,11 @@ def _readiness(status: Mapping[str, Any]) -> Readiness:
 
 
 def _attestations(
-    key: ClusterKey, inventory: Inventory, registry: Registry, now: Callable[[], datetime]
+    key: ClusterKey, inventory: Inventory, registry: Registry, permits: Permits, now: Callable[[], datetime]
 ) -> Attestations | RecordsUnverified:
     try:
         inventory.authentic.require_keys()
-        standings = Standings(key, registry=registry, inventory=inventory, now=now).all()
+        standings = Standings(key, registry=registry, inventory=inventory, permits=permits, now=now).all()
     except Deferred as error:
         return RecordsUnverified(error.defer.message)
     return Attestations(

@@ -16,7 +16,7 @@ from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import Purpose, SignerName
 from signer.controller import door_keeping, machine_condition
-from signer.controller.configuration import LeaderElection, OperatorAttestor
+from signer.controller.configuration import Configuration, LeaderElection, OperatorAttestor
 from signer.controller.preflight import preflight
 from signer.controller.run import ControllerOptions
 from signer.kube.client import Client
@@ -295,7 +295,7 @@ def look_before_enforcing(management_cluster: ManagementCluster, cluster: WorldC
             found = await preflight(
                 client,
                 ClusterKey(cluster.namespace, cluster.name),
-                CONTROLLER_NAMESPACE,
+                Configuration(CONTROLLER_NAMESPACE),
                 registry=reporting_attestor.registry(),
                 now=lambda: datetime.now(UTC),
             )

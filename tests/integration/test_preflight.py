@@ -111,6 +111,31 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     assert "2. Look at the Nodes that no Machine accounts for (1)" in text
 
 
+def test_who_was_attested_by_what_would_be_denied_now(
+    house: House, cluster: WorldCluster, run: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "attestors.yaml"
+    config.write_text("attestors: {keyed-mac: {namespaces: [team-b]}}")
+    code, report = found(run, "workload", "--config", str(config))
+    assert (code, report["notes"]) == (3, [])
+    assert [one["why"] for one in report["machines"]] == [
+        "was attested by keyed-mac, which this controller does not allow here any more"
+    ]
+    config.write_text("attestors: {keyed-mac: {namespaces: [default]}}")
+    assert found(run, "workload", "--config", str(config))[0] == 0
+    code, report = found(run, "workload")
+    assert code == 0
+    assert "Every attestor counts as allowed" in report["notes"][0]
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+    code, report = found(run, "workload")
+    assert code == 3
+    assert [one["why"] for one in report["machines"]] == [
+        "was attested by keyed-mac, which the policy does not authorize any more"
+    ]
+    assert "by an attestor that the policy authorizes" in report["steps"][0]
+
+
 def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
     group = {"kind": "Group", "name": "system:bootstrappers"}
     bind(cluster, "wide", group, "certificatesigningrequests/nodeclient")

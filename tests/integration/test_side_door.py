@@ -153,6 +153,40 @@ def test_observe_says_what_enforce_would_refuse(
     house.wait_for_condition(cluster, "Ready", "True")
 
 
+def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(house: House, cluster: WorldCluster) -> None:
+    """Its renewal would be denied: with the door shut, the whole cluster would end with its certificates."""
+    house.join(cluster, "m")
+    wait_for(house, cluster, "False", "Observing")
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    changed = {"mode": "Enforce", "authorizedAttestors": [{"name": "tpm"}]}
+    house.management.client.patch(path, {"spec": changed})
+    message = wait_for(house, cluster, "False", "WaitingForAttestation")
+    assert "Machine default/m (was attested by keyed-mac, which the policy does not authorize any more)" in message
+    assert set(bindings(cluster)) == {ROTATION}
+    cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
+    assert cluster.wait_until_decided("renewal").reason == "AttestorNotAuthorized"
+    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}, {"name": "keyed-mac"}]}})
+    wait_for(house, cluster, "True", "Removed")
+    assert bindings(cluster) == {}
+
+
+def test_an_attestor_that_is_taken_out_later_opens_nothing_and_the_machines_are_named(
+    house: House, cluster: WorldCluster
+) -> None:
+    house.join(cluster, "m")
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+
+    def is_named(policy: dict[str, Any]) -> bool:
+        (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
+        return found["status"] == "True" and "cannot renew: Machine default/m (was attested by" in found["message"]
+
+    house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
+    assert bindings(cluster) == {}
+
+
 def test_a_paused_cluster_is_not_touched(house: House, cluster: WorldCluster) -> None:
     house.join(cluster, "m")
     wait_for(house, cluster, "False", "Observing")

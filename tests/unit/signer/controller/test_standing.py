@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -11,6 +12,8 @@ import pytest
 
 from attestors.contract import Security
 from signer.controller import standing as standing_module
+from signer.controller.conditions import permitted_in
+from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.controller.standing import Attested, Standing, Standings, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView
@@ -23,21 +26,41 @@ from tests.unit.signer.builders import CLUSTER, NOW, SERVING_SIGNER, journal_ent
 from tests.unit.signer.controller.support import registry
 
 KEYS = ControllerKeys(bytes(32))
+AUTHORIZED = [{"name": name} for name in ("good", "insecure", "absent")]
 GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
 
 
-def standings(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[Standing, ...]:
+def inventory_of(**policy: Any) -> Inventory:
+    """With a policy of that spec."""
     inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
     inventory.authentic.use_keys(KEYS)
+    metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "p"}
+    inventory.policies.applied({"metadata": metadata, "spec": {"authorizedAttestors": AUTHORIZED, **policy}})
+    return inventory
+
+
+def standings_of(
+    inventory: Inventory, now: datetime = NOW, operator: Mapping[str, OperatorAttestor] | None = None
+) -> Standings:
+    configuration = Configuration("own", attestors=operator or {})
+    permits = permitted_in(CLUSTER.namespace, configuration, registry())
+    return Standings(CLUSTER, registry=registry(), inventory=inventory, permits=permits, now=lambda: now)
+
+
+def with_machine(inventory: Inventory, machine: MachineView, *records: AttestedNode) -> Inventory:
     cast("Any", inventory)._machine_changed(("team-a", machine.name), None, machine)
     for number, one in enumerate(records):
         sealed = replace(one, seal=one.seal or RecordSeals(KEYS).seal(one))
         inventory.authentic.changed(("team-a", f"{one.name}-{number}"), None, UnverifiedRecord(sealed))
-    return Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: now).all()
+    return inventory
 
 
-def why(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> str:
-    (one,) = standings(machine, *records, now=now)
+def standings(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[Standing, ...]:
+    return standings_of(with_machine(inventory_of(), machine, *records), now).all()
+
+
+def why(found: tuple[Standing, ...]) -> str:
+    (one,) = found
     return one.why if isinstance(one, Unattested) else ""
 
 
@@ -98,24 +121,56 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
     ],
 )
 def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
-    assert why(machine, *records) == said
+    assert why(standings(machine, *records)) == said
+
+
+@pytest.mark.parametrize(
+    ("spec", "operator", "said"),
+    [
+        ({}, {}, ""),
+        ({}, {"good": OperatorAttestor(frozenset({"team-b", CLUSTER.namespace}))}, ""),
+        (
+            {"authorizedAttestors": [{"name": "client-only"}]},
+            {},
+            "was attested by good, which the policy does not authorize any more",
+        ),
+        (
+            {},
+            {"good": OperatorAttestor(frozenset({"team-b"}))},
+            "was attested by good, which this controller does not allow here any more",
+        ),
+        ({"mode": "Enforced"}, {}, "was attested by good, and there is no policy that can be followed"),
+    ],
+    ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
+)
+def test_who_was_attested_by_what_would_be_denied_now(
+    spec: dict[str, Any], operator: dict[str, OperatorAttestor], said: str
+) -> None:
+    """A certificate that is good today is the last one of its node."""
+    inventory = with_machine(inventory_of(**spec), machine_view(), good_record())
+    assert why(standings_of(inventory, operator=operator).all()) == said
+
+
+def test_without_a_policy_nobody_renews() -> None:
+    inventory = with_machine(inventory_of(), machine_view(), good_record())
+    inventory.policies.replaced([])
+    assert "there is no policy" in why(standings_of(inventory).all())
 
 
 def test_the_longest_lived_record_counts() -> None:
     old = good_record(node_name="formerly", journal=(journal_entry(not_after=NOW - timedelta(days=1)),))
-    assert why(machine_view(), old, good_record()) == ""
+    assert why(standings(machine_view(), old, good_record())) == ""
 
 
 def pool(listed: int, replicas: int = 0) -> Standings:
     """Of a cluster with a MachinePool that lists so many instances."""
-    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
-    inventory.authentic.use_keys(KEYS)
+    inventory = inventory_of()
     provider_ids = [f"test:///{number}" for number in range(listed)]
     spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
     inventory.machine_pools.applied(
         {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
     )
-    return Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW)
+    return standings_of(inventory)
 
 
 @pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
@@ -130,12 +185,11 @@ async def test_instances_whose_provider_ids_are_not_known_may_have_nodes(
 
 
 async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_anyway_are_not() -> None:
-    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
-    inventory.authentic.use_keys(KEYS)
+    inventory = inventory_of()
     for name, deleting in (("c", False), ("b", True), ("a", False)):
         machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
         cast("Any", inventory)._machine_changed(("team-a", name), None, machine)
-    found = await Standings(CLUSTER, registry=registry(), inventory=inventory, now=lambda: NOW).unattested()
+    found = await standings_of(inventory).unattested()
     assert [one.machine.name for one in found] == ["a", "c"]
 
 
