@@ -58,7 +58,13 @@ from signer.rules.request import (
     policy_names_the_attestor,
     unsupported_version,
 )
-from signer.rules.stock_serving import StockRequestFacts, StockServingFacts, refuse_malformed, the_attested_machine
+from signer.rules.stock_serving import (
+    StockRequestFacts,
+    StockServingFacts,
+    posted_at,
+    refuse_malformed,
+    the_attested_machine,
+)
 
 Stage = TypeVar("Stage")
 
@@ -260,6 +266,7 @@ class _Judging:
                 dns_names=parsed.certificate_request.dns_names,
                 ip_addresses=parsed.certificate_request.ip_addresses,
                 credential=parsed.envelope.credential,
+                created=posted_at(parsed),
                 cluster=case.cluster,
                 policy=case.policy,
                 record=attested.record,

@@ -247,8 +247,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks the stock signer for a serving certificate, and has no valid attestation: no AttestedNode "
-            "of a secure attestor, or its certificates have run out.",
-            "Let the node get its client certificate by attestation; the waiting request is then approved.",
+            "of a secure attestor, or its certificates have run out. Before Kubernetes 1.32 also: the request "
+            "is from before the node was attested, or a former node of the name could have posted it.",
+            "Let the node get its client certificate by attestation; the waiting request is then approved, or, before "
+            "Kubernetes 1.32, the one that the kubelet posts after 15 minutes.",
         ),
         Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: ReasonExplanation(
             "No KubeadmConfig of the Cluster holds the bootstrap token, and the policy's "

@@ -94,7 +94,7 @@ class Envelope:
     usages: tuple[str, ...]
     expiration_seconds: int | None
     created: str
-    """``metadata.creationTimestamp`` as it stands; workload data, shown and never decided on."""
+    """``metadata.creationTimestamp`` as it stands; workload data: it may only narrow."""
     conditions: frozenset[Condition]
     spec_digest: str
     """SHA-256 of the canonical JSON of ``spec``, hexadecimal: what the journal pins."""

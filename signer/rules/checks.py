@@ -135,6 +135,11 @@ STOCK_SERVING_CHECKS: Final[tuple[Check[StockServingFacts], ...]] = (
         matched.former_certificates,
     ),
     Check(
+        stock_serving.posted_since_attested,
+        "the request was not there before the node was attested",
+        matched.posted_and_attested,
+    ),
+    Check(
         serving.credential_is_attested,
         "the node asks with a client certificate that it was issued here",
         matched.credential,

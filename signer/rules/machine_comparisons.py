@@ -22,10 +22,11 @@ from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_client_entries
-from signer.rules.stock_serving import StockServingFacts
+from signer.rules.stock_serving import IN_FLIGHT, StockServingFacts, own_since
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
 _MINUTES: Final = "%Y-%m-%d %H:%M UTC"
+_SECONDS: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 # The attestor's answer
@@ -180,9 +181,18 @@ def former_certificates(facts: StockServingFacts) -> Comparison:
     former = [
         f"valid until {entry.not_after:{_MINUTES}}"
         for entry in facts.record.journal
-        if entry.decided < facts.record.first_attestation and entry.not_after > facts.now
+        if entry.is_for_client
+        and entry.decided < facts.record.first_attestation
+        and entry.not_after + IN_FLIGHT > min(facts.created, facts.now)
     ]
-    return Comparison(f"of former nodes: {listed(former)}", "none")
+    return Comparison(f"of former nodes: {listed(former)}", f"none when created, at {facts.created:{_MINUTES}}")
+
+
+def posted_and_attested(facts: StockServingFacts) -> Comparison:
+    """``posted_since_attested``."""
+    if not isinstance(facts.credential, NoCredentialNamed):
+        return Comparison("the API server names the credential", "not asked then")
+    return Comparison(f"created at {facts.created:{_SECONDS}}", f"not before {own_since(facts.record):{_SECONDS}}")
 
 
 def _is(holds: bool, what: str) -> str:

@@ -8,18 +8,33 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
-from signer.model.cluster import ClusterView, MachineView
+from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
+from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.signing_request import Credential, NoCredentialNamed, StockServingRequest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_client_entries
+
+SLOW_CLOCK: Final = timedelta(minutes=5)
+"""By how much the workload API server's clock may be behind ours. Where it is more, it does not take the client
+certificates that we issue, which begin that long ago, and its kubelets cannot ask for anything.
+"""
+IN_FLIGHT: Final = timedelta(minutes=5)
+"""An API server looks at the client certificate when a request begins, and dates what is created when all of it has
+come: up to a minute later, if its ``--request-timeout`` is not another.
+"""
+FORMER_IS_REMEMBERED: Final = SLOW_CLOCK + IN_FLIGHT
+"""For so long after its last certificate ran out a record must stay: who was posted under a former node's is known by
+it, or else was posted longer before the next attestation than clocks differ.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,8 @@ class StockServingFacts:
     dns_names: tuple[str, ...]
     ip_addresses: tuple[IPAddress, ...]
     credential: Credential
+    created: datetime
+    """When it was posted, as the workload API server says: see :func:`posted_at`."""
     cluster: ClusterView
     policy: Policy
     record: AttestedNode
@@ -74,6 +91,14 @@ class StockServingFacts:
     def proven(self) -> VerifiedIdentity | None:
         """No attestor is asked, so none vouches for any name."""
         return None
+
+
+def posted_at(request: StockServingRequest) -> datetime:
+    """When the request was created, by the workload API server's clock; where that cannot be read, before all else."""
+    try:
+        return parse_time(request.envelope.created)
+    except ValueError:
+        return LONG_AGO  # no API server writes it so
 
 
 def waits_for(node_name: str, record: AttestedNode | NoRecord) -> tuple[str, ...]:
@@ -141,24 +166,59 @@ def client_certificate_is_valid(facts: StockServingFacts) -> None:
 
 
 def no_former_credential_is_valid(facts: StockServingFacts) -> None:
-    """Where the API server names no credential, nobody but the attested node has one under its name.
+    """Where the API server names no credential, nobody but the attested node had one under its name when it was posted.
 
     The policy's ``nodeNameReuse: Immediate`` gives a node name away while the former machine's certificates are valid.
+    And a request may have lain in wait since they were. The API server lets a certificate in by the very clock by which
+    it dates the request, so the two are compared as they stand, however far that clock is from ours.
     """
     if not isinstance(facts.credential, NoCredentialNamed):
         return
     ends = [
         entry.not_after
         for entry in facts.record.journal
-        if entry.is_for_client and entry.decided < facts.record.first_attestation and entry.not_after > facts.now
+        if entry.is_for_client
+        and entry.decided < facts.record.first_attestation
+        and entry.not_after + IN_FLIGHT > min(facts.created, facts.now)
     ]
     if ends:
+        free = max(ends) + IN_FLIGHT
         raise Deferred(
             Reason.NODE_NOT_ATTESTED,
-            f"client certificates of the former node {facts.node_name} are valid until {max(ends):%Y-%m-%d %H:%M} UTC, "
-            "and this API server does not say which certificate was used",
-            max(ends) - facts.now,
+            f"client certificates of the former node {facts.node_name} were valid until {max(ends):%Y-%m-%d %H:%M} "
+            f"UTC, this request was created at {facts.created:%Y-%m-%d %H:%M}, and this API server does not say which "
+            "certificate was used: the kubelet's next request is judged anew",
+            free - facts.now if free <= facts.created else None,  # else it stays so, whatever the time
         )
+
+
+def posted_since_attested(facts: StockServingFacts) -> None:
+    """Where the API server names no credential, the node's own was not there before the node was attested.
+
+    What the former node of that name had may be forgotten by now, or was never known here. An honest kubelet, too, may
+    have asked before its node was attested; it asks again when 15 minutes have passed.
+    """
+    if not isinstance(facts.credential, NoCredentialNamed):
+        return
+    if facts.created < own_since(facts.record):
+        raise Deferred(
+            Reason.NODE_NOT_ATTESTED,
+            f"this request was created at {facts.created:%Y-%m-%d %H:%M:%S} UTC, before node {facts.node_name} was "
+            "attested, and this API server does not say which certificate was used: the kubelet's next request is "
+            "judged anew",
+        )
+
+
+def own_since(record: AttestedNode) -> datetime:
+    """Since when, by the workload API server's clock, the identity's own client certificates can have been used.
+
+    By that same clock none was used before the first of them was asked for. That request may have waited for long, and
+    then our clock says more.
+    """
+    asked = [
+        entry.created for entry in record.journal if entry.is_for_client and entry.decided >= record.first_attestation
+    ]
+    return max(record.first_attestation - SLOW_CLOCK, min(asked, default=record.first_attestation))
 
 
 def refuse_malformed(message: str) -> Refused:

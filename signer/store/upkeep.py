@@ -1,11 +1,11 @@
 """Upkeep of records and reservations: slow, in the background, and never needed for a decision to be right.
 
 One round reserves again what records of ours ask for, as after ``clusterctl move``; then it deletes the AttestedNodes
-whose Machine is gone and whose last certificate has run out; then it releases reservations whose Machine is gone and
-that no record of ours names. It does so only while the mirrors are in touch and the controller key is at hand, and only
-after the API server itself said that the Machine is gone. A Cluster that is paused or being deleted, which is how a
-move looks, is left alone. What other controllers do meanwhile is safe: every write has a UID and a resourceVersion
-for its precondition, and releases go by the contest of :mod:`signer.store.reservations`.
+whose Machine is gone and whose last certificate ran out ten minutes ago; then it releases reservations whose Machine is
+gone and that no record of ours names. It does so only while the mirrors are in touch and the controller key is at hand,
+and only after the API server itself said that the Machine is gone. A Cluster that is paused or being deleted, which is
+how a move looks, is left alone. What other controllers do meanwhile is safe: every write has a UID and a
+resourceVersion for its precondition, and releases go by the contest of :mod:`signer.store.reservations`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_v
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair
+from signer.rules.stock_serving import FORMER_IS_REMEMBERED
 from signer.store.inventory import Inventory
 from signer.store.rebuild import Rebuild, pair_of
 from signer.store.reservations import Reservations
@@ -155,7 +156,7 @@ class Upkeep:
     def _has_run_out(self, record: AttestedNode) -> bool:
         cluster = self._mirrored_cluster(record.machine.cluster)
         return (
-            record.last_not_after <= self._now()
+            record.last_not_after + FORMER_IS_REMEMBERED <= self._now()
             and not isinstance(self._inventory.machine(record.machine), MachineView)
             # Without its Cluster it is the garbage collector's: the Cluster owns it.
             and isinstance(cluster, ClusterView)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import ATTESTATION_PROVIDER_LABEL, CERTIFICATE_REQUEST_LABEL, CREDENTIAL_ID_KEY
+from signer.controller.run import ControllerOptions
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
+from signer.model.kubernetes_time import parse_time
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster
@@ -85,18 +89,6 @@ def test_on_an_old_api_server_that_names_no_credential(house: House) -> None:
 
 
 _USAGES: Final = ("digital signature", "server auth")
-
-
-def test_one_that_was_there_before_its_node_was_attested(house: House, cluster: WorldCluster) -> None:
-    """On an old API server; a newer one says that the credential is not ours."""
-    old = house.cluster("old", policy=APPROVE, api={"server_version": "1.20"})
-    add_machine(old, "early")
-    old.submit_as_node(stock_serving_request("early", "early", ["early"]), "early")
-    assert "node early has not been attested" in house.wait_for_event("NodeNotAttested", "old", "Cluster")
-    pending(old, "early")
-    attest(old, "early")
-    _approved(old, "early")
-    assert _journaled(house, old, "early") == ["early"]
 
 
 def test_after_a_failed_approval_there_is_one_entry(house: House, cluster: WorldCluster) -> None:
@@ -176,6 +168,60 @@ def test_an_insecure_record(house: House) -> None:
     Kubelet(cluster, insecure, certificate).submit(stock_serving_request("serving", "m", ["m"]))
     assert "proves nothing" in house.wait_for_event("NodeNotAttested", "m")
     pending(cluster, "serving")
+
+
+def test_one_that_was_there_before_its_node_was_attested(house: House) -> None:
+    """On an old API server, where a former node of the name may have posted it; the next one is the node's own."""
+    cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
+    add_machine(cluster, "m")
+    early = cluster.submit_as_node(stock_serving_request("early", "m", ["m"]), "m")
+    house.run()
+    assert "node m has not been attested" in house.wait_for_event("NodeNotAttested", "workload", "Cluster")
+    _wait_for_another_second(early)
+    kubelet = attest(cluster, "m")
+    assert "before node m was attested" in house.wait_for_event("NodeNotAttested", "m", part="before node")
+    kubelet.submit(stock_serving_request("next", "m", ["m"]))
+    _approved(cluster, "next")
+    pending(cluster, "early")
+    assert _journaled(house, cluster) == ["next"]
+
+
+@pytest.mark.parametrize("reuse", ["AfterExpiry", "Immediate"])
+def test_one_that_a_former_node_of_the_name_left_lying_in_wait(house: House, reuse: str) -> None:
+    """It was posted with a certificate that was valid then; nothing of it is the successor's."""
+    ahead = timedelta(0)
+    policy = {**APPROVE, "nodeNameReuse": reuse}
+    cluster = house.cluster(policy=policy, api={"server_version": "1.20"})
+    cluster.add_machine("former", provider_id=provider_id("former"), addresses=[("Hostname", "n")])
+    house.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
+    former = _joined(cluster, "former")
+    house.management.client.delete(MACHINES_V1BETA2.object("former", "default"))
+    house.join(cluster)  # what was deleted before is seen by now
+    lying = former.submit(stock_serving_request("lying-in-wait", "n", ["n"]))
+    assert "no longer exists" in house.wait_for_event("NodeNotAttested", "workload", "Cluster", part="node n")
+    _wait_for_another_second(lying)
+    if reuse == "AfterExpiry":
+        ahead = timedelta(hours=168, minutes=1)  # its certificate has run out, and the name is free
+    cluster.add_machine("successor", provider_id=provider_id("successor"), addresses=[("Hostname", "n")])
+    _joined(cluster, "successor")
+    assert "former node n" in house.wait_for_event("NodeNotAttested", "successor", part="former node")
+    pending(cluster, "lying-in-wait")
+    assert _journaled(house, cluster, "n") == []
+
+
+def _joined(cluster: WorldCluster, machine: str) -> Kubelet:
+    """The node ``n`` of that Machine."""
+    node = node_of(cluster, machine, "n")
+    cluster.submit_with_token(node.client_request(f"{machine}-joins"))
+    verdict = cluster.wait_until_decided(f"{machine}-joins")
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+    return Kubelet(cluster, node, verdict.certificate)
+
+
+def _wait_for_another_second(posted: dict[str, Any]) -> None:
+    """API servers date in whole seconds: what is posted from now on is younger."""
+    while datetime.now(UTC) < parse_time(posted["metadata"]["creationTimestamp"]) + timedelta(seconds=1):
+        time.sleep(0.02)
 
 
 def test_a_paused_cluster(house: House, cluster: WorldCluster) -> None:

@@ -100,6 +100,7 @@ def test_the_lists() -> None:
         "reservation_stands",
         "client_certificate_is_valid",
         "no_former_credential_is_valid",
+        "posted_since_attested",
         "credential_is_attested",
         "alternative_names_are_the_machines",
     ]

@@ -46,6 +46,7 @@ def stock_facts(**changes: Any) -> StockServingFacts:
         "dns_names": (NODE,),
         "ip_addresses": (),
         "credential": builders.machine_facts().credential,
+        "created": NOW,
         "cluster": builders.cluster_view(),
         "policy": builders.policy(),
         "record": record,
@@ -232,6 +233,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: stock_facts(record=replace(builders.record(), first_attestation=NOW + timedelta(hours=1))),
         "of former nodes: valid until",
         "none",
+    ),
+    "posted_since_attested": (
+        lambda: stock_facts(created=NOW - timedelta(seconds=2)),
+        "created at 2026-03-01 11:59:58",
+        "not before 2026-03-01 11:59:59",
     ),
     "credential_is_attested": (
         lambda: stock_facts(credential=CertificateCredential("ab" * 32)),

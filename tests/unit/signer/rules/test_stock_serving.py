@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from attestors.contract import Security
-from signer.model.cluster import ClusterKey
+from signer.authority.duration import BACKDATE
+from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity
@@ -15,9 +16,12 @@ from signer.model.signing_request import CertificateCredential, NoCredentialName
 from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.stock_serving import (
+    IN_FLIGHT,
+    SLOW_CLOCK,
     PairStanding,
     StockRequestFacts,
     StockServingFacts,
+    posted_at,
     record_of,
     the_attested_machine,
     waits_for,
@@ -199,6 +203,7 @@ def facts(**changes: Any) -> StockServingFacts:
         dns_names=(NODE,),
         ip_addresses=(),
         credential=CertificateCredential(journal_entry().certificate_digest),
+        created=NOW,
         cluster=cluster_view(),
         policy=policy(),
         record=record(),
@@ -277,19 +282,37 @@ class TestTheFormerNode:
     ENTRY = journal_entry(2, certificate_digest="11" * 32, decided=LATER, not_after=LATER + timedelta(days=7))
     RECORD = record().with_entry(ENTRY, machine=machine_view(), identity=attested_identity("ek:2"))
 
+    FREE = journal_entry().not_after + IN_FLIGHT
+
+    def asked(self, created: datetime, **changes: Any) -> StockServingFacts:
+        """As an API server says that names no credential."""
+        given = {"record": self.RECORD, "credential": NoCredentialNamed(), "created": created, "now": created}
+        return facts(**given | changes)
+
     def test_could_have_asked_where_no_credential_is_named(self) -> None:
-        given = facts(record=self.RECORD, credential=NoCredentialNamed(), now=self.LATER)
-        defer = deferred(judge, given)
+        defer = deferred(judge, self.asked(self.LATER))
         assert defer.reason == Reason.NODE_NOT_ATTESTED
         assert "2026-03-08 12:00 UTC" in defer.message
-        assert defer.retry_after == journal_entry().not_after - self.LATER
-        judge(replace(given, now=journal_entry().not_after))
+        judge(self.asked(self.FREE))
+
+    @pytest.mark.parametrize("lain", [timedelta(0), timedelta(days=1)])
+    def test_lay_in_wait_until_its_certificate_had_run_out(self, lain: timedelta) -> None:
+        """What counts is when it asked; the API server may have taken a minute to take the request in."""
+        for late in (-timedelta(minutes=10), timedelta(minutes=1)):
+            created = journal_entry().not_after + late
+            defer = deferred(judge, self.asked(created, now=self.FREE + lain))
+            assert (defer.reason, defer.retry_after) == (Reason.NODE_NOT_ATTESTED, None)
+
+    def test_and_an_api_server_whose_clock_is_ahead(self) -> None:
+        """Its certificates are valid by our clock yet; it is judged again when they are not."""
+        given = self.asked(self.FREE, now=self.FREE - timedelta(hours=1))
+        assert deferred(judge, given).retry_after == timedelta(hours=1)
+        judge(replace(given, now=self.FREE))
 
     def test_waits_for_the_last_of_its_certificates(self) -> None:
         earlier = journal_entry(3, not_after=self.LATER + timedelta(hours=1))
         given = replace(self.RECORD, journal=(*self.RECORD.journal, earlier))
-        defer = deferred(judge, facts(record=given, credential=NoCredentialNamed(), now=self.LATER))
-        assert defer.retry_after == journal_entry().not_after - self.LATER
+        assert "2026-03-08 12:00 UTC" in deferred(judge, self.asked(self.LATER, record=given)).message
 
     def test_did_not_ask_where_the_credential_is_named(self) -> None:
         judge(facts(record=self.RECORD, credential=CertificateCredential("11" * 32), now=self.LATER))
@@ -302,8 +325,54 @@ class TestTheFormerNode:
     def test_has_no_client_certificate(self) -> None:
         serving = journal_entry(1, signer_name=SERVING_SIGNER)
         given = replace(self.RECORD, journal=(serving, self.ENTRY))
-        judge(facts(record=given, credential=NoCredentialNamed(), now=self.LATER))
+        judge(self.asked(self.LATER, record=given))
         assert self.ENTRY.signer_name == CLIENT_SIGNER
+
+
+class TestFromBeforeTheAttestation:
+    """Nothing is known of who had the name before: the record may be gone since its certificates ran out."""
+
+    @staticmethod
+    def asked(created: datetime, **changes: Any) -> StockServingFacts:
+        return facts(credential=NoCredentialNamed(), created=created, **changes)
+
+    def test_right_after_its_certificate(self) -> None:
+        for since in (timedelta(0), timedelta(seconds=1), timedelta(days=1)):
+            judge(self.asked(NOW + since))
+
+    def test_it_was_there_before_the_certificate_was_asked_for(self) -> None:
+        """By the API server's own clock: that it is ahead of ours makes nothing younger."""
+        for ahead in (-timedelta(minutes=4), timedelta(0), timedelta(hours=1)):
+            given = record(journal=(journal_entry(created=NOW + ahead),))
+            defer = deferred(judge, self.asked(NOW + ahead - timedelta(seconds=1), record=given))
+            assert (defer.reason, defer.retry_after) == (Reason.NODE_NOT_ATTESTED, None)
+            assert "before node" in defer.message
+            judge(self.asked(NOW + ahead, record=given))
+
+    def test_the_certificate_was_asked_for_long_before_it_was_attested(self) -> None:
+        waited = record(journal=(journal_entry(created=NOW - timedelta(hours=1)),))
+        assert "before node" in not_attested(self.asked(NOW - SLOW_CLOCK - timedelta(seconds=1), record=waited))
+        judge(self.asked(NOW - SLOW_CLOCK, record=waited))
+
+    def test_what_others_had_asked_for_does_not_count(self) -> None:
+        """Neither a former identity's, nor a serving certificate."""
+        former = journal_entry(1, created=NOW - timedelta(minutes=4), not_after=NOW - timedelta(days=1))
+        later = NOW + timedelta(seconds=1)
+        own = (journal_entry(2, signer_name=SERVING_SIGNER, created=former.created), journal_entry(3, created=NOW))
+        given = record(first_attestation=later, journal=(former, *(replace(entry, decided=later) for entry in own)))
+        assert "before node" in not_attested(self.asked(NOW - timedelta(seconds=1), record=given))
+        judge(self.asked(NOW, record=given))
+
+    def test_where_the_credential_is_named_that_says_enough(self) -> None:
+        judge(facts(created=LONG_AGO))
+
+    @pytest.mark.parametrize(("said", "created"), [("2026-03-01T12:00:00Z", NOW), ("", LONG_AGO), ("soon", LONG_AGO)])
+    def test_a_time_that_cannot_be_read_is_before_all_others(self, said: str, created: datetime) -> None:
+        request = stock_serving_request()
+        assert posted_at(replace(request, envelope=replace(request.envelope, created=said))) == created
+
+    def test_clocks_may_differ_as_far_as_certificates_are_dated_back(self) -> None:
+        assert SLOW_CLOCK == BACKDATE
 
 
 class TestNames:
