@@ -127,6 +127,8 @@ class Restoration:
             self._queue_if_due(cluster)
 
     def _queue_if_due(self, cluster: ClusterKey) -> None:
+        if not self._inventory.watches(cluster.namespace):
+            return  # what all controllers keep lies in one namespace, and of this one's policies nothing is known here
         without_policy = self._inventory.policies.get(cluster.namespace, cluster.name) is None
         if without_policy and self._inventory.shards.own(cluster):
             self._queue.add(cluster)

@@ -172,6 +172,38 @@ async def test_a_cluster_of_another_watch_filter(house: House) -> None:
     house.is_not_restored()
 
 
+@pytest.mark.parametrize("policy", [True, False], ids=["living policy", "no policy"])
+async def test_a_cluster_of_a_namespace_that_is_not_watched(
+    house: House, monkeypatch: pytest.MonkeyPatch, policy: bool
+) -> None:
+    """Another controller's, whose policy is not mirrored here; what both keep lies in one namespace."""
+    looked = asyncio.Event()
+    owners = house.removed.owners
+
+    async def look() -> frozenset[ClusterKey]:
+        looked.set()
+        return await owners()
+
+    monkeypatch.setattr(house.removed, "owners", look)
+    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(house.inventory, "_watch_namespace", "other")
+    if policy:
+        house.cluster.authorize("insecure", mode="Enforce")
+    await house.remove()
+    asked = len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}"))
+    async with house.running():
+        for _ in range(2):  # at the second look, whatever came of the first has been queued
+            looked.clear()
+            await looked.wait()
+        house.inventory.own_shards(SomeShards(1, frozenset({0})))
+        assert len(house.restoration._queue) == 0
+        assert house.told.records == []
+        house.is_not_restored()
+        assert len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}")) == asked
+        monkeypatch.setattr(house.inventory, "_watch_namespace", KEY.namespace)
+        await house.told.wait_for("kept grants are not given back now") if policy else await house.is_restored()
+
+
 async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
     await house.remove()
     house.inventory.own_shards(SomeShards(1))
