@@ -13,7 +13,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import SystemRandom
 from typing import Any, Final
@@ -33,6 +33,7 @@ from signer.model.cluster import ClusterKey, ClusterView, items_of, mapping_of, 
 from signer.model.decision import Deferred, printable
 from signer.model.policy import MachinePoolTokens, Mode, Policy
 from signer.model.reasons import Reason
+from signer.store.inventory import UnreadablePolicy
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ LOOKS_AT_ONCE: Final = 8
 """Of all clusters together, of those whose API servers answer quickly."""
 LOOK_TURN_SECONDS: Final = 3.0
 """A look that takes longer goes on, and another begins: dripping servers must not keep others' doors open."""
+TEND_TIMEOUT_SECONDS: Final = 120.0
+"""For the bootstrap tokens at one look; the next one goes on with the others."""
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
@@ -64,6 +67,21 @@ class Seen(enum.Enum):
 
     BEFORE = enum.auto()
     NOW = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedFor:
+    """By which policy a look went; what it found says nothing of another."""
+
+    uid: str
+    generation: int
+    mode: Mode | None
+    """None where it cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NoPolicy:
+    """There is none."""
 
 
 class DoorKeeping:
@@ -93,12 +111,16 @@ class DoorKeeping:
         self._approvals = 0
         self._since: datetime | None = None
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
+        self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
+        """What the policy asked for at the look that found these conditions."""
         self._tell: Callable[[], None] = lambda: None
         """That the conditions changed."""
 
     @property
     def conditions(self) -> tuple[PolicyCondition, ...]:
-        """What was found at the last look; and how many were approved up to now."""
+        """What the last look found, if it went by the policy as it is; and how many were approved up to now."""
+        if self._found_under != self._asked_for() and any(one.met is not None for one in self._conditions):
+            return (_unknown("PolicyChanged", "it has not been looked at since the policy changed"),)
         return tuple(self._with_approvals(one) for one in self._conditions)
 
     def look_again(self) -> None:
@@ -160,6 +182,14 @@ class DoorKeeping:
         elif _at_least(self._approvals) != _at_least(self._approvals - 1):
             self._tell()
 
+    def _asked_for(self) -> _AskedFor | _NoPolicy:
+        policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
+        if isinstance(policy, Policy):
+            return _AskedFor(policy.uid, policy.generation, policy.mode)
+        if isinstance(policy, UnreadablePolicy):
+            return _AskedFor(policy.uid, policy.generation, None)
+        return _NoPolicy()
+
     def _mode(self) -> Mode:
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
         return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
@@ -180,20 +210,24 @@ class DoorKeeping:
             while True:
                 self._wanted.clear()
                 async with self._around.door_looks.turn():
+                    asked_for = self._asked_for()
                     try:
-                        self._conditions = await self._look(client)
+                        self._found(asked_for, await self._look(client))
                     except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
                         _LOG.error(
                             "unexpected fault at the side door", exc_info=error, extra={"cluster": str(self._key)}
                         )
-                        self._conditions = (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),)
-                found()
+                        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(REST_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._until_next_look()):
                         await self._wanted.wait()
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+
+    def _found(self, asked_for: _AskedFor | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
+        self._conditions, self._found_under = conditions, asked_for
+        self._tell()
 
     def _until_next_look(self) -> float:
         """Seconds: soon, where the last look may have failed for a moment only."""
@@ -204,7 +238,7 @@ class DoorKeeping:
         return LOOK_SECONDS * self._random.uniform(1 - SPREAD, 1 + SPREAD)
 
     async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
-        inventory = self._around.inventory
+        inventory, asked_for = self._around.inventory, self._asked_for()
         cluster = inventory.clusters.get(self._key.namespace, self._key.name)
         policy = inventory.policies.get(self._key.namespace, self._key.name)
         if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
@@ -231,6 +265,8 @@ class DoorKeeping:
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
             removed = await self._door.survey(client, situation)
+            # At once: a door that is open is not to be called shut for as long as the tokens take.
+            self._found(asked_for, (removed, self._tokens_before(asked_for)))
             outcome = await self._tend(client, policy, cluster, removed)
         else:
             # Before the door is opened again: no token that was made to live long may find it open.
@@ -243,11 +279,23 @@ class DoorKeeping:
             conditions.append(condition_of(outcome))
         return tuple(conditions)
 
+    def _tokens_before(self, asked_for: _AskedFor | _NoPolicy) -> PolicyCondition:
+        """What was said of bootstrap tokens last, until they have been looked at again."""
+        if self._found_under == asked_for:
+            for condition in self._conditions:
+                if condition.type == condition_types.MACHINE_POOL_TOKENS_EXTENDED:
+                    return condition
+        return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not looked at yet")
+
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
     ) -> PoolTokensOutcome:
         tokens = self._around.bootstrap_tokens.pool_tokens(self._key)
-        return await self._pool_tokens.tend(client, intent_of(policy, cluster, removed), tokens)
+        try:
+            async with asyncio.timeout(TEND_TIMEOUT_SECONDS):
+                return await self._pool_tokens.tend(client, intent_of(policy, cluster, removed), tokens)
+        except TimeoutError:
+            return Unfinished(f"the workload cluster answered too slowly: {TEND_TIMEOUT_SECONDS:.0f} s")
 
     def _with_approvals(self, condition: PolicyCondition) -> PolicyCondition:
         """Under Observe: what Enforce would have refused."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
@@ -32,17 +32,17 @@ class Surveyor:
         self._status = PolicyStatus(surroundings.management, key, surroundings.registry, surroundings.now, permits)
 
     async def survey(
-        self, adjudicator: Adjudicator, reachable: PolicyCondition, door: Sequence[PolicyCondition]
+        self, adjudicator: Adjudicator, reachable: PolicyCondition, door: Callable[[], Sequence[PolicyCondition]]
     ) -> bool:
         """Write the policy's conditions, and the InfraCluster's signer names; returns whether there is a CA.
 
-        ``door`` is what was found of the side door.
+        ``door`` says what was found of the side door, of the policy as it is at that moment.
         """
         authority = await self._authority_condition()
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
             tokens = self._tokens_condition()
-            found = [self._attestors_condition(policy, adjudicator), authority, reachable, *door, tokens]
+            found = [self._attestors_condition(policy, adjudicator), authority, reachable, *door(), tokens]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             await self._status.write(policy.generation, followed, found)

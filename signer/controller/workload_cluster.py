@@ -321,7 +321,9 @@ class WorkloadCluster:
 
     async def _survey(self) -> None:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
-        available = await self._surveyor.survey(self._adjudicator, self._reachable.condition, self._door.conditions)
+        available = await self._surveyor.survey(
+            self._adjudicator, self._reachable.condition, lambda: self._door.conditions
+        )
         if available and not self._authority_was_available:
             self._requests.wake(ALL_PROVIDER_IDS)
         self._authority_was_available = available

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from signer.controller import door_keeping
+from signer.controller.conditions import PolicyCondition
+from signer.controller.side_door import SideDoor, Situation
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api
@@ -100,6 +104,36 @@ def test_shut_step_by_step_and_given_back_exactly(house: House, cluster: WorldCl
     set_mode(house, cluster, "Observe")
     wait_for(house, cluster, "False", "Observing")
     assert bindings(cluster) == before
+
+
+def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
+    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving back goes on, with doors open already, when the cluster enters Enforce again."""
+    before, go_on, observe = bindings(cluster), threading.Event(), SideDoor._observe
+
+    async def held_up(door: SideDoor, client: Any, situation: Situation) -> PolicyCondition:
+        found = await observe(door, client, situation)
+        await asyncio.to_thread(go_on.wait, 60)
+        return found
+
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+    monkeypatch.setattr(SideDoor, "_observe", held_up)
+    set_mode(house, cluster, "Observe")
+    wait_for(house, cluster, "Unknown", "PolicyChanged")
+    wait_until(lambda: bindings(cluster) == before, "they are given back")
+    set_mode(house, cluster, "Enforce")
+    path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
+    policy = house.management.client.wait_for(
+        path, cluster.name, lambda item: item["status"]["observedGeneration"] == item["metadata"]["generation"]
+    )
+    said = {one["type"]: (one["status"], one["reason"]) for one in policy["status"]["conditions"]}
+    assert said[CONDITION] == said["Ready"] == ("Unknown", "PolicyChanged")
+    assert bindings(cluster) == before
+    go_on.set()
+    wait_for(house, cluster, "True", "Removed")
+    assert bindings(cluster) == {}
 
 
 def test_what_comes_back_is_removed_when_somebody_is_approved(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
@@ -11,9 +15,10 @@ from signer.controller import conditions, door_keeping
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_keeping import LOOK_SECONDS, SPREAD, DoorKeeping
 from signer.controller.metrics import Metrics
-from signer.controller.pool_tokens import NothingToTend
+from signer.controller.pool_tokens import NothingToTend, Tended
 from signer.model.cluster import ClusterKey
 from signer.model.policy import Mode
+from signer.store.inventory import UnreadablePolicy
 from tests.unit.signer.builders import cluster_view, policy
 from tests.unit.signer.controller.support import NOW
 
@@ -157,17 +162,27 @@ def test_an_approval_asks_for_a_look_under_enforce_only(keeping: DoorKeeping, mo
     assert keeping._wanted.is_set()
 
 
-async def test_more_groups_than_can_be_asked_about_are_not_called_shut(
-    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reviews would say nothing of those left out."""
+@pytest.fixture
+def enforcing(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> DoorKeeping:
+    """A look finds the door shut."""
+    has_policy(keeping, mode="Enforce")
     inventory: Any = keeping._around.inventory
-    inventory.policies.get = lambda *_: policy(mode="Enforce")
     inventory.clusters.get = lambda *_: cluster_view()
     monkeypatch.setattr(keeping, "standings", MagicMock(unattested=AsyncMock(return_value=())))
     keeping._authority_source = MagicMock(authority=AsyncMock())
     keeping._door = MagicMock(survey=AsyncMock(return_value=found(True, "Removed")))
-    monkeypatch.setattr(keeping, "_tend", AsyncMock(return_value=NothingToTend()))
+    monkeypatch.setattr(keeping, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
+    return keeping
+
+
+def has_policy(keeping: DoorKeeping, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
+    made = replace(policy(**spec), uid=uid, generation=generation)
+    cast("Any", keeping._around.inventory).policies.get = lambda *_: made
+
+
+async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: DoorKeeping) -> None:
+    """The reviews would say nothing of those left out."""
+    keeping = enforcing
     for number in range(door_keeping._MAXIMUM_GROUP_SETS):
         keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
     assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
@@ -192,3 +207,115 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
     ]
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
     assert keeping.conditions == (found(False, "Observing"),)
+
+
+# What a look says, and of what
+
+
+@contextlib.asynccontextmanager
+async def looking(keeping: DoorKeeping) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
+    """Looks until the context ends; gives the conditions each time that they may have changed."""
+    told: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
+    turns: Any = keeping._around.door_looks
+    turns.turn = lambda: contextlib.nullcontext(AsyncMock())
+    task = asyncio.create_task(keeping.run(MagicMock(), lambda: told.put_nowait(keeping.conditions)))
+    try:
+        yield told
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda keeping: has_policy(keeping, mode="Observe", generation=2),
+        lambda keeping: has_policy(keeping, mode="Enforce", generation=2),
+        lambda keeping: has_policy(keeping, mode="Enforce", uid="policy-2"),
+        lambda keeping: has_policy(keeping, mode="Observe"),
+    ],
+    ids=["left", "another generation", "another policy", "another mode"],
+)
+async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
+    enforcing: DoorKeeping, changed: Callable[[DoorKeeping], None]
+) -> None:
+    """Else a True of before is written for the new generation, while a door is being opened."""
+    async with looking(enforcing) as told:
+        assert await told.get() == enforcing.conditions == (found(True, "Removed"),)
+        changed(enforcing)
+        (condition,) = enforcing.conditions
+        assert (condition.met, condition.reason) == (None, "PolicyChanged")
+
+
+async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: DoorKeeping) -> None:
+    inventory: Any = enforcing._around.inventory
+    async with looking(enforcing) as told:
+        await told.get()
+        inventory.policies.get = lambda *_: UnreadablePolicy(enforcing._key, "policy-1", 1, "no such mode")
+        (condition,) = enforcing.conditions
+        assert (condition.met, condition.reason) == (None, "PolicyChanged")
+
+
+async def test_a_policy_that_changes_during_a_look(enforcing: DoorKeeping) -> None:
+    """What the look finds is of the policy that it began with."""
+
+    async def survey(*_: Any) -> PolicyCondition:
+        has_policy(enforcing, mode="Enforce", generation=2)
+        return found(True, "Removed")
+
+    enforcing._door = MagicMock(survey=survey)
+    async with looking(enforcing) as told:
+        assert [one.reason for one in await told.get()] == ["PolicyChanged"]
+
+
+async def test_what_could_not_be_found_out_stays_so(keeping: DoorKeeping) -> None:
+    has_policy(keeping, mode="Enforce", generation=7)
+    assert [one.reason for one in keeping.conditions] == ["Connecting"]
+
+
+EXTEND: dict[str, Any] = {"mode": "Enforce", "bootstrapTokens": {"machinePools": "Extend"}}
+
+
+async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to(
+    enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands, one call each."""
+    has_policy(enforcing, **EXTEND)
+    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.0)
+    survey = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
+    enforcing._door = MagicMock(survey=survey)
+    never, tended = asyncio.Event(), Tended(alive=3, extended=0, cut_back=0)
+
+    async def tend(*_: Any) -> Tended:
+        if survey.await_count == 2:
+            await never.wait()
+        return tended
+
+    monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
+    async with looking(enforcing) as told:
+        assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (None, "Connecting")]
+        assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (True, "Extended")]
+        enforcing.look_again()
+        open_now = [(False, "GrantedByOtherBinding"), (True, "Extended")]
+        assert [(one.met, one.reason) for one in await told.get()] == open_now
+
+
+async def test_tokens_take_no_longer_than_they_may(enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the door given back as long as they are not cut back."""
+    monkeypatch.setattr(door_keeping, "TEND_TIMEOUT_SECONDS", 0.01)
+
+    async def tend(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
+    has_policy(enforcing, **EXTEND)
+    said = await enforcing._look(MagicMock())
+    assert [(one.type, one.met) for one in said] == [
+        (conditions.AUTO_APPROVAL_REMOVED, True),
+        (conditions.MACHINE_POOL_TOKENS_EXTENDED, None),
+    ]
+    assert "too slowly" in said[1].message
+    has_policy(enforcing, **{**EXTEND, "mode": "Observe"})
+    (condition,) = await enforcing._look(MagicMock())
+    assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
