@@ -6,7 +6,7 @@ import enum
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.contract import Security
@@ -16,9 +16,10 @@ from signer.controller.configuration import Configuration
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode, Policy, UntraceableTokens
+from signer.store.policy_statuses import NOT_SHOWN, status_digest
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,11 @@ MACHINE_POOL_TOKENS_EXTENDED: Final = "MachinePoolTokensExtended"
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"
 """Reason of AutoApprovalRemoved: first certificates are proven shut, and renewal is left to those not attested yet."""
+
+SHOWN_LATE: Final = timedelta(seconds=10)
+"""For so long, what the watch shows of a status may be older than what was written or read last."""
+READ_AGAIN: Final = timedelta(minutes=5)
+"""What others write over a status is put right at most this often: it may be a controller that does the same."""
 
 
 class Counting(enum.Enum):
@@ -132,7 +138,10 @@ class StatusCalls(Protocol):
 
 
 class PolicyStatus:
-    """Writes the status of one policy when it differs from what is there."""
+    """Writes the status of one policy when it differs from what is there.
+
+    What somebody else writes over it is seen through the watch, and put right: a True out of a backup says nothing.
+    """
 
     def __init__(
         self,
@@ -141,33 +150,60 @@ class PolicyStatus:
         registry: Registry,
         now: Callable[[], datetime],
         permits: Permits,
+        shown: Callable[[], str],
     ) -> None:
-        """``permits``: see :func:`permitted_in`; the names of other attestors' signers are not published."""
+        """``permits``: see :func:`permitted_in`; the names of other attestors' signers are not published.
+
+        ``shown`` says what the watch shows: see :meth:`~signer.store.policy_statuses.PolicyStatuses.shown`.
+        """
         self._client = client
         self._path = NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)
         self._key = key
         self._registry = registry
         self._now = now
         self._permits = permits
+        self._shown = shown
         self._written: JsonObject | None = None
         self._written_uid = ""
+        self._standing = NOT_SHOWN
+        """The digest of what stood there when it was written or read last."""
+        self._was_shown = False
+        """Whether the watch has shown that."""
+        self._stands_since = LONG_AGO
+        self._read_again = LONG_AGO
+        """When it was read because somebody else had written."""
 
     async def write(self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition]) -> None:
         """Write if anything changed; a fault of the management cluster is logged and tried again at the next call."""
         try:
+            if self._written is not None and self._somebody_else_wrote():
+                self._written, self._read_again = None, self._now()
             if self._written is None or policy is None or policy.uid != self._written_uid:
                 current = await self._client.get(self._path)
                 self._written = current.get("status") or {}
                 self._written_uid = current["metadata"]["uid"]
+                self._stands(current)
             wanted = self._status(generation, policy, with_ready(conditions, policy), self._written)
             if wanted != self._written:
-                await self._client.patch(f"{self._path}/status", {"status": wanted})
+                self._stands(await self._client.patch(f"{self._path}/status", {"status": wanted}))
                 self._written = wanted
         except NotFound:
             self._written = None
         except ApiError as error:
             self._written = None
             _LOG.info("cannot write a policy's status", extra={"cluster": str(self._key), "error": str(error)})
+
+    def _stands(self, manifest: JsonObject) -> None:
+        self._standing, self._was_shown, self._stands_since = status_digest(manifest), False, self._now()
+
+    def _somebody_else_wrote(self) -> bool:
+        """Whether the watch shows what is not ours, and it is time to see to it."""
+        shown = self._shown()
+        if shown == self._standing:
+            self._was_shown = True
+            return False
+        may_be_older = not self._was_shown and self._now() < self._stands_since + SHOWN_LATE
+        return shown != NOT_SHOWN and not may_be_older and self._now() >= self._read_again + READ_AGAIN
 
     def _status(
         self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition], before: JsonObject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from signer.controller import conditions as condition_types
 from signer.controller.adjudicator import Adjudicator
@@ -29,7 +30,14 @@ class Surveyor:
         self.conditions: tuple[PolicyCondition, ...] = ()
         """What was found last, and whether it makes the policy ready."""
         self._owner = PolicyOwner(surroundings.management, surroundings.inventory.version.clusters)
-        self._status = PolicyStatus(surroundings.management, key, surroundings.registry, surroundings.now, permits)
+        self._status = PolicyStatus(
+            surroundings.management,
+            key,
+            surroundings.registry,
+            surroundings.now,
+            permits,
+            partial(surroundings.inventory.policy_statuses.shown, key),
+        )
 
     async def survey(
         self, adjudicator: Adjudicator, reachable: PolicyCondition, door: Callable[[], Sequence[PolicyCondition]]

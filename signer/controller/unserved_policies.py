@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from attestors.registry import Registry
@@ -79,7 +80,14 @@ class UnservedPolicies:
             )
             if key not in self._statuses:
                 permits = permitted_in(key.namespace, self._configuration, self._registry)
-                self._statuses[key] = PolicyStatus(self._client, key, self._registry, self._now, permits)
+                self._statuses[key] = PolicyStatus(
+                    self._client,
+                    key,
+                    self._registry,
+                    self._now,
+                    permits,
+                    partial(self._inventory.policy_statuses.shown, key),
+                )
             readable = policy if isinstance(policy, Policy) else None
             await self._statuses[key].write(policy.generation, readable, [condition])
         self._seen = frozenset(unserved)

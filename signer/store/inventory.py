@@ -51,6 +51,7 @@ from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.mirror import Mirror, ObjectKey, OutOfTouch
 from signer.store.name_index import NameIndex
 from signer.store.node_certificates import CertificateLives
+from signer.store.policy_statuses import PolicyStatuses
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -122,8 +123,9 @@ class Inventory:
         self.clusters: Mirror[ClusterView] = Mirror(
             "clusters", cluster_view, self._cluster_changed, monotonic=monotonic
         )
+        self.policy_statuses = PolicyStatuses()
         self.policies: Mirror[Policy | UnreadablePolicy] = Mirror(
-            "policies", _policy, self._policy_changed, monotonic=monotonic
+            "policies", self._policy, self._policy_changed, monotonic=monotonic
         )
         self.machines: Mirror[MachineView] = Mirror(
             "machines", machine_view, self._machine_changed, monotonic=monotonic
@@ -262,10 +264,17 @@ class Inventory:
         if before != after:
             self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
 
+    def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
+        policy = _policy(manifest)
+        self.policy_statuses.shows(policy.cluster, manifest)
+        return policy
+
     def _policy_changed(
         self, key: ObjectKey, before: Policy | UnreadablePolicy | None, after: Policy | UnreadablePolicy | None
     ) -> None:
-        if before != after:
+        if after is None:
+            self.policy_statuses.forget(ClusterKey(*key))
+        if before != after:  # a status alone wakes nobody: else who writes it would wake itself
             self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:

@@ -13,6 +13,7 @@ from signer.controller.conditions import (
     BOOTSTRAP_TOKENS_TRACEABLE,
     CERTIFICATE_AUTHORITY_AVAILABLE,
     READY,
+    SHOWN_LATE,
     WORKLOAD_CLUSTER_REACHABLE,
     PolicyCondition,
     PolicyStatus,
@@ -23,6 +24,7 @@ from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.kube.errors import ApiError, NotFound, ServerError
 from signer.model.cluster import ClusterKey
 from signer.model.policy import Policy, parse_policy
+from signer.store.policy_statuses import NOT_SHOWN, status_digest
 from tests.unit.signer.controller.support import Clock, registry
 
 PATH = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/nodeattestationpolicies/prod"
@@ -53,10 +55,28 @@ class World:
             self.stored["status"] = status
         self.calls: list[str] = []
         self.failure: ApiError | None = None
+        self.shown = NOT_SHOWN
         self.status = self.restarted()
 
     def restarted(self) -> PolicyStatus:
-        return PolicyStatus(self, ClusterKey("team-a", "prod"), registry(), self.clock.now, lambda provider: True)
+        return PolicyStatus(
+            self,
+            ClusterKey("team-a", "prod"),
+            registry(),
+            self.clock.now,
+            lambda provider: True,
+            lambda: self.shown,
+        )
+
+    def watch_catches_up(self) -> None:
+        """It shows what stands there now."""
+        assert self.stored is not None
+        self.shown = status_digest(self.stored)
+
+    def somebody_else_writes(self, message: str = "out of a backup") -> None:
+        assert self.stored is not None
+        for one in self.stored["status"]["conditions"]:
+            one.update(status="True", message=message)
 
     async def get(self, path: str) -> dict[str, Any]:
         assert path == PATH
@@ -224,6 +244,52 @@ async def test_a_policy_that_was_created_anew_gets_its_status_again(world: World
     assert world.condition(READY)["status"] == "True"
 
 
+# What somebody else writes over it
+
+
+async def test_what_somebody_else_wrote_is_put_right(world: World) -> None:
+    await world.write(condition(met=False))
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    world.somebody_else_writes()
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == world.condition(ATTESTORS_CONFIGURED)["status"] == "False"
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.calls == ["get", "patch", "get", "patch"]
+
+
+async def test_also_what_was_written_before_our_own_was_shown(world: World) -> None:
+    await world.write(condition(met=False))
+    world.somebody_else_writes()
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
+    world.clock.pass_by(SHOWN_LATE.total_seconds())
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "False"
+
+
+async def test_a_watch_that_is_behind_costs_next_to_nothing(world: World) -> None:
+    world.shown = "what stood there before"
+    for _ in range(30):
+        await world.write(condition())
+        world.clock.pass_by(20)
+    assert world.calls == ["get", "patch", "get", "get"]
+
+
+async def test_who_keeps_writing_is_answered_now_and_then(world: World) -> None:
+    """It may be a controller that does as we do."""
+    await world.write(condition(met=False))
+    for number in range(30):
+        world.watch_catches_up()
+        await world.write(condition(met=False))
+        world.somebody_else_writes(f"no {number}")
+        world.clock.pass_by(20)
+    assert world.calls.count("patch") == 1 + 2
+
+
 def test_signers_that_the_operator_does_not_permit_are_not_usable() -> None:
     configuration = Configuration(
         namespace="system",
@@ -243,7 +309,12 @@ def test_signers_that_the_operator_does_not_permit_are_not_usable() -> None:
 
 async def test_only_permitted_signers_are_published(world: World) -> None:
     world.status = PolicyStatus(
-        world, ClusterKey("team-a", "prod"), registry(), world.clock.now, lambda provider: provider == "client-only"
+        world,
+        ClusterKey("team-a", "prod"),
+        registry(),
+        world.clock.now,
+        lambda provider: provider == "client-only",
+        lambda: NOT_SHOWN,
     )
     await world.write(condition())
     assert world.stored is not None

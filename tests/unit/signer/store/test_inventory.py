@@ -30,6 +30,7 @@ from signer.store.arrivals import Arrival, Listed
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.inventory import ALL_PROVIDER_IDS, OUT_OF_TOUCH_SECONDS, Inventory, ProviderIDs, UnreadablePolicy
+from signer.store.policy_statuses import NOT_SHOWN, status_digest
 from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
@@ -205,6 +206,29 @@ def test_policy_wakes_all_of_its_requests(world: World) -> None:
     assert world.wakes() == []
     world.inventory.policies.removed(good)
     assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+@pytest.mark.parametrize("spec", [{"authorizedAttestors": [{"name": "tpm"}]}, {"mode": "Yes"}])
+def test_what_a_policys_status_is_known_by(world: World, spec: dict[str, Any]) -> None:
+    """It wakes nobody: who writes it would wake itself."""
+    statuses = world.inventory.policy_statuses
+    metadata = {"name": "prod", "namespace": "team-a", "uid": "p", "resourceVersion": "1"}
+    policy: dict[str, Any] = {"metadata": metadata, "spec": spec}
+    assert statuses.shown(KEY) == NOT_SHOWN
+    world.inventory.policies.applied(policy)
+    without = statuses.shown(KEY)
+    assert without == status_digest(policy) != NOT_SHOWN
+    world.wakes()
+    written = {**policy, "metadata": {**metadata, "resourceVersion": "2"}, "status": {"conditions": []}}
+    world.inventory.policies.applied(written)
+    assert statuses.shown(KEY) == status_digest(written) != without
+    assert world.wakes() == []
+    world.inventory.policies.removed(written)
+    assert statuses.shown(KEY) == NOT_SHOWN
+
+
+def test_a_status_that_json_cannot_hold_is_not_shown() -> None:
+    assert status_digest({"status": {"conditions": object()}}) == NOT_SHOWN
 
 
 def test_unreadable_policy_is_kept_as_such(world: World) -> None:

@@ -1,0 +1,39 @@
+"""A policy's status that somebody else writes over: a restored backup, or whoever may patch it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from signer.controller import conditions, workload_cluster
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from tests.integration.house import House, provider_id
+from tests.integration.test_side_door import wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else changes that would have it written anew."""
+    monkeypatch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
+    monkeypatch.setattr(conditions, "SHOWN_LATE", timedelta(0))
+    monkeypatch.setattr(conditions, "READ_AGAIN", timedelta(0))
+    cluster = house.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
+    cluster.add_machine("older", provider_id=provider_id("older"))
+    house.run()
+    wait_for(house, cluster, "False", "WaitingForAttestation")
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    said: list[dict[str, Any]] = house.management.client.get(path)["status"]["conditions"]
+    of_the_door = ("AutoApprovalRemoved", "Ready")
+    others = [
+        {**one, "status": "True", "reason": "Removed", "message": "out of a backup"}
+        if one["type"] in of_the_door
+        else one
+        for one in said
+    ]
+    house.management.client.patch(f"{path}/status", {"status": {"conditions": others}})
+    wait_for(house, cluster, "False", "WaitingForAttestation")
+    ready = house.wait_for_condition(cluster, "Ready", "False")
+    assert ready["reason"] == "WaitingForAttestation"
