@@ -43,6 +43,8 @@ OFF_SECONDS: Final = 300.0
 MAXIMUM_CONDITIONS: Final = 32
 """``maxItems`` of the conditions in Cluster API's schema."""
 _ATTEMPTS: Final = 5
+_EVERYWHERE: Final = ""
+"""Instead of a namespace: definitions are the whole management cluster's."""
 
 # Where each Cluster API version keeps conditions of the form of metav1.Condition.
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
@@ -93,7 +95,8 @@ class MachineConditions:
         self._queue: WorkQueue[ObjectKey] = WorkQueue(lane_of=_lane)
         self._last: dict[ObjectKey, NodeAttested] = {}
         self._written: dict[ObjectKey, _Written] = {}
-        self._off_until = float("-inf")
+        self._off_until: dict[str, float] = {}
+        """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
         self._said: set[str] = set()
         inventory.on_change(self._changed)
         inventory.on_shards(self.resync)
@@ -136,6 +139,8 @@ class MachineConditions:
                 with contextlib.suppress(Deferred):
                     if not self._is_right(key, machine):
                         self._queue.add_after(key, SETTLE_SECONDS)
+        now = self._monotonic()
+        self._off_until = {where: end for where, end in self._off_until.items() if end > now}
         for memory in (self._last, self._written):
             for key in [key for key in memory if key not in waiting]:
                 del memory[key]
@@ -186,7 +191,7 @@ class MachineConditions:
         machine = self._inventory.machines.get(*key)
         if machine is None or not _waits(machine) or not self._is_ours(machine) or self._is_right(key, machine):
             return
-        if self._monotonic() < self._off_until:
+        if self._is_off(key[0]):
             return  # a later resync finds it
         content, written = self._content(key, machine), self._written.get(key)
         if written is not None and content.status != "True" and written.uid == machine.uid:
@@ -199,7 +204,7 @@ class MachineConditions:
         except NotFound:
             return
         except Forbidden as error:
-            self._switch_off(f"a grant is missing: {error}")
+            self._switch_off(f"a grant is missing: {error}", key[0])
             return
         self._written[key] = _Written(machine.uid, content_there, self._monotonic())
 
@@ -248,7 +253,7 @@ class MachineConditions:
                     raise
                 continue
             if not _ours(_conditions(after, holder)):
-                self._switch_off("the schema of Machines does not keep the condition")
+                self._switch_off("the schema of Machines does not keep the condition", _EVERYWHERE)
             break
         return content
 
@@ -269,9 +274,13 @@ class MachineConditions:
         generation = before.get("observedGeneration") if same else (manifest.get("metadata") or {}).get("generation")
         return condition if generation is None else {**condition, "observedGeneration": generation}
 
-    def _switch_off(self, cause: str) -> None:
-        self._off_until = self._monotonic() + OFF_SECONDS
+    def _switch_off(self, cause: str, where: str) -> None:
+        self._off_until[where] = self._monotonic() + OFF_SECONDS
         self._say(cause)
+
+    def _is_off(self, namespace: str) -> bool:
+        now = self._monotonic()
+        return any(self._off_until.get(where, now) > now for where in (_EVERYWHERE, namespace))
 
     def _say(self, cause: str) -> None:
         """Once for each cause: what is off is no news at every look."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -268,6 +269,62 @@ async def test_without_a_grant_it_is_off_said_once_and_tried_again_later(caplog:
     world.failure.clear()
     world.clock.pass_by(machine_condition.OFF_SECONDS)
     assert (await settled(world)).condition()["status"] == "True"
+
+
+class BesideAnother(World):
+    """Machines of another namespace come before the one, and what is written to them is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        others = [copy.deepcopy(self.stored) for _ in range(2)]
+        for number, other in enumerate(others):
+            other["metadata"].update(namespace="another", name=f"theirs-{number}", uid=f"theirs-{number}")
+            self.inventory.machines.applied(other)
+        self.theirs = {other["metadata"]["name"]: other for other in others}
+        for mirror in (self.inventory.clusters, self.inventory.policies):
+            named = {"namespace": "another", "name": builders.CLUSTER.name, "uid": "another"}
+            mirror.applied({"metadata": named, "spec": {}})
+        self.conditions = self.restarted()
+
+    def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
+        return self.records
+
+    async def get(self, path: str) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        return copy.deepcopy(self.theirs[name]) if name in self.theirs else await super().get(path)
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        if "/namespaces/another/" in path:
+            self.asked.append(path)
+            raise Forbidden("by an admission webhook", status=403)
+        return await super().patch(path, patch)
+
+
+async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
+    world = BesideAnother()
+    async with working(world):
+        for name in world.theirs:
+            world.conditions._queue.add(("another", name))
+        await world.worked()
+        assert len(world.asked) == 1
+        await world.settle()
+        assert world.condition()["status"] == "True"
+        assert len(world.asked) == 1
+        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        await world.settle()
+    assert len(world.asked) == 2
+
+
+async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None:
+    world = BesideAnother()
+    world.keeps = False
+    async with working(world):
+        world.conditions._queue.add((NAMESPACE, builders.machine_view().name))
+        await world.worked()
+        assert world.calls == ["get", "patch"]
+        await world.settle()
+    assert world.asked == []
 
 
 async def test_a_schema_without_a_place_for_it_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
