@@ -24,6 +24,7 @@ from signer.controller.authority_source import AuthoritySource, AuthorityUnavail
 from signer.controller.conditions import PolicyCondition, permitted_in
 from signer.controller.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
+from signer.controller.returning_grants import REMOVED_GRANT_RETURNS, ReturningGrants
 from signer.controller.side_door import SideDoor, Situation
 from signer.controller.standing import Standings
 from signer.controller.surroundings import Surroundings
@@ -44,7 +45,9 @@ SPREAD: Final = 0.2
 REST_SECONDS: Final = 2.0
 """Between two looks, whatever happens meanwhile."""
 AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=LOOK_SECONDS, jitter=0.5)
-"""After a look that failed: a fault of a moment must not leave the door open for minutes."""
+"""After a look that failed, or that removed something: neither a fault of a moment nor who puts back at once what is
+removed must leave the door open for minutes.
+"""
 LOOKS_AT_ONCE: Final = 8
 """Of all clusters together, of those whose API servers answer quickly."""
 LOOK_TURN_SECONDS: Final = 3.0
@@ -56,7 +59,9 @@ _MAXIMUM_GROUPS: Final = 16
 _REMEMBERED_APPROVALS: Final = 4096
 _APPROVED: Final = "Approved"
 _STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
-_PASSING: Final = frozenset({"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete"})
+_PASSING: Final = frozenset(
+    {"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete", REMOVED_GRANT_RETURNS}
+)
 """Reasons of a False that may be over at the next look; the others wait for a person or for an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
 _TOKEN_GROUP: Final = re.compile(rf"{BOOTSTRAPPERS_GROUP}(?::[a-z0-9:-]{{0,255}}[a-z0-9])?")
@@ -92,6 +97,7 @@ class DoorKeeping:
         self._around = surroundings
         self._authority_source = authority_source
         self._door = SideDoor(surroundings.removed_grants)
+        self._returning = ReturningGrants()
         self._pool_tokens = PoolTokens(key, now=surroundings.now)
         self.standings = Standings(
             key,
@@ -230,8 +236,10 @@ class DoorKeeping:
         self._tell()
 
     def _until_next_look(self) -> float:
-        """Seconds: soon, where the last look may have failed for a moment only."""
-        if any(one.met is None or (one.met is False and one.reason in _PASSING) for one in self._conditions):
+        """Seconds: soon, where the last look may have failed for a moment only, or what it removed may come back."""
+        if self._door.removed_at_last_look or any(
+            one.met is None or (one.met is False and one.reason in _PASSING) for one in self._conditions
+        ):
             self._failed_looks += 1
             return min(AGAIN.delay(self._failed_looks - 1, self._random), LOOK_SECONDS)
         self._failed_looks = 0
@@ -264,7 +272,7 @@ class DoorKeeping:
             token_groups=frozenset(self._group_sets),
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
-            removed = await self._door.survey(client, situation)
+            removed = await self._survey(client, situation)
             # At once: a door that is open is not to be called shut for as long as the tokens take.
             self._found(asked_for, (removed, self._tokens_before(asked_for)))
             outcome = await self._tend(client, policy, cluster, removed)
@@ -273,7 +281,7 @@ class DoorKeeping:
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
             if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
-            removed = await self._door.survey(client, situation)
+            removed = await self._survey(client, situation)
         conditions = [removed]
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
             conditions.append(condition_of(outcome))
@@ -286,6 +294,15 @@ class DoorKeeping:
                 if condition.type == condition_types.MACHINE_POOL_TOKENS_EXTENDED:
                     return condition
         return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not looked at yet")
+
+    async def _survey(self, client: Client, situation: Situation) -> PolicyCondition:
+        """One look at the door itself."""
+        if situation.policy.mode is not Mode.ENFORCE:
+            self._returning.forget()
+        condition = await self._door.survey(client, situation)
+        now = self._around.now()
+        self._returning.removed(self._door.removed_at_last_look, now)
+        return self._returning.judged(condition, now)
 
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition

@@ -112,9 +112,12 @@ class SideDoor:
     def __init__(self, removed: RemovedGrants) -> None:
         self._removed = removed
         self._random = SystemRandom()
+        self.removed_at_last_look: set[str] = set()
+        """Names of the bindings."""
 
     async def survey(self, client: Client, situation: Situation) -> PolicyCondition:
         """Do what the policy's mode asks for, and return the condition ``AutoApprovalRemoved``."""
+        self.removed_at_last_look.clear()
         try:
             async with asyncio.timeout(SURVEY_TIMEOUT_SECONDS):
                 if situation.policy.mode is Mode.ENFORCE:
@@ -223,6 +226,7 @@ class SideDoor:
             findings.failures.append(("RemovalPending", f"ClusterRoleBinding {shown(binding.name)}: {error}"))
             return True
         findings.removed.add(binding.name)
+        self.removed_at_last_look.add(binding.name)
         _LOG.info(
             "removed a grant of automatic approval",
             extra={

@@ -154,6 +154,25 @@ def test_what_comes_back_is_removed_when_somebody_is_approved(
     wait_for(house, cluster, "True", "Removed")
 
 
+def test_what_somebody_keeps_putting_back_is_said(house: House, cluster: WorldCluster) -> None:
+    """As GitOps does: the door is open nearly always, and shut at each look."""
+    kubeadm = bindings(cluster)
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+    for name in ("first", "second"):
+        cluster.client().create(CLUSTER_ROLE_BINDINGS.collection(), kubeadm[BOOTSTRAP])
+        approve_as_others_would(cluster, name)
+        wait_until(lambda: bindings(cluster) == {}, "it is removed again")
+    assert BOOTSTRAP in wait_for(house, cluster, "False", "RemovedGrantReturns")
+    assert house.wait_for_condition(cluster, "Ready", "False")["reason"] == "RemovedGrantReturns"
+    assert bindings(cluster) == {}
+    set_mode(house, cluster, "Observe")
+    wait_for(house, cluster, "False", "Observing")
+    assert bindings(cluster) == kubeadm
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+
+
 def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
     house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

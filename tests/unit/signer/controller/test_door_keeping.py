@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import AsyncMock, MagicMock
@@ -15,7 +15,7 @@ from signer.controller import conditions, door_keeping
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_keeping import LOOK_SECONDS, SPREAD, DoorKeeping
 from signer.controller.metrics import Metrics
-from signer.controller.pool_tokens import NothingToTend, Tended
+from signer.controller.pool_tokens import Intent, NothingToTend, Tended
 from signer.model.cluster import ClusterKey
 from signer.model.policy import Mode
 from signer.store.inventory import UnreadablePolicy
@@ -153,6 +153,15 @@ def test_looks_of_many_clusters_spread(keeping: DoorKeeping, condition: PolicyCo
     assert max(pauses) <= LOOK_SECONDS * (1 + SPREAD)
 
 
+def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: DoorKeeping) -> None:
+    """Who puts it back at once has not opened the door for minutes."""
+    keeping._conditions = (found(True, "Removed"),)
+    keeping._door.removed_at_last_look.add("kubeadm:node-autoapprove-bootstrap")
+    assert keeping._until_next_look() <= 5.0
+    keeping._door.removed_at_last_look.clear()
+    assert keeping._until_next_look() >= LOOK_SECONDS * (1 - SPREAD)
+
+
 def test_an_approval_asks_for_a_look_under_enforce_only(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
     keeping.saw(csr(username="somebody", uid="a", approved=True))
@@ -170,9 +179,13 @@ def enforcing(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> DoorKeep
     inventory.clusters.get = lambda *_: cluster_view()
     monkeypatch.setattr(keeping, "standings", MagicMock(unattested=AsyncMock(return_value=())))
     keeping._authority_source = MagicMock(authority=AsyncMock())
-    keeping._door = MagicMock(survey=AsyncMock(return_value=found(True, "Removed")))
+    keeping._door = door(AsyncMock(return_value=found(True, "Removed")))
     monkeypatch.setattr(keeping, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
     return keeping
+
+
+def door(survey: Any, removed: Iterable[str] = ()) -> Any:
+    return MagicMock(survey=survey, removed_at_last_look=set(removed))
 
 
 def has_policy(keeping: DoorKeeping, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
@@ -264,7 +277,7 @@ async def test_a_policy_that_changes_during_a_look(enforcing: DoorKeeping) -> No
         has_policy(enforcing, mode="Enforce", generation=2)
         return found(True, "Removed")
 
-    enforcing._door = MagicMock(survey=survey)
+    enforcing._door = door(survey)
     async with looking(enforcing) as told:
         assert [one.reason for one in await told.get()] == ["PolicyChanged"]
 
@@ -284,7 +297,7 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
     has_policy(enforcing, **EXTEND)
     monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.0)
     survey = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
-    enforcing._door = MagicMock(survey=survey)
+    enforcing._door = door(survey)
     never, tended = asyncio.Event(), Tended(alive=3, extended=0, cut_back=0)
 
     async def tend(*_: Any) -> Tended:
@@ -319,3 +332,40 @@ async def test_tokens_take_no_longer_than_they_may(enforcing: DoorKeeping, monke
     has_policy(enforcing, **{**EXTEND, "mode": "Observe"})
     (condition,) = await enforcing._look(MagicMock())
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
+
+
+# What somebody keeps putting back
+
+
+async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: DoorKeeping) -> None:
+    enforcing._door = door(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
+    said = [(await enforcing._look(MagicMock()))[0] for _ in range(3)]
+    assert [(one.met, one.reason) for one in said] == [
+        (True, "Removed"),
+        (True, "Removed"),
+        (False, "RemovedGrantReturns"),
+    ]
+    assert "ClusterRoleBinding gitops" in said[2].message
+
+
+async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcing: DoorKeeping) -> None:
+    shut, opened = AsyncMock(return_value=found(True, "Removed")), AsyncMock(return_value=found(False, "Observing"))
+    for _ in range(4):
+        has_policy(enforcing, mode="Enforce")
+        enforcing._door = door(shut, ["kubeadm"])
+        assert (await enforcing._look(MagicMock()))[0].met is True
+        has_policy(enforcing, mode="Observe")
+        enforcing._door = door(opened)
+        assert (await enforcing._look(MagicMock()))[0].reason == "Observing"
+
+
+async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: DoorKeeping) -> None:
+    has_policy(enforcing, **EXTEND)
+    waiting = found(False, conditions.WAITING_FOR_ATTESTATION)
+    enforcing._door = door(AsyncMock(return_value=waiting), ["gitops"])
+    tend: Any = enforcing._pool_tokens.tend
+    intents = []
+    for _ in range(3):
+        await enforcing._look(MagicMock())
+        intents.append(tend.await_args.args[1])
+    assert intents == [Intent.EXTEND, Intent.EXTEND, Intent.CUT_BACK]
