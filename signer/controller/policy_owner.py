@@ -76,13 +76,15 @@ class PolicyOwner:
             extra={"cluster": str(cluster.key), "error": str(error), "detail": _MISSING_GRANT},
         )
 
+    def _is_former(self, owner: Mapping[str, Any], cluster: ClusterView) -> bool:
+        """Whether it names the Cluster, in whichever version: others have kinds of that name, and their own owners."""
+        group, _, _ = text_of(owner, "apiVersion").rpartition("/")
+        named = (group, text_of(owner, "kind"), text_of(owner, "name"))
+        return named == (self._clusters.group, _KIND, cluster.key.name)
+
     def _patch(self, metadata: Mapping[str, Any], owners: list[Mapping[str, Any]], cluster: ClusterView) -> JsonObject:
         """References to a Cluster of that name that is no more give way: the garbage collector would act on them."""
-        others = [
-            dict(owner)
-            for owner in owners
-            if (text_of(owner, "kind"), text_of(owner, "name")) != (_KIND, cluster.key.name)
-        ]
+        others = [dict(owner) for owner in owners if not self._is_former(owner, cluster)]
         own = {
             "apiVersion": self._clusters.api_version,
             "kind": _KIND,

@@ -57,8 +57,17 @@ async def test_one_that_is_owned_is_left_as_it_is() -> None:
     assert api.patches == []
 
 
-async def test_a_cluster_that_is_no_more_gives_way() -> None:
-    api = API({**OWN, "uid": "c-0"})
+@pytest.mark.parametrize("api_version", ["provisioning.cattle.io/v1", "v1", "x.cluster.x-k8s.io/v1beta2", ""])
+async def test_another_kind_of_cluster_stays(api_version: str) -> None:
+    theirs = {**OWN, "apiVersion": api_version, "uid": "theirs"}
+    api = API(theirs)
+    await owner(api).ensure(cluster_view(), policy())
+    assert api.patches[0]["ownerReferences"] == [theirs, OWN]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_a_cluster_that_is_no_more_gives_way(version: str) -> None:
+    api = API({**OWN, "uid": "c-0", "apiVersion": f"cluster.x-k8s.io/{version}"})
     await owner(api).ensure(cluster_view(), policy())
     assert api.patches[0]["ownerReferences"] == [OWN]
 
