@@ -19,7 +19,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode, Policy, UntraceableTokens
-from signer.store.policy_statuses import NOT_SHOWN, status_digest
+from signer.store import policy_statuses
 
 _LOG = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class PolicyStatus:
         self._shown = shown
         self._written: JsonObject | None = None
         self._written_uid = ""
-        self._standing = NOT_SHOWN
+        self._standing = policy_statuses.NOT_SHOWN
         """The digest of what stood there when it was written or read last."""
         self._was_shown = False
         """Whether the watch has shown that."""
@@ -194,7 +194,8 @@ class PolicyStatus:
             _LOG.info("cannot write a policy's status", extra={"cluster": str(self._key), "error": str(error)})
 
     def _stands(self, manifest: JsonObject) -> None:
-        self._standing, self._was_shown, self._stands_since = status_digest(manifest), False, self._now()
+        digest = policy_statuses.status_digest(manifest)
+        self._standing, self._was_shown, self._stands_since = digest, False, self._now()
 
     def _somebody_else_wrote(self) -> bool:
         """Whether the watch shows what is not ours, and it is time to see to it."""
@@ -203,7 +204,7 @@ class PolicyStatus:
             self._was_shown = True
             return False
         may_be_older = not self._was_shown and self._now() < self._stands_since + SHOWN_LATE
-        return shown != NOT_SHOWN and not may_be_older and self._now() >= self._read_again + READ_AGAIN
+        return shown != policy_statuses.NOT_SHOWN and not may_be_older and self._now() >= self._read_again + READ_AGAIN
 
     def _status(
         self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition], before: JsonObject

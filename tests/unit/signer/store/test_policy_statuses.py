@@ -1,0 +1,51 @@
+"""By what the status of a policy is known that the watch shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from signer.model.cluster import ClusterKey
+from signer.store.policy_statuses import NOT_SHOWN, PolicyStatuses, status_digest
+
+CLUSTER = ClusterKey("default", "prod")
+READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "attestors": "tpm"}}
+
+
+def test_the_same_status_is_known_again() -> None:
+    """Whatever the order of its fields, and whatever else of the object changed."""
+    reordered: dict[str, Any] = {
+        "metadata": {"resourceVersion": "7"},
+        "status": {"attestors": "tpm", "conditions": [{"status": "True", "type": "Ready"}]},
+    }
+    assert status_digest(reordered) == status_digest(READY) != NOT_SHOWN
+
+
+@pytest.mark.parametrize("other", [{}, {"status": {}}, {"status": {"attestors": "tpm"}}, {"status": "Ready"}])
+def test_another_status_is_another(other: dict[str, Any]) -> None:
+    assert status_digest(other) != status_digest(READY)
+
+
+def test_no_status_is_an_empty_one() -> None:
+    assert status_digest({}) == status_digest({"status": {}}) == status_digest({"status": None}) != NOT_SHOWN
+
+
+def test_what_cannot_be_read_counts_as_not_shown() -> None:
+    nested: Any = "end"
+    for _ in range(100_000):
+        nested = [nested]
+    assert status_digest({"status": {"conditions": nested}}) == NOT_SHOWN
+    assert status_digest({"status": object()}) == NOT_SHOWN
+
+
+def test_each_policy_is_known_by_its_last_status_until_it_is_gone() -> None:
+    statuses = PolicyStatuses()
+    assert statuses.shown(CLUSTER) == NOT_SHOWN
+    statuses.shows(CLUSTER, {"status": {"attestors": "aws"}})
+    statuses.shows(CLUSTER, READY)
+    assert statuses.shown(CLUSTER) == status_digest(READY)
+    assert statuses.shown(ClusterKey("default", "other")) == NOT_SHOWN
+    statuses.forget(CLUSTER)
+    statuses.forget(CLUSTER)
+    assert statuses.shown(CLUSTER) == NOT_SHOWN
