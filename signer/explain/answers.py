@@ -13,11 +13,14 @@ from attestors.contract import (
     AttestorSettings,
     Auditable,
     ControllerHalf,
+    ExplainsReasons,
     NodeHalf,
     Outcome,
+    ReasonExplanation,
     Screened,
 )
 from attestors.registry import Registry
+from attestors.wire.evidence import Evidence
 from signer.audit.consultations import ConsultedManagement, RecordedConsultations
 
 
@@ -48,13 +51,29 @@ class WrappedAttestor:
     def node_half(self, settings: Mapping[str, str]) -> NodeHalf:
         return self.attestor.node_half(settings)
 
-    def __getattr__(self, name: str) -> Any:
-        """What an attestor may have besides: it is asked for by protocols that look whether it is there."""
-        return getattr(self.attestor, name)
+    def explanations(self) -> Mapping[str, ReasonExplanation]:
+        """See :class:`~attestors.contract.ExplainsReasons`; none where it has none."""
+        return self.attestor.explanations() if isinstance(self.attestor, ExplainsReasons) else {}
+
+
+class WrapsAuditable:
+    """A wrapped attestor that is :class:`~attestors.contract.Auditable`.
+
+    Written out: since Python 3.12 ``isinstance`` does not ask ``__getattr__`` what a protocol looks for.
+    """
+
+    __slots__ = ()
+    attestor: Attestor
+
+    def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
+        """See Auditable."""
+        if not isinstance(self.attestor, Auditable):
+            raise TypeError("only an attestor that is auditable is wrapped so")
+        return self.attestor.redacted_fields(evidence)
 
 
 @dataclass(frozen=True, slots=True)
-class _NotingAttestor(WrappedAttestor):
+class _NotingAttestor(WrapsAuditable, WrappedAttestor):
     noted: list[dict[str, Any]] = field(repr=False)
 
     def controller_half(self, settings: AttestorSettings) -> ControllerHalf:

@@ -17,6 +17,7 @@ from attestors.contract import (
     AttestationRequest,
     Attestor,
     AttestorSettings,
+    Auditable,
     ChallengeIssued,
     ControllerHalf,
     NotProvableYet,
@@ -26,7 +27,7 @@ from attestors.contract import (
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
 from signer.audit.consultations import ConsultedManagement, NotedConsultations
-from signer.explain.answers import WrappedAttestor
+from signer.explain.answers import WrappedAttestor, WrapsAuditable
 from signer.model.decision import Deferred, printable
 from signer.model.reasons import Reason
 
@@ -88,7 +89,9 @@ class OfflineRegistry(Registry):
 
     def load(self, provider: str) -> Attestor:
         """See Registry."""
-        return _OfflineAttestor(super().load(provider), self._answers)
+        attestor = super().load(provider)
+        wrapped = _OfflineAuditableAttestor if isinstance(attestor, Auditable) else _OfflineAttestor
+        return wrapped(attestor, self._answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,10 @@ class _OfflineAttestor(WrappedAttestor):
         keys = _CountedKeys(settings.challenge_keys)
         half = self.attestor.controller_half(replace(settings, challenge_keys=keys))
         return _OfflineHalf(half, keys, self.answers)
+
+
+class _OfflineAuditableAttestor(WrapsAuditable, _OfflineAttestor):
+    __slots__ = ()
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import yaml
 
 from attestors.contract import Auditable, ExplainsReasons, VerifiedIdentity
@@ -14,6 +15,7 @@ from attestors.gcp import GCPAttestor
 from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSource
 from attestors.gcp.controller import GCPControllerHalf
 from attestors.gcp.instances import NoLookUp
+from attestors.registry import Registry
 from signer.explain.answers import NotingRegistry, _NotingHalf
 from signer.explain.offline import OfflineRegistry, _CountedKeys, _OfflineHalf
 from tests.unit.attestors.gcp import support as google
@@ -43,9 +45,23 @@ async def test_a_token_is_judged_again_without_its_signature() -> None:
     assert again == live
 
 
-def test_what_an_attestor_has_besides_it_has_still() -> None:
-    for registry in (NotingRegistry(), OfflineRegistry()):
-        attestor = registry.load("gcp")
-        assert isinstance(attestor, Auditable)
-        assert isinstance(attestor, ExplainsReasons)
-        assert attestor.description.provider == "gcp"
+@pytest.mark.parametrize("registry", [NotingRegistry(), OfflineRegistry()], ids=["noting", "offline"])
+def test_what_an_attestor_has_besides_it_has_still(registry: Registry) -> None:
+    attestor, own = registry.load("gcp"), GCPAttestor()
+    assert isinstance(attestor, Auditable)
+    evidence = google.request(google.token()).evidence
+    assert attestor.redacted_fields(evidence) == own.redacted_fields(evidence) != evidence.fields
+    assert isinstance(attestor, ExplainsReasons)
+    assert attestor.explanations() == own.explanations() != {}
+    assert attestor.description.provider == "gcp"
+
+
+@pytest.mark.parametrize("registry", [NotingRegistry(), OfflineRegistry()], ids=["noting", "offline"])
+def test_what_an_attestor_does_not_have_it_is_not_given(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain:
+        description = GCPAttestor().description
+
+    monkeypatch.setattr(Registry, "load", lambda self, provider: Plain())
+    attestor = registry.load("plain")
+    assert not isinstance(attestor, Auditable)
+    assert not isinstance(attestor, ExplainsReasons) or attestor.explanations() == {}
