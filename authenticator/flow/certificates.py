@@ -18,8 +18,9 @@ from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, take_in
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
-from authenticator.flow.exchange import Deadline, Exchange
+from authenticator.flow.exchange import Exchange
 from authenticator.flow.own_addresses import LastingAddresses, serving_names
+from authenticator.flow.patience import Deadline
 from authenticator.model.attempt import Attempt, Pause, Subject, pause_after, pause_in_force, times
 from authenticator.model.chain import alternative_names_of
 from authenticator.model.cluster import Bootstrap, ClientCertificate, Cluster, Credential

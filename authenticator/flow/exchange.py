@@ -23,54 +23,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from attestors.wire.names import Purpose, SignerName
-from authenticator.api.errors import (
-    AlreadyExists,
-    Busy,
-    CallFailed,
-    Expired,
-    Forbidden,
-    NotDone,
-    NotFound,
-    PerhapsDone,
-    Unauthorized,
-    Unreachable,
-    Untrusted,
-)
+from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
 from authenticator.api.server import ApiServer
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
-from authenticator.model.answer import (
-    Answer,
-    Challenged,
-    Decision,
-    Issued,
-    Outdated,
-    Refused,
-    Undecided,
-    VersionUnsupported,
-    read_answer,
-)
+from authenticator.flow.patience import Deadline, Patience
+from authenticator.flow.waiting import Gone, Waiting, is_the_same, metadata_of
+from authenticator.model.answer import Challenged, Decision, Issued, Outdated, Refused, VersionUnsupported
 from authenticator.model.attempt import Attempt, PendingRequest, Sent, Step, Subject, pause_after
 from authenticator.model.certificate import UnusableCertificate, accept, load_key, new_key
-from authenticator.model.failures import (
-    ApiUnavailable,
-    CredentialRefused,
-    Denied,
-    Failure,
-    NoEvidence,
-    StillPending,
-    UntrustedServer,
-)
+from authenticator.model.failures import ApiUnavailable, CredentialRefused, Denied, Failure, NoEvidence
 from authenticator.model.pair import Pair
 from authenticator.store.store import Store
-
-_FIRST_BACKOFF_SECONDS: Final = 0.25
-_LONGEST_BACKOFF_SECONDS: Final = 15.0
-_LONGEST_WATCH_SECONDS: Final = 300.0
-_SHORTEST_WATCH_SECONDS: Final = 1.0
 
 _SHORTEST_EVIDENCE_SECONDS: Final = 30.0
 """No evidence runs out sooner; what is said to have is denied, with a pause, or it would be asked without end."""
@@ -78,39 +45,6 @@ _SHORTEST_EVIDENCE_SECONDS: Final = 30.0
 _MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
 """What is shown to people of an annotation that anybody may have written."""
-
-_T = TypeVar("_T")
-
-
-class Gone(Failure):
-    """The request was deleted, or another stands in its place."""
-
-    exit_code = Denied.exit_code
-
-
-@dataclass
-class Deadline:
-    """Until when to be patient, and how long to wait before the next try."""
-
-    clock: Clock
-    seconds: float
-
-    def __post_init__(self) -> None:
-        self._end = self.clock.monotonic() + self.seconds
-        self._backoff = _FIRST_BACKOFF_SECONDS
-
-    def left(self) -> float:
-        """Seconds; negative behind the end."""
-        return self._end - self.clock.monotonic()
-
-    def back_off(self, *, at_least: float = 0.0) -> bool:
-        """Sleep before the next try; False, at once, where there is no time left for it."""
-        pause = max(self._backoff * (0.75 + self.clock.jitter() / 2), at_least)
-        if pause >= self.left():
-            return False
-        self.clock.sleep(pause)
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF_SECONDS)
-        return True
 
 
 @dataclass
@@ -130,6 +64,9 @@ class Exchange:
     report: Callable[[str], None]
     """Says to a person what is going on."""
     subject: Subject = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._patience = Patience(self.deadline, self.report)
 
     def run(self) -> Pair:
         """The certificate and its key, checked, not stored yet; the attempt is still stored.
@@ -234,7 +171,7 @@ class Exchange:
                 pending, seen = self._find(pending)
             if pending.sent is Sent.NO:
                 pending, seen = self._send(pending)
-        return pending, self._wait(pending, seen)
+        return pending, Waiting(self.server, self._patience, pending).decision(seen)
 
     def _send(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
         perhaps = self._save(replace(pending, sent=Sent.MAYBE))
@@ -246,76 +183,30 @@ class Exchange:
                 raise ApiUnavailable(str(error)) from error
             return perhaps, None
         except PerhapsDone as error:
-            self._again(error)
+            self._patience.wait_after(error)
             return perhaps, None
         except NotDone as error:
             self._save(pending)
-            self._again(error)
+            self._patience.wait_after(error)
             return pending, None
         self.report(f"asked for {SignerName(self.purpose, self.subject.provider)} as {pending.name}")
         return self._sent(perhaps, created), created
 
     def _find(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
         try:
-            found = self._patiently(lambda: self.server.get(pending.name))
+            found = self._patience.call(lambda: self.server.get(pending.name))
         except NotFound:
             # Never the same name twice: the lost request may still arrive, or it was there and is gone.
             return self._fresh(), None
-        if not _is_the_same(found, pending):
+        if not is_the_same(found, pending):
             return self._fresh(), None
         return self._sent(pending, found), found
 
     def _sent(self, pending: PendingRequest, created: dict[str, Any]) -> PendingRequest:
-        uid = _metadata(created).get("uid")
+        uid = metadata_of(created).get("uid")
         # What is longer than any UID is not kept: the request's content tells it, too.
         known = uid if isinstance(uid, str) and len(uid) <= _MAXIMUM_UID_CHARACTERS else ""
         return self._save(replace(pending, sent=Sent.YES, uid=known))
-
-    def _wait(self, pending: PendingRequest, seen: dict[str, Any] | None) -> Decision:
-        while True:
-            found = seen if seen is not None else self._look(pending)
-            seen = None
-            answer = self._judge(found, pending)
-            if not isinstance(answer, Undecided):
-                return answer
-            if self.deadline.left() <= 0:
-                raise StillPending(self._still_pending(pending, answer))
-            began = self.clock.monotonic()
-            decided = self._watch(pending, str(_metadata(found).get("resourceVersion", "")))
-            if decided is not None:
-                return decided
-            if self.clock.monotonic() - began < _SHORTEST_WATCH_SECONDS and not self.deadline.back_off():
-                raise StillPending(self._still_pending(pending, answer))
-
-    def _look(self, pending: PendingRequest) -> dict[str, Any]:
-        try:
-            return self._patiently(lambda: self.server.get(pending.name))
-        except NotFound:
-            raise Gone(_gone(pending)) from None
-
-    def _watch(self, pending: PendingRequest, resource_version: str) -> Decision | None:
-        """The decision, or None when the watch ended or broke without one."""
-        seconds = min(max(self.deadline.left(), _SHORTEST_WATCH_SECONDS), _LONGEST_WATCH_SECONDS)
-        try:
-            for event in self.server.watch(pending.name, resource_version, seconds=seconds):
-                if event.type == "DELETED":
-                    raise Gone(_gone(pending))
-                if event.type in ("ADDED", "MODIFIED"):
-                    answer = self._judge(event.object, pending)
-                    if not isinstance(answer, Undecided):
-                        return answer
-                elif event.type == "ERROR":
-                    return None  # too old a resourceVersion, as a rule: look again
-        except (Unreachable, Busy, Expired, PerhapsDone):
-            return None
-        except CallFailed as error:
-            raise _lasting(error) from error
-        return None
-
-    def _judge(self, found: dict[str, Any], pending: PendingRequest) -> Answer:
-        if not _is_the_same(found, pending):
-            raise Gone(_gone(pending))
-        return read_answer(found)
 
     def _accept(self, issued: Issued, pending: PendingRequest) -> Pair:
         try:
@@ -330,30 +221,6 @@ class Exchange:
             )
         except UnusableCertificate as error:
             raise Denied(f"the certificate of {pending.name} is of no use: {error}") from error
-
-    # Calls that may fail for a while.
-
-    def _patiently(self, call: Callable[[], _T]) -> _T:
-        while True:
-            try:
-                return call()
-            except NotFound:
-                raise
-            except CallFailed as error:
-                self._again(error)
-
-    def _again(self, error: CallFailed) -> None:
-        """Return when it is time to try again.
-
-        Raises:
-            Failure: it would not help, or there is no time left.
-        """
-        if not isinstance(error, (Unreachable, Busy, PerhapsDone)):
-            raise _lasting(error) from error
-        retry_after = error.retry_after if isinstance(error, Busy) else 0.0
-        if not self.deadline.back_off(at_least=retry_after):
-            raise ApiUnavailable(str(error)) from error
-        self.report(f"{error}; trying again")
 
     # What is remembered.
 
@@ -371,44 +238,3 @@ class Exchange:
             jitter=self.clock.jitter(),
         )
         self.store.save_attempt(self.purpose, Attempt(pending, pause))
-
-    def _still_pending(self, pending: PendingRequest, answer: Undecided) -> str:
-        what = "is approved and not signed" if answer.approved else "has been waiting for a decision"
-        return (
-            f"{pending.name} {what}, and {self.deadline.seconds:.0f} s are over; the same request is waited for next "
-            "time. Does node-attestation-controller watch this cluster, does its NodeAttestationPolicy authorize "
-            f"attestor {self.subject.provider}, and has the Machine its provider ID {self.subject.provider_id}?"
-        )
-
-
-def _lasting(error: CallFailed) -> Failure:
-    """What a call that need not be tried again means for a person."""
-    if isinstance(error, Untrusted):
-        return UntrustedServer(str(error))
-    if isinstance(error, Unauthorized):
-        return CredentialRefused(
-            f"{error}. The bootstrap token has run out or was removed, or the certificate is none of this cluster: "
-            "supply a new bootstrap kubeconfig"
-        )
-    if isinstance(error, Forbidden):
-        return CredentialRefused(
-            f"{error}. The credential may not create, get and watch CertificateSigningRequests: is it a bootstrap "
-            "token of group system:bootstrappers, and are kubeadm's grants for it there?"
-        )
-    return Denied(f"the API server refused the request: {error}")
-
-
-def _is_the_same(found: dict[str, Any], pending: PendingRequest) -> bool:
-    """Whether ``found`` is the request that was sent, and not one that somebody put in its place."""
-    spec = found.get("spec")
-    same_content = isinstance(spec, dict) and spec.get("request") == pending.request
-    return same_content and (not pending.uid or _metadata(found).get("uid") == pending.uid)
-
-
-def _metadata(found: dict[str, Any]) -> dict[str, Any]:
-    metadata = found.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _gone(pending: PendingRequest) -> str:
-    return f"{pending.name} was deleted before it was decided; the next one will have a new key"

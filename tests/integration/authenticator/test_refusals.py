@@ -16,8 +16,8 @@ from keyed_mac.node import KeyedMACNodeHalf
 from attestors.contract import EvidenceUnavailable
 from attestors.wire.names import Purpose
 from authenticator.flow.clock import Clock
-from authenticator.flow.exchange import Gone
 from authenticator.flow.pauses import end_pauses
+from authenticator.flow.waiting import Gone
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt
 from authenticator.model.certificate import load_key, new_key
 from authenticator.model.failures import (
