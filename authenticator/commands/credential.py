@@ -11,7 +11,8 @@ from authenticator.commands.arguments import add_common, configuration_of, repor
 from authenticator.commands.output import output_kept_back, standard_output
 from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
 from authenticator.flow.bounded import bounded, longest
-from authenticator.flow.certificates import RETRY_SECONDS, NodeCertificates
+from authenticator.flow.certificates import NodeCertificates
+from authenticator.flow.client_pair import RETRY_SECONDS
 from authenticator.flow.clock import Clock
 from authenticator.model.certificate import check_pair
 from authenticator.model.exec_credential import INFO_VARIABLE, ExecInfo, UnusableExecInfo, encode_credential, parse_info

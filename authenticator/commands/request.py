@@ -29,11 +29,12 @@ from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
 from authenticator.flow.bounded import bounded, longest
-from authenticator.flow.certificates import NodeCertificates, require_serving
+from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
 from authenticator.flow.own_addresses import own_addresses, serving_names
 from authenticator.flow.pauses import end_pauses
+from authenticator.flow.serving_pair import require_serving
 from authenticator.model.attempt import PendingRequest, Subject
 from authenticator.model.certificate import new_key
 from authenticator.model.chain import name_of

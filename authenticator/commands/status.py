@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
@@ -24,6 +23,7 @@ from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
+from authenticator.model.unix_time import time_text
 from authenticator.store.store import Store
 
 if TYPE_CHECKING:
@@ -146,13 +146,13 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
 def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str:
     if isinstance(next_thing, Use):
         what = "renew" if next_thing.until < next_thing.pair.not_after else "run out"
-        return f"{what} at {_time(next_thing.until)}, in {_span(next_thing.until - now)}"
+        return f"{what} at {time_text(next_thing.until)}, in {_span(next_thing.until - now)}"
     if isinstance(next_thing, Renew):
         return "renew now: the kubelet's next call or the agent does it"
     if isinstance(next_thing, Join):
         return f"ask {next_thing.bootstrap.cluster.server} for the first certificate"
     if isinstance(next_thing, KeepStill):
-        return f"keep still until {_time(next_thing.pause.until)}, then ask again"
+        return f"keep still until {time_text(next_thing.pause.until)}, then ask again"
     if configuration.bootstrap_kubeconfig.exists():
         return f"take in {configuration.bootstrap_kubeconfig}, if its token was not used before"
     why = "the certificate ran out" if isinstance(next_thing, Expired) else "nothing to ask with"
@@ -207,9 +207,10 @@ def _lines(
 def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tuple[str, str]:
     left = certificate.left(now)
     if left <= 0:
-        return f"{purpose.value:<12} ran out at {_time(certificate.not_after)}, {_span(-left)} ago", _RED
+        return f"{purpose.value:<12} ran out at {time_text(certificate.not_after)}, {_span(-left)} ago", _RED
     share = 100 * left // max(certificate.not_after - certificate.not_before, 1)
-    text = f"{purpose.value:<12} valid until {_time(certificate.not_after)}, {_span(left)} ({share} % of its life) left"
+    until = time_text(certificate.not_after)
+    text = f"{purpose.value:<12} valid until {until}, {_span(left)} ({share} % of its life) left"
     return text, _GREEN if share > 20 else _YELLOW
 
 
@@ -235,8 +236,8 @@ def _document(
                 "subject": certificate.subject,
                 "issuer": certificate.issuer,
                 "serialNumber": certificate.serial_number,
-                "notBefore": _time(certificate.not_before),
-                "notAfter": _time(certificate.not_after),
+                "notBefore": time_text(certificate.not_before),
+                "notAfter": time_text(certificate.not_after),
                 "secondsLeft": max(certificate.left(now), 0),
                 "names": list(certificate.names),
             }
@@ -256,7 +257,7 @@ def _document(
             purpose.value: {
                 "message": attempt.pause.message,
                 "times": attempt.pause.failures,
-                "notBefore": _time(attempt.pause.until),
+                "notBefore": time_text(attempt.pause.until),
                 "exitCode": int(attempt.pause.exit_code),
             }
             for purpose, attempt in attempts.items()
@@ -280,10 +281,6 @@ _NEXT_NAMES: Final[dict[type, str]] = {
 def _painter() -> Any:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return lambda text, colour: f"\033[{colour}m{text}\033[0m" if coloured else text
-
-
-def _time(unix_time: int) -> str:
-    return datetime.fromtimestamp(unix_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _span(seconds: int) -> str:

@@ -1,0 +1,120 @@
+"""The node's serving certificate and its key: for its names and addresses, asked for with the client certificate."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+from cryptography import x509
+
+from attestors.contract import IPAddress
+from attestors.wire.names import Purpose
+from authenticator.configuration import Serving
+from authenticator.flow.asking import Asking, client_certificate
+from authenticator.flow.client_pair import RETRY_SECONDS
+from authenticator.flow.evidence import Attestation
+from authenticator.flow.own_addresses import LastingAddresses, serving_names
+from authenticator.flow.pauses import paused
+from authenticator.model.attempt import Attempt, pause_in_force
+from authenticator.model.chain import alternative_names_of
+from authenticator.model.failures import Failure, InvalidConfiguration, NoCredential, StillPending
+from authenticator.model.pair import Pair
+from authenticator.model.plan import Use, renewal_time
+
+_LATE: Final = 20
+"""In the last twentieth of a serving certificate's life no pause holds: it is asked for at every turn."""
+
+
+class ServingPair:
+    """Which serving certificate is there, and how the next one comes to be there."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._configuration, self._store = asking.configuration, asking.store
+        self._clock, self._report = asking.clock, asking.report
+        self._own_addresses = LastingAddresses(asking.clock)
+
+    def use(self, *, share: float) -> Use:
+        """A valid one, and until when there is nothing to do: see :meth:`.certificates.NodeCertificates.serving`.
+
+        Raises:
+            Failure: there is none.
+        """
+        require_serving(self._asking.attestation)
+        self._store.open()
+        deadline = self._asking.deadline()
+        with self._store.lock(Purpose.SERVING, timeout=deadline.left()):
+            pair = self._store.pair(Purpose.SERVING)
+            now = self._clock.now()
+            # A default route that is gone for a moment makes no other node of it.
+            stored = _addresses_of(pair) if pair is not None else ()
+            due = pair is None or now >= pair.renewal
+            names, addresses = serving_names(
+                self._configuration.serving or Serving(),
+                self._configuration.node_name,
+                lambda: self._own_addresses.now(stored, due=due),
+            )
+            current = pair is not None and now < pair.not_after and _is_for(pair, names, addresses)
+            if pair is not None and current and now < renewal_time(pair, share):
+                return Use(pair, renewal_time(pair, share))
+            # Other names are another question: whoever mended the refused ones need not wait.
+            asked = f"{self._configuration.asker}serving {','.join((*names, *addresses))}"
+            pause = self._store.attempt(Purpose.SERVING).pause
+            if pause is not None and pause_in_force(pause, credential=asked, now=now):
+                if pair is None or not current:
+                    raise paused(pause)
+                if now < pair.not_after - pair.lifetime // _LATE:
+                    return Use(pair, min(pause.until, pair.not_after - pair.lifetime // _LATE), pause.message)
+            client = self._store.pair(Purpose.CLIENT)
+            if client is None or now >= client.not_after:
+                raise NoCredential("a serving certificate is asked for with the client certificate, and there is none")
+            try:
+                fresh = self._asking.ask(
+                    Purpose.SERVING,
+                    self._asking.cluster(),
+                    client_certificate(client),
+                    asked,
+                    deadline,
+                    names,
+                    addresses,
+                )
+            except Failure as failure:
+                if pair is None or not current:
+                    raise
+                self._report(f"the serving certificate was not renewed: {failure}")
+                return Use(pair, min(now + RETRY_SECONDS, pair.not_after), str(failure))
+            with self._store.bootstrap_lock():
+                if self._store.pair(Purpose.CLIENT) is None:
+                    raise StillPending("meanwhile, the client certificate was set aside: what came is not used")
+                self._store.save_pair(Purpose.SERVING, fresh)
+            self._store.save_attempt(Purpose.SERVING, Attempt())
+            return Use(fresh, renewal_time(fresh, share))
+
+
+def require_serving(attestation: Attestation) -> None:
+    """The attestor has serving certificates.
+
+    Raises:
+        InvalidConfiguration: it has none.
+    """
+    if not attestation.description.serves:
+        raise InvalidConfiguration(
+            f"attestor {attestation.description.provider} has no serving certificates: use the kubelet's own "
+            "serverTLSBootstrap, and leave out serving"
+        )
+
+
+def _addresses_of(pair: Pair) -> tuple[IPAddress, ...]:
+    certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return tuple(address for address in addresses if isinstance(address, (IPv4Address, IPv6Address)))
+
+
+def _is_for(pair: Pair, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...]) -> bool:
+    """Whether the certificate names exactly these."""
+    certificate = x509.load_pem_x509_certificate(pair.certificate.encode("ascii"))
+    return alternative_names_of(certificate) == {*dns_names, *map(ip_address, ip_addresses)}
