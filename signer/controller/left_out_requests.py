@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, NoReturn, Protocol
 
 from signer.controller.list_beside import ListOvertaken
-from signer.controller.request_handling import RequestHandling
+from signer.controller.request_intake import RequestIntake
 from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff
 from signer.kube.client import JsonObject
@@ -40,7 +40,7 @@ class LeftOutRequests:
     """Wishes for a list, and the lists."""
 
     def __init__(
-        self, requests: RequestHandling, surroundings: Surroundings, random: Random, listed: Callable[[], None]
+        self, requests: RequestIntake, surroundings: Surroundings, random: Random, listed: Callable[[], None]
     ) -> None:
         """``listed`` is told when a list was read to its end."""
         self._requests = requests

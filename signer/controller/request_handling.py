@@ -1,31 +1,26 @@
-"""The requests of one workload cluster: kept while they need something, queued, judged by workers, concluded."""
+"""The requests of one workload cluster, taken from its queue by workers: judged, answered, concluded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
-from signer.controller.bounded_request import UnusableRequest, bounded
-from signer.controller.figures import QueueFigures
-from signer.controller.list_beside import ListBeside
 from signer.controller.logs import log_context
-from signer.controller.pending import PendingRequests, Put, request_name
 from signer.controller.publisher import Publisher
+from signer.controller.request_intake import HeedsRoom, RequestIntake
 from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
+from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.slices import Slices
-from signer.kube.workqueue import QueueClosed, WorkQueue
+from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
     Approve,
@@ -44,23 +39,14 @@ from signer.model.lane import Lane, Screening
 from signer.model.reasons import Reason
 from signer.model.signing_request import Parsed, SigningRequest
 from signer.rules.request import claimed_provider_id
-from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
 """Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
 
 
-class Heeds(Protocol):
+class Heeds(HeedsRoom, Protocol):
     """Who is told what the requests need of their connection."""
-
-    def requests_left_out(self) -> None:
-        """More wait than are kept."""
-        ...
-
-    def list_again(self) -> None:
-        """There is room for what was left out."""
-        ...
 
     def refused(self, error: Unauthorized) -> None:
         """A decision could not be written: the API server does not take the credentials."""
@@ -72,7 +58,7 @@ class Heeds(Protocol):
 
 
 class RequestHandling:
-    """Keeps, queues and handles the requests of one cluster."""
+    """Handles the requests of one cluster."""
 
     def __init__(self, key: ClusterKey, surroundings: Surroundings, adjudicator: Adjudicator, heeds: Heeds) -> None:
         self._key = key
@@ -81,170 +67,23 @@ class RequestHandling:
         self._heeds = heeds
         self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
         self._auditing = Auditing(key, surroundings)
-        self.pending = PendingRequests(
+        self.intake = RequestIntake(
             key,
+            surroundings,
+            heeds,
             glance=adjudicator.glance,
             screen=adjudicator.screen,
-            evicted=self._make_way,
-            together=surroundings.requests_together,
+            forgotten=self._forgotten,
+            unattended=self._call_worker,
         )
-        self._queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane, unattended=self._call_worker)
+        self._pending, self._queue = self.intake.pending, self.intake.queue
         self._workers: Workers | None = None
-        self._beside = ListBeside(overtaken=True)
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
-        self._seen: dict[str, float] = {}
-        """Since when each is kept, by the monotonic clock; the oldest first."""
-        self._meanwhile: dict[str, JsonObject] = {}
-        """How those are by now that a worker has: at most one for each worker, and bounded."""
-        self._changed_once: set[str] = set()
-        """Those that are kept and changed while they were judged, or of which the API server said so."""
 
-    # What the watch says
-
-    def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """All CSRs of the cluster as they are now."""
-        left_out = self.pending.list_ends()
-        self._meanwhile.clear()  # a list is newer
-        names = {request_name(manifest) for manifest in objects}
-        for name in self.pending:
-            if name not in names:
-                self._drop(name)
-        for manifest in objects:
-            if manifest:  # those that had to make way for others are empty
-                self._keep(manifest)
-        self.pending.left_out |= left_out
-        self._beside.overtake()
-
-    def applied(self, item: JsonObject) -> None:
-        """A CSR is new or has changed."""
-        self._beside.tell(request_name(item))
-        if not self._is_held_back(item):
-            self._keep(item)
-
-    def _is_held_back(self, item: JsonObject) -> bool:
-        """Whether a change can wait for the worker that has its CSR: it is our own approval mostly, come back through
-        the watch, and the CSR is settled when the worker is done.
-        """
-        name = request_name(item)
-        if not (self._queue.is_with_worker(name) and self.pending.is_still(name, item)):
-            return False
-        if not self.pending.concerns_us(item):
-            return False
-        try:
-            self._meanwhile[name], _ = bounded(item)
-        except UnusableRequest:
-            return False
-        return True
-
-    def _look_at_meanwhile(self, name: str) -> None:
-        """The worker is done with it: if it is still kept, it is looked at as it is by now."""
-        changed = self._meanwhile.pop(name, None)
-        if changed is not None and self.pending.is_still(name, changed):
-            try:
-                self._keep(changed)
-            except BaseException as error:  # as where it is judged
-                if was_told_to_end(error):
-                    raise
-                self._failed(name, error)
-
-    def _keep(self, item: JsonObject, look: Callable[[str], object] | None = None) -> None:
-        """Keep it if it belongs here, and ``look`` at it; at once, if nothing else is said."""
-        name = request_name(item)
-        put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
-        if put is not Put.KEPT:
-            self._drop(name)
-            if put is Put.LEFT_OUT:
-                self._heeds.requests_left_out()
-            return
-        self._seen.setdefault(name, self._around.monotonic())
-        (look or self._queue.add)(name)
-
-    def removed(self, item: JsonObject) -> None:
-        """A CSR is gone."""
-        self._beside.tell(request_name(item))
-        self._drop(request_name(item))
-
-    # A list beside the watch
-
-    async def keep_left_out(self, pages: AsyncIterator[JsonObject]) -> None:
-        """Keep those of a list that were left out before. The list is to be asked for after this is called.
-
-        Raises:
-            ListOvertaken: the watch has begun anew, or has said too much meanwhile.
-            ApiError: from ``pages``, or they hold what is no CSR.
-        """
-        beside = self._beside = ListBeside()
-        self.pending.list_beside_begins()
-        try:
-            async for page in pages:
-                slices = Slices()
-                for item in page["items"]:
-                    if not isinstance(item, dict):
-                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    await slices.leave_turn()  # where others have to be screened for each
-                    name = request_name(item)
-                    if beside.is_newest(name) and name not in self.pending:
-                        self._keep(item)
-            beside.require_current()
-            self.pending.list_beside_ends()
-        finally:
-            beside.overtake()
-
-    def wake(self, provider_ids: ProviderIDs) -> None:
-        """Something that requests may wait for has changed."""
-        if provider_ids == ALL_PROVIDER_IDS:
-            # No Machine has changed: glancing at thousands again would hold up every other cluster for seconds.
-            for name in self.pending:
-                self._queue.add(name)
-            return
-        for name in self.pending.waiting_for(provider_ids):
-            self.pending.glance_again(name)
-            self._queue.add(name)
-
-    def stop(self) -> None:
-        """Take no more work."""
-        self._queue.shutdown()
-
-    def close(self) -> None:
-        """The cluster is no longer served."""
-        self.pending.close()
-
-    def _make_way(self, name: str) -> None:
-        """A request was left out so that another fits in."""
-        self._seen.pop(name, None)
-        self._meanwhile.pop(name, None)
-        self._changed_once.discard(name)
+    def _forgotten(self, name: str) -> None:
         self._announcer.forget(name)
         self._auditing.forget(name)
-        self._queue.discard(name)
-        self._heeds.requests_left_out()
-
-    def _drop(self, name: str) -> None:
-        self.pending.drop(name)
-        self._seen.pop(name, None)
-        self._meanwhile.pop(name, None)
-        self._changed_once.discard(name)
-        self._announcer.forget(name)
-        self._auditing.forget(name)
-        self._queue.discard(name)
-        if self.pending.has_room_again:
-            self._heeds.list_again()
-
-    # Figures for metrics
-
-    def oldest_seconds(self) -> float:
-        """How long the oldest request that is kept has been waiting since it was seen; 0 where there is none."""
-        since = next(iter(self._seen.values()), None)
-        return 0.0 if since is None else self._around.monotonic() - since
-
-    def queue_figures(self, now: float) -> QueueFigures:
-        """How the queue stands; ``now`` is the event loop's time."""
-        return QueueFigures(
-            len(self._queue), self._queue.oldest_seconds(now), self._queue.longest_processing_seconds(now)
-        )
-
-    # The workers
 
     def workers_over(self, client: Client, publisher: Publisher) -> Workers:
         """Who handles the requests from now on, over this connection; those of the one before have ended."""
@@ -280,11 +119,19 @@ class RequestHandling:
                     self._queue.done(name)
                     self._look_at_meanwhile(name)
 
+    def _look_at_meanwhile(self, name: str) -> None:
+        try:
+            self.intake.look_at_meanwhile(name)
+        except BaseException as error:  # as where it is judged
+            if was_told_to_end(error):
+                raise
+            self._failed(name, error)
+
     def _failed(self, name: str, error: BaseException) -> None:
         """A fault of ours: it waits."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
-        if self.pending.get(name) is not None:
+        if self._pending.get(name) is not None:
             self._queue.retry(name)
 
     async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
@@ -296,13 +143,13 @@ class RequestHandling:
             if sent:
                 return
         # Where nobody needs to be asked, judging waits for nothing, and thousands of requests would hold up the watch.
-        await self._turn_of(self.pending.lane(name))
-        manifest = self.pending.get(name)
+        await self._turn_of(self._pending.lane(name))
+        manifest = self._pending.get(name)
         if manifest is None:
             return
         started = self._around.monotonic()
         adjudication = await self._adjudicator.adjudicate(manifest)
-        if isinstance(adjudication.decision, Defer | LeftAlone) and self.pending.is_still(name, manifest):
+        if isinstance(adjudication.decision, Defer | LeftAlone) and self._pending.is_still(name, manifest):
             # Before anything else: what changes while the decision is logged must wake it again.
             self._awaits(name, adjudication.parsed, adjudication.decision)
         decision = await self._auditing.decided(name, manifest, adjudication)
@@ -334,12 +181,12 @@ class RequestHandling:
 
     def _is_to_be_looked_at(self, name: str) -> bool:
         """Of many by the same requester each is looked at first, and then takes its turn among its like."""
-        lane = self.pending.lane(name)
+        lane = self._pending.lane(name)
         crowded = self._queue.is_crowded(lane.requester)
-        return crowded and lane.screening is Screening.UNSCREENED and name in self.pending
+        return crowded and lane.screening is Screening.UNSCREENED and name in self._pending
 
     def _sent_to_its_lane(self, name: str) -> bool:
-        if self.pending.screen(name).screening is Screening.UNSCREENED:
+        if self._pending.screen(name).screening is Screening.UNSCREENED:
             return False  # it could not be told
         self._queue.add(name)
         return True
@@ -355,36 +202,33 @@ class RequestHandling:
         except NotFound:
             self._drop_this(name, manifest)
         except ApiError:
-            if self.pending.is_still(name, manifest):
+            if self._pending.is_still(name, manifest):
                 self._queue.retry(name)
         else:
             # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
-            if self.pending.is_still(name, manifest):
-                self._meanwhile.pop(name, None)
-                look = self._queue.retry if name in self._changed_once else self._queue.add
-                self._changed_once.add(name)
-                self._keep(current, look)
+            if self._pending.is_still(name, manifest):
+                self.intake.changed_while_judged(name, current)
 
     def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
         if isinstance(decision, Defer | LeftAlone):
-            if not self.pending.is_still(name, manifest):
+            if not self._pending.is_still(name, manifest):
                 return  # gone while it was judged; one that was re-created under its name is in the queue by itself
             self._wait(name, adjudication, decision.instead_of if isinstance(decision, LeftAlone) else decision)
         else:
             if not isinstance(decision, Ignore):
-                self.pending.settled(manifest)
+                self._pending.settled(manifest)
             self._drop_this(name, manifest)
             if isinstance(decision, Approve) and isinstance(adjudication.parsed, SigningRequest):
                 provider_id = claimed_provider_id(adjudication.parsed)
                 # Older requests that prove the same identity are denied now.
-                self.wake(frozenset({provider_id}))
+                self.intake.wake(frozenset({provider_id}))
                 self._heeds.attested(provider_id)
         self._announcer.announce(name, adjudication.parsed, decision)
 
     def _drop_this(self, name: str, manifest: JsonObject) -> None:
         """A CSR that was re-created under the same name meanwhile is another one, and stays."""
-        if self.pending.is_still(name, manifest):
-            self._drop(name)
+        if self._pending.is_still(name, manifest):
+            self.intake.drop(name)
 
     def _wait(self, name: str, adjudication: Adjudication, decision: Decision) -> None:
         """Until something changes that it waits for, and in any case for a while."""
@@ -400,13 +244,13 @@ class RequestHandling:
         """What wakes it: a change of the Machine that it claims to be, and of others in its way."""
         waiting = decision.instead_of if isinstance(decision, LeftAlone) else decision
         awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
-        lane = self.pending.lane(name)
+        lane = self._pending.lane(name)
         if lane.screening is Screening.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
             awaited.append(lane.provider_id)
         if isinstance(parsed, SigningRequest):
             with contextlib.suppress(Refused):
                 awaited.append(claimed_provider_id(parsed))
-        self.pending.waits_for(name, awaited)
+        self._pending.waits_for(name, awaited)
 
 
 async def _carry_out(publisher: Publisher, manifest: JsonObject, parsed: Parsed, decision: Decision) -> None:

@@ -89,7 +89,8 @@ class WorkloadCluster:
         )
         self._surveyor = Surveyor(key, surroundings, self._authority_source)
         self._door = DoorKeeping(key, surroundings, self._authority_source)
-        self._requests = RequestHandling(key, surroundings, self._adjudicator, self)
+        self._handling = RequestHandling(key, surroundings, self._adjudicator, self)
+        self._requests = self._handling.intake
         self._reconnect = asyncio.Event()
         self._survey_wanted = asyncio.Event()
         self._authority_was_available = True
@@ -204,7 +205,7 @@ class WorkloadCluster:
 
     async def _serve_over(self, client: Client) -> None:
         async with client:
-            workers = self._requests.workers_over(client, Publisher(client, self._around.now))
+            workers = self._handling.workers_over(client, Publisher(client, self._around.now))
             watch = asyncio.create_task(
                 list_and_watch(
                     client,
@@ -272,7 +273,7 @@ class WorkloadCluster:
         self._requests.removed(item)
 
     def requests_left_out(self) -> None:
-        """See :class:`~signer.controller.request_handling.Heeds`."""
+        """See :class:`~signer.controller.request_intake.HeedsRoom`."""
         self._reachable.kept_changed()
 
     def attested(self, provider_id: str) -> None:
@@ -280,7 +281,7 @@ class WorkloadCluster:
         self._door.attested(provider_id)
 
     def list_again(self) -> None:
-        """See :class:`~signer.controller.request_handling.Heeds`."""
+        """See :class:`~signer.controller.request_intake.HeedsRoom`."""
         self._left_out.want()
 
     def refused(self, error: Unauthorized) -> None:

@@ -13,7 +13,7 @@ from signer.controller import (
     left_out_requests,
     reachability,
     recorder,
-    request_handling,
+    request_intake,
     workload_cluster,
 )
 from signer.kube.backoff import Backoff
@@ -93,7 +93,7 @@ def short_waits() -> Iterator[None]:
         patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
         patch.setattr(left_out_requests, "LOOK_SECONDS", 0.1)
-        patch.setattr(request_handling, "WorkQueue", partial(WorkQueue, backoff=soon))
+        patch.setattr(request_intake, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)
         patch.setattr(authority_source, "KEPT_SECONDS", 0.05)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from signer.controller.adjudicator import Adjudication, Adjudicator
-from signer.controller.request_handling import RequestHandling
+from signer.controller.request_intake import RequestIntake
 from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.kube.workqueue import WorkQueue
 from signer.store.inventory import ProviderIDs
@@ -102,10 +102,10 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
 ) -> None:
     """The line is on the disk before anything else is done; a disk may be slow."""
     [machine] = names(1)
-    append, wake = RememberedAudit.append, RequestHandling.wake
+    append, wake = RememberedAudit.append, RequestIntake.wake
     woken = threading.Event()
 
-    def heard(self: RequestHandling, provider_ids: ProviderIDs) -> None:
+    def heard(self: RequestIntake, provider_ids: ProviderIDs) -> None:
         wake(self, provider_ids)
         if provider_id(machine) in provider_ids:
             woken.set()
@@ -122,7 +122,7 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
         path = MACHINES_V1BETA2.object(machine, cluster.namespace, subresource="status")
         house.management.client.patch(path, {"status": status})
 
-    monkeypatch.setattr(RequestHandling, "wake", heard)
+    monkeypatch.setattr(RequestIntake, "wake", heard)
     monkeypatch.setattr(RememberedAudit, "append", slow)
     cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
     cluster.submit_with_token(node_of(cluster, machine).client_request(machine))

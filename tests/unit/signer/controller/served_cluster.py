@@ -46,7 +46,8 @@ class Served:
         self.meanwhile: Callable[[], object] = lambda: None
         self.decision: Decision = DEFERRAL
         self.requests = self.cluster._requests
-        self.requests._adjudicator = self
+        self.handling = self.cluster._handling
+        self.handling._adjudicator = self
 
     async def adjudicate(self, manifest: dict[str, Any]) -> Adjudication:
         self.meanwhile()
@@ -55,11 +56,11 @@ class Served:
         return Adjudication(parsed, self.decision)
 
     async def handle(self, name: str) -> None:
-        assert await self.requests._queue.get() == name
-        await self.requests._handle(self.client, self.publisher, name)
-        self.requests._queue.done(name)
+        assert await self.requests.queue.get() == name
+        await self.handling._handle(self.client, self.publisher, name)
+        self.requests.queue.done(name)
 
     def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
-        queue = self.requests._queue
-        said = {name: told[:2] for name, told in self.requests._announcer._said.items()}
+        queue = self.requests.queue
+        said = {name: told[:2] for name, told in self.handling._announcer._said.items()}
         return len(self.requests.pending), queue.delayed, queue.failing, said

@@ -30,7 +30,7 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
         for number in range(10):
             cluster.applied(csr(f"csr-{number}", f"uid-{number}"))
         cluster.synced()
-    assert len(cluster._requests.pending) == len(cluster._requests._queue) == 4
+    assert len(cluster._requests.pending) == len(cluster._requests.queue) == 4
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsLeftOut"]
     assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsLeftOut")
     for number in range(3):

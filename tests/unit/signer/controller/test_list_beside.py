@@ -12,13 +12,13 @@ import pytest
 from signer.controller import list_beside as list_beside_module
 from signer.controller import pending as pending_module
 from signer.controller.list_beside import ListBeside, ListOvertaken
-from signer.controller.request_handling import RequestHandling
+from signer.controller.request_intake import RequestIntake
 from signer.kube import slices
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
 from signer.model.lane import Lane, Screening
+from tests.unit.signer.controller.handling_house import handling_by
 from tests.unit.signer.controller.requests import APPROVED, csr
-from tests.unit.signer.controller.test_request_handling import handling_by
 
 KEPT = 4
 
@@ -33,10 +33,10 @@ class Judge:
 
 
 @pytest.fixture
-async def handling(monkeypatch: pytest.MonkeyPatch) -> RequestHandling:
+async def intake(monkeypatch: pytest.MonkeyPatch) -> RequestIntake:
     """Four are kept; ``csr-4`` and ``csr-5`` were left out."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
-    made = handling_by(Judge())
+    made = handling_by(Judge()).intake
     for number in range(KEPT + 2):
         made.applied(numbered(number))
     assert made.pending.left_out
@@ -48,8 +48,8 @@ def numbered(number: int, **changes: Any) -> JsonObject:
     return manifest
 
 
-def names(handling: RequestHandling) -> list[str]:
-    return sorted(handling.pending)
+def names(intake: RequestIntake) -> list[str]:
+    return sorted(intake.pending)
 
 
 async def pages(*listed: list[Any], before: Callable[[int], object] = lambda page: None) -> AsyncIterator[JsonObject]:
@@ -59,125 +59,123 @@ async def pages(*listed: list[Any], before: Callable[[int], object] = lambda pag
         yield {"items": items}
 
 
-async def test_what_was_left_out_is_kept(handling: RequestHandling) -> None:
+async def test_what_was_left_out_is_kept(intake: RequestIntake) -> None:
     for number in (0, 1, 2):
-        handling.removed(numbered(number))
-    await handling.keep_left_out(pages([numbered(3), numbered(4)], [numbered(5)]))
-    assert names(handling) == ["csr-3", "csr-4", "csr-5"]
-    assert not handling.pending.left_out
-    assert len(handling._queue) == 3
-    handling.applied(numbered(6))
-    assert not handling._beside._told, "nothing is remembered any more"
+        intake.removed(numbered(number))
+    await intake.keep_left_out(pages([numbered(3), numbered(4)], [numbered(5)]))
+    assert names(intake) == ["csr-3", "csr-4", "csr-5"]
+    assert not intake.pending.left_out
+    assert len(intake.queue) == 3
+    intake.applied(numbered(6))
+    assert not intake._beside._told, "nothing is remembered any more"
 
 
-async def test_what_does_not_fit_is_left_out_again(handling: RequestHandling) -> None:
-    handling.removed(numbered(0))
-    await handling.keep_left_out(pages([numbered(number) for number in range(1, 6)]))
-    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-4"]
-    assert handling.pending.left_out
+async def test_what_does_not_fit_is_left_out_again(intake: RequestIntake) -> None:
+    intake.removed(numbered(0))
+    await intake.keep_left_out(pages([numbered(number) for number in range(1, 6)]))
+    assert names(intake) == ["csr-1", "csr-2", "csr-3", "csr-4"]
+    assert intake.pending.left_out
 
 
-async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(handling: RequestHandling) -> None:
-    handling.removed(numbered(0))
-    await handling.keep_left_out(
-        pages([numbered(4)], [], before=lambda page: handling.applied(numbered(6)) if page else None)
+async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(intake: RequestIntake) -> None:
+    intake.removed(numbered(0))
+    await intake.keep_left_out(
+        pages([numbered(4)], [], before=lambda page: intake.applied(numbered(6)) if page else None)
     )
-    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-4"]
-    assert handling.pending.left_out
+    assert names(intake) == ["csr-1", "csr-2", "csr-3", "csr-4"]
+    assert intake.pending.left_out
 
 
-async def test_what_is_kept_stays_as_it_is(handling: RequestHandling) -> None:
-    handling.removed(numbered(0))
-    kept = handling.pending.get("csr-1")
-    await handling.keep_left_out(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
-    assert handling.pending.get("csr-1") == kept
-    assert "csr-4" in handling.pending
+async def test_what_is_kept_stays_as_it_is(intake: RequestIntake) -> None:
+    intake.removed(numbered(0))
+    kept = intake.pending.get("csr-1")
+    await intake.keep_left_out(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
+    assert intake.pending.get("csr-1") == kept
+    assert "csr-4" in intake.pending
 
 
 @pytest.mark.parametrize("gone_at", [0, 1], ids=["before its page", "behind its page"])
-async def test_what_the_watch_says_to_be_gone_is_not_kept(handling: RequestHandling, gone_at: int) -> None:
+async def test_what_the_watch_says_to_be_gone_is_not_kept(intake: RequestIntake, gone_at: int) -> None:
     """Nobody would ever say so again."""
-    handling.removed(numbered(0))
-    listed = pages([numbered(4)], [], before=lambda page: handling.removed(numbered(4)) if page == gone_at else None)
-    await handling.keep_left_out(listed)
-    assert "csr-4" not in handling.pending
+    intake.removed(numbered(0))
+    listed = pages([numbered(4)], [], before=lambda page: intake.removed(numbered(4)) if page == gone_at else None)
+    await intake.keep_left_out(listed)
+    assert "csr-4" not in intake.pending
 
 
-async def test_what_the_watch_says_to_be_settled_is_not_kept(handling: RequestHandling) -> None:
-    handling.removed(numbered(0))
+async def test_what_the_watch_says_to_be_settled_is_not_kept(intake: RequestIntake) -> None:
+    intake.removed(numbered(0))
     denied = numbered(4, status={"conditions": [{**APPROVED, "type": "Denied"}]})
-    await handling.keep_left_out(pages([numbered(4)], before=lambda page: handling.applied(denied)))
-    assert "csr-4" not in handling.pending
+    await intake.keep_left_out(pages([numbered(4)], before=lambda page: intake.applied(denied)))
+    assert "csr-4" not in intake.pending
 
 
-async def test_what_we_have_settled_is_not_kept(handling: RequestHandling) -> None:
-    handling.removed(numbered(0))
-    handling.pending.settled(numbered(4))
-    await handling.keep_left_out(pages([numbered(4), numbered(5)]))
-    assert names(handling) == ["csr-1", "csr-2", "csr-3", "csr-5"]
+async def test_what_we_have_settled_is_not_kept(intake: RequestIntake) -> None:
+    intake.removed(numbered(0))
+    intake.pending.settled(numbered(4))
+    await intake.keep_left_out(pages([numbered(4), numbered(5)]))
+    assert names(intake) == ["csr-1", "csr-2", "csr-3", "csr-5"]
 
 
-async def test_a_watch_that_begins_anew_knows_better(handling: RequestHandling) -> None:
+async def test_a_watch_that_begins_anew_knows_better(intake: RequestIntake) -> None:
     def anew(page: int) -> None:
         if page == 1:
-            handling.pending.list_begins()
+            intake.pending.list_begins()
             listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-            handling.replaced([one for one in listed if handling.pending.holds_of_list(one)])
+            intake.replaced([one for one in listed if intake.pending.holds_of_list(one)])
 
-    handling.removed(numbered(0))
+    intake.removed(numbered(0))
     with pytest.raises(ListOvertaken):
-        await handling.keep_left_out(pages([], [], [numbered(5)], before=anew))
-    assert names(handling) == ["csr-3", "csr-6", "csr-7", "csr-8"]
-    assert handling.pending.left_out, "of the watch's own list"
+        await intake.keep_left_out(pages([], [], [numbered(5)], before=anew))
+    assert names(intake) == ["csr-3", "csr-6", "csr-7", "csr-8"]
+    assert intake.pending.left_out, "of the watch's own list"
 
 
-async def test_also_behind_the_last_page(handling: RequestHandling) -> None:
+async def test_also_behind_the_last_page(intake: RequestIntake) -> None:
     def anew(page: int) -> None:
-        handling.pending.list_begins()
+        intake.pending.list_begins()
         listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-        handling.replaced([one for one in listed if handling.pending.holds_of_list(one)])
+        intake.replaced([one for one in listed if intake.pending.holds_of_list(one)])
 
     with pytest.raises(ListOvertaken):
-        await handling.keep_left_out(pages([], before=anew))
-    assert handling.pending.left_out
+        await intake.keep_left_out(pages([], before=anew))
+    assert intake.pending.left_out
 
 
-async def test_a_list_that_fails_leaves_it_open(handling: RequestHandling) -> None:
+async def test_a_list_that_fails_leaves_it_open(intake: RequestIntake) -> None:
     def expired(page: int) -> None:
         if page == 1:
             raise Gone("the continue token is too old", status=410)
 
     for number in range(KEPT):
-        handling.removed(numbered(number))
+        intake.removed(numbered(number))
     with pytest.raises(Gone):
-        await handling.keep_left_out(pages([numbered(4)], [], before=expired))
-    assert names(handling) == ["csr-4"]
-    assert handling.pending.left_out
+        await intake.keep_left_out(pages([numbered(4)], [], before=expired))
+    assert names(intake) == ["csr-4"]
+    assert intake.pending.left_out
 
 
-async def test_an_item_that_is_no_object(handling: RequestHandling) -> None:
+async def test_an_item_that_is_no_object(intake: RequestIntake) -> None:
     with pytest.raises(UnexpectedAnswer):
-        await handling.keep_left_out(pages([numbered(4), "text"]))
-    assert handling.pending.left_out
+        await intake.keep_left_out(pages([numbered(4), "text"]))
+    assert intake.pending.left_out
 
 
-async def test_others_have_their_turns_within_a_page(
-    handling: RequestHandling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_others_have_their_turns_within_a_page(intake: RequestIntake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an item takes long: many others may have to be screened for it."""
     for number in range(KEPT):
-        handling.removed(numbered(number))
+        intake.removed(numbered(number))
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 100)
     monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
     kept: list[int] = []
 
     async def count() -> None:
         while True:
-            kept.append(len(handling.pending))
+            kept.append(len(intake.pending))
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await handling.keep_left_out(pages([numbered(number) for number in range(50)]))
+    await intake.keep_left_out(pages([numbered(number) for number in range(50)]))
     counting.cancel()
     assert max(later - earlier for earlier, later in itertools.pairwise(kept)) == 1
 

@@ -104,7 +104,7 @@ class WorkersMachine(RuleBasedStateMachine):
             )
         )
         # Its backoff is drawn: the same each time that an example is tried.
-        self.handling._queue._random = random.Random(1)
+        self.handling.intake.queue._random = random.Random(1)
         self.workers: Workers = self._do(self._call_workers)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
@@ -137,7 +137,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
     def _known(self) -> set[str]:
         """Where a request may be that is kept."""
-        queue = self.handling._queue
+        queue = self.handling.intake.queue
         return {*queue._ready, *queue._due, *queue._again, *queue._processing}
 
     @rule(posted=st.sets(names, min_size=1))
@@ -150,7 +150,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
         def seen() -> None:
             for manifest in manifests:
-                self.handling.applied(manifest)
+                self.handling.intake.applied(manifest)
 
         self._do(seen)
         self.lost -= posted
@@ -158,12 +158,12 @@ class WorkersMachine(RuleBasedStateMachine):
     @rule(name=names)
     def removed(self, name: str) -> None:
         uid = self.there.pop(name, 0)
-        self._do(lambda: self.handling.removed(csr(name, f"uid-{uid}")))
+        self._do(lambda: self.handling.intake.removed(csr(name, f"uid-{uid}")))
         self.lost.discard(name)
 
     @rule()
     def everything_woken(self) -> None:
-        self._do(lambda: self.handling.wake(ALL_PROVIDER_IDS))
+        self._do(lambda: self.handling.intake.wake(ALL_PROVIDER_IDS))
         self.lost.clear()
 
     @precondition(lambda self: self.judge.in_hand)
@@ -194,7 +194,7 @@ class WorkersMachine(RuleBasedStateMachine):
         """Some workers, when they have just been woken."""
         if posted:
             self.applied(posted)
-        queue = self.handling._queue
+        queue = self.handling.intake.queue
         waiting = {*queue._ready, *queue._processing}  # what a worker is about to take goes with it, too
         tasks = [task for task in self.tasks if task in self.workers._tasks]
         chosen = data.draw(st.lists(st.integers(0, self.limit), max_size=3))
@@ -221,7 +221,7 @@ class WorkersMachine(RuleBasedStateMachine):
             self.applied(posted)
         self.workers = self._do(self._call_workers)
         listed = [csr(name, f"uid-{uid}") for name, uid in self.there.items()]
-        self._do(lambda: self.handling.replaced(listed))
+        self._do(lambda: self.handling.intake.replaced(listed))
         self.lost.clear()
 
     @precondition(lambda self: self.loop.time() > 60)
@@ -229,7 +229,7 @@ class WorkersMachine(RuleBasedStateMachine):
     def stop(self) -> None:
         """Each worker ends after what it has in hand, and takes nothing up any more."""
         self.stopped = True
-        self._do(self.handling.stop)
+        self._do(self.handling.intake.stop)
         self._settle()
         assert len(self.workers) == len(self.judge.in_hand)
 
@@ -238,7 +238,7 @@ class WorkersMachine(RuleBasedStateMachine):
         if not hasattr(self, "workers"):
             return
         self._settle()
-        queue = self.handling._queue
+        queue = self.handling.intake.queue
         # None of them has ended without having been let go.
         running = sum(not task.done() for task in self.workers._tasks)
         assert running == len(self.workers) <= self.limit
@@ -248,7 +248,7 @@ class WorkersMachine(RuleBasedStateMachine):
             return
         if queue._ready:
             assert len(self.judge.in_hand) == running >= min(self.limit, OWN_WORKERS)
-        assert set(self.handling.pending) <= self._known() | self.lost
+        assert set(self.handling.intake.pending) <= self._known() | self.lost
 
 
 TestWorkers = WorkersMachine.TestCase

@@ -66,7 +66,7 @@ async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Ser
     await served.handle("csr")
     assert served.left_behind() == (1, 0, 0, {})
     assert served.requests.pending.is_still("csr", csr("csr", "uid-2"))
-    assert len(served.requests._queue) == 1
+    assert len(served.requests.queue) == 1
 
 
 @pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
@@ -85,7 +85,7 @@ async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[st
     served.client.get = answer_late
     await served.handle("csr")
     assert served.left_behind() == NOTHING
-    assert len(served.requests._queue) == 0
+    assert len(served.requests.queue) == 0
 
 
 async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
@@ -94,7 +94,7 @@ async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
     served.publisher.deny.side_effect = Conflict("changed", status=409)
     served.client.get.return_value = csr("csr", "uid-1")
     await served.handle("csr")
-    assert len(served.requests._queue) == 1
+    assert len(served.requests.queue) == 1
     served.client.get.side_effect = ServerError("etcd", status=500)
     await served.handle("csr")
     assert served.left_behind() == (1, 1, 1, {})
@@ -106,7 +106,7 @@ async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(
     served.decision = DENIAL
     served.publisher.deny.side_effect = Conflict("changed", status=409)
     served.client.get.return_value = csr("csr", "uid-1")
-    queue = served.requests._queue
+    queue = served.requests.queue
     for ready, delayed, failing in ((1, 0, 0), (0, 1, 1), (0, 1, 1)):
         await served.handle("csr")
         assert (len(queue), queue.delayed, queue.failing) == (ready, delayed, failing)
@@ -136,7 +136,7 @@ async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: 
         for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
             served.cluster.applied(csr(name, "uid-1"))
     assert served.left_behind() == NOTHING
-    assert len(served.requests._queue) == 0
+    assert len(served.requests.queue) == 0
     assert len(caplog.records) == 1
 
 
