@@ -1,4 +1,4 @@
-"""The built-in resources: their names, their schemas as far as this server checks them, and their own rules."""
+"""The built-in resources: their names, and their own rules."""
 
 from __future__ import annotations
 
@@ -7,111 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import metadata
+from .builtin_schemas import (
+    BINDING,
+    CLUSTER_ROLE,
+    CONFIG_MAP,
+    CSR,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    RBAC_ROLE,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
 from .crd_definitions import CustomResourceDefinitions
-from .crd_schema import Schema, compile_schema
 from .csr_rules import CertificateSigningRequests
 from .escalation import admit_binding, admit_role
 from .node_restriction import Leases, Nodes
 from .resource_types import ResourceType
 from .status import FieldError, forbidden_field, invalid_value, required
 from .strategy import Context, Strategy, keep
-
-_STRING: dict[str, Any] = {"type": "string"}
-_INTEGER: dict[str, Any] = {"type": "integer", "format": "int64"}
-_BOOLEAN: dict[str, Any] = {"type": "boolean"}
-_TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
-_BYTES: dict[str, Any] = {"type": "string", "format": "byte"}
-_ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _map(values: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": values}
-
-
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
-
-
-def _schema(**properties: dict[str, Any]) -> Schema:
-    return compile_schema({"type": "object", "properties": properties})
-
-
-_STRINGS = _list(_STRING)
-_REFERENCE = _object(
-    kind=_STRING,
-    namespace=_STRING,
-    name=_STRING,
-    uid=_STRING,
-    apiVersion=_STRING,
-    resourceVersion=_STRING,
-    fieldPath=_STRING,
-    apiGroup=_STRING,
-)
-_RULES = _list(
-    _object(verbs=_STRINGS, apiGroups=_STRINGS, resources=_STRINGS, resourceNames=_STRINGS, nonResourceURLs=_STRINGS)
-)
-_CONDITION = _object(
-    type=_STRING,
-    status=_STRING,
-    reason=_STRING,
-    message=_STRING,
-    lastUpdateTime=_TIME,
-    lastTransitionTime=_TIME,
-)
-_CSR = _schema(
-    spec=_object(
-        request=_BYTES,
-        signerName=_STRING,
-        expirationSeconds={"type": "integer", "format": "int32"},
-        usages=_STRINGS,
-        username=_STRING,
-        uid=_STRING,
-        groups=_STRINGS,
-        extra=_map(_STRINGS),
-    ),
-    status=_object(conditions=_list(_CONDITION), certificate=_BYTES),
-)
-_EVENT = _schema(
-    involvedObject=_REFERENCE,
-    reason=_STRING,
-    message=_STRING,
-    source=_object(component=_STRING, host=_STRING),
-    firstTimestamp=_TIME,
-    lastTimestamp=_TIME,
-    count=_INTEGER,
-    type=_STRING,
-    eventTime=_TIME,
-    series=_object(count=_INTEGER, lastObservedTime=_TIME),
-    action=_STRING,
-    related=_REFERENCE,
-    reportingComponent=_STRING,
-    reportingInstance=_STRING,
-)
-_LEASE = _schema(
-    spec=_object(
-        holderIdentity=_STRING,
-        leaseDurationSeconds=_INTEGER,
-        acquireTime=_TIME,
-        renewTime=_TIME,
-        leaseTransitions=_INTEGER,
-        strategy=_STRING,
-        preferredHolder=_STRING,
-    )
-)
-_SUBJECTS = _list(_REFERENCE)
-_RBAC_ROLE = _schema(rules=_RULES)
-_CLUSTER_ROLE = _schema(rules=_RULES, aggregationRule=_ANYTHING)
-_BINDING = _schema(subjects=_SUBJECTS, roleRef=_REFERENCE)
-_CONFIG_MAP = _schema(data=_map(_STRING), binaryData=_map(_BYTES), immutable=_BOOLEAN)
-_SECRET = _schema(data=_map({**_BYTES, "nullable": True}), stringData=_map(_STRING), type=_STRING, immutable=_BOOLEAN)
-_SERVICE_ACCOUNT = _schema(
-    secrets=_list(_REFERENCE), imagePullSecrets=_list(_object(name=_STRING)), automountServiceAccountToken=_BOOLEAN
-)
-_NAMESPACE = _schema(spec=_object(finalizers=_STRINGS), status=_ANYTHING)
 
 
 class Namespaces(Strategy):
@@ -323,14 +237,14 @@ def _core_types() -> list[ResourceType]:
             strategy=Namespaces(),
             subresources=frozenset({"status", "finalize"}),
             short_names=("ns",),
-            schemas={"v1": _NAMESPACE},
+            schemas={"v1": NAMESPACE},
             verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         ),
-        ResourceType("", "secrets", "Secret", strategy=Secrets(), schemas={"v1": _SECRET}),
+        ResourceType("", "secrets", "Secret", strategy=Secrets(), schemas={"v1": SECRET}),
         ResourceType(
-            "", "configmaps", "ConfigMap", short_names=("cm",), strategy=ConfigMaps(), schemas={"v1": _CONFIG_MAP}
+            "", "configmaps", "ConfigMap", short_names=("cm",), strategy=ConfigMaps(), schemas={"v1": CONFIG_MAP}
         ),
-        ResourceType("", "events", "Event", short_names=("ev",), strategy=Events(), schemas={"v1": _EVENT}),
+        ResourceType("", "events", "Event", short_names=("ev",), strategy=Events(), schemas={"v1": EVENT}),
         ResourceType(
             "", "nodes", "Node", namespaced=False, strategy=Nodes(), subresources=_STATUS, short_names=("no",)
         ),
@@ -346,13 +260,13 @@ def _core_types() -> list[ResourceType]:
             short_names=("svc",),
             categories=("all",),
         ),
-        ResourceType("", "serviceaccounts", "ServiceAccount", short_names=("sa",), schemas={"v1": _SERVICE_ACCOUNT}),
+        ResourceType("", "serviceaccounts", "ServiceAccount", short_names=("sa",), schemas={"v1": SERVICE_ACCOUNT}),
     ]
 
 
 def _group_types() -> list[ResourceType]:
     return [
-        ResourceType("coordination.k8s.io", "leases", "Lease", strategy=Leases(), schemas={"v1": _LEASE}),
+        ResourceType("coordination.k8s.io", "leases", "Lease", strategy=Leases(), schemas={"v1": LEASE}),
         ResourceType(
             "certificates.k8s.io",
             "certificatesigningrequests",
@@ -361,12 +275,12 @@ def _group_types() -> list[ResourceType]:
             strategy=CertificateSigningRequests(),
             subresources=frozenset({"status", "approval"}),
             short_names=("csr",),
-            schemas={"v1": _CSR},
+            schemas={"v1": CSR},
         ),
-        ResourceType(RBAC, "roles", "Role", strategy=Roles(), schemas={"v1": _RBAC_ROLE}),
-        ResourceType(RBAC, "rolebindings", "RoleBinding", strategy=Bindings(), schemas={"v1": _BINDING}),
+        ResourceType(RBAC, "roles", "Role", strategy=Roles(), schemas={"v1": RBAC_ROLE}),
+        ResourceType(RBAC, "rolebindings", "RoleBinding", strategy=Bindings(), schemas={"v1": BINDING}),
         ResourceType(
-            RBAC, "clusterroles", "ClusterRole", namespaced=False, strategy=Roles(), schemas={"v1": _CLUSTER_ROLE}
+            RBAC, "clusterroles", "ClusterRole", namespaced=False, strategy=Roles(), schemas={"v1": CLUSTER_ROLE}
         ),
         ResourceType(
             RBAC,
@@ -374,7 +288,7 @@ def _group_types() -> list[ResourceType]:
             "ClusterRoleBinding",
             namespaced=False,
             strategy=Bindings(),
-            schemas={"v1": _BINDING},
+            schemas={"v1": BINDING},
         ),
         ResourceType(
             "apiextensions.k8s.io",
