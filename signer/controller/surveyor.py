@@ -15,8 +15,8 @@ from signer.model.bootstrap_token import TracingInterrupted, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.policy import Policy
-from signer.store.bootstrap_tokens import TracingOn
 from signer.store.inventory import UnreadablePolicy
+from signer.store.token_tracing import TracingOn
 
 
 class Surveyor:

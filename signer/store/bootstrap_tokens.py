@@ -12,10 +12,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from random import SystemRandom
-from typing import Final, NoReturn, TypeAlias, assert_never
+from typing import Final, NoReturn
 
 from signer.kube.backoff import Backoff
 from signer.kube.client import JsonObject
@@ -44,7 +43,7 @@ from signer.model.machine_pool import MachinePoolView
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
-from signer.store import inventory as inventory_module
+from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
     LIVE_LIST_SECONDS,
     ConfigCalls,
@@ -56,32 +55,15 @@ from signer.store.bootstrap_configs import (
     discover_kubeadm_configs,
 )
 from signer.store.inventory import Inventory, ProviderIDs, Wake
-from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch
+from signer.store.mirror import InTouch, Mirror, ObjectKey
+from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)
 TRY_AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
 """Pauses after tracing was turned off by an answer: a grant may come, and a CRD may be installed, at any time."""
 ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 """Pauses while the API server cannot be asked what it serves."""
-INTERRUPTION_SECONDS: Final = 300.0
-"""For as long as this a request waits for tracing to come back. It is optional, and KubeadmConfigs are what tenants
-write: nobody may keep everybody's nodes from joining by making them unreadable. After that the policy decides."""
-REFUSED_SECONDS: Final = 10.0
-"""For as long as this what was traced must be refused, by every answer, before tracing is off and the policy decides
-instead: an API server that has just started does not know its CustomResourceDefinitions for a moment."""
-FIRST_REFUSED_SECONDS: Final = 0.5
-"""The same for what was never traced: ten times that moment, and no join waits long at a start without the grant."""
-_FAR_APART_SECONDS: Final = 5.0
-"""Two refusals with more between them, such as a call that hung, may be of two starts."""
 _JUST_CHANGED_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class TracingOn:
-    """Tokens are traced."""
-
-
-Tracing: TypeAlias = TracingOn | TracingOff | TracingInterrupted
 
 
 class BootstrapTokens:
@@ -99,7 +81,8 @@ class BootstrapTokens:
 
         ``monotonic`` is a clock, in seconds.
         """
-        self.answered = asyncio.Event()
+        self._state = TokenTracing(monotonic)
+        self.answered = self._state.answered
         """Set once the first list has arrived or failed, or takes too long: till then requests with a token wait."""
         self._client = client
         self._inventory = inventory
@@ -107,18 +90,10 @@ class BootstrapTokens:
         self._monotonic = monotonic
         self._random = SystemRandom()
         self._wakes: list[Wake] = []
-        self._tracing: Tracing = TracingInterrupted("KubeadmConfigs have not been listed yet")
         self._index = ConfigIndex()
         self._configs = self._new_mirror()
         self._resource = KUBEADM_CONFIGS_V1BETA2
         self._live = LiveConfigs(client, monotonic)
-        self._began = monotonic()
-        """Of the interruption, if there is one."""
-        self._was_traced = False
-        self._refused_since: float | None = None
-        """Since when every answer has been a refusal, where the last one was."""
-        self._refused_at = monotonic()
-        """When the last refusal was."""
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
@@ -128,26 +103,7 @@ class BootstrapTokens:
 
     def tracing(self) -> Tracing:
         """Whether tokens are traced now, and if not, why."""
-        touch = self._configs.touch()
-        match self._tracing:
-            case TracingOff():
-                return self._tracing
-            case TracingInterrupted(cause):
-                return self._interrupted(touch, cause, self._monotonic() - self._began)
-            case TracingOn():
-                # The bound of all that decisions rest on: what was seen longer ago may deny nobody, and clear nobody.
-                if isinstance(touch, OutOfTouch) and touch.seconds > inventory_module.OUT_OF_TOUCH_SECONDS:
-                    return self._interrupted(touch, "", touch.seconds)
-                return self._tracing
-            case never:
-                assert_never(never)
-
-    def _interrupted(self, touch: InTouch | OutOfTouch, cause: str, seconds: float) -> TracingOff | TracingInterrupted:
-        if isinstance(touch, OutOfTouch):
-            cause = f"{self._configs.name} of the management cluster cannot be watched: {touch.error}"
-        if seconds > INTERRUPTION_SECONDS:
-            return TracingOff(f"for more than {INTERRUPTION_SECONDS / 60:.0f} minutes, {cause}")
-        return TracingInterrupted(cause)
+        return self._state.now(self._configs.touch())
 
     def trace(self, cluster: ClusterKey, token_id: str) -> Trace:
         """Follow a token to its owners, as far as the mirror knows."""
@@ -241,14 +197,14 @@ class BootstrapTokens:
                 async for page in pages:
                     objects += [item for item in page["items"] if self._configs.holds_of_list(item)]
         except ApiError as error:
-            self._tracing = _ended_by(error)
+            self._state.looked_once(_ended_by(error))
         else:
             self._configs.replaced(objects)
 
     async def run(self) -> NoReturn:
         """Keep the mirror up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
-        self._began = self._monotonic()
-        too_long = asyncio.get_running_loop().call_later(INTERRUPTION_SECONDS, self.answered.set)
+        self._state.begins()
+        too_long = asyncio.get_running_loop().call_later(token_tracing.INTERRUPTION_SECONDS, self.answered.set)
         try:
             await self._watch_for_ever()
         finally:
@@ -261,15 +217,15 @@ class BootstrapTokens:
             ended = await self._watch_until_refused()
             if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
                 refusals = failures = 0
-            if isinstance(ended, TracingOff) and self._is_lasting(ended):
-                self._turned_off(ended)
+            if isinstance(ended, TracingOff) and self._state.is_lasting(ended):
+                self._state.turned_off(ended)
                 delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
             else:
                 delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
                 if isinstance(ended, TracingOff):
-                    delay = min(delay, self._refused_seconds / 4)
+                    delay = min(delay, self._state.refused_seconds / 4)
                 else:
-                    self._not_asked(ended)
+                    self._state.not_asked(ended)
             await asyncio.sleep(delay)
 
     async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
@@ -302,50 +258,10 @@ class BootstrapTokens:
             await asyncio.gather(watching, refused, return_exceptions=True)
 
     def _new_mirror(self) -> ConfigMirror:
-        return ConfigMirror(self._changed, self._listed, self._failed, self._monotonic)
-
-    def _failed(self) -> None:
-        """List or watch failed, and was not refused."""
-        self._refused_since = None
-        self.answered.set()
+        return ConfigMirror(self._changed, self._listed, self._state.failed, self._monotonic)
 
     def _listed(self) -> None:
-        if not isinstance(self._tracing, TracingOn):
-            _LOG.info("bootstrap tokens are traced", extra={"kubeadmConfigs": len(self._configs)})
-        self._tracing = TracingOn()
-        self._was_traced, self._refused_since = True, None
-        self.answered.set()
-
-    @property
-    def _refused_seconds(self) -> float:
-        return REFUSED_SECONDS if self._was_traced else FIRST_REFUSED_SECONDS
-
-    def _is_lasting(self, refused: TracingOff) -> bool:
-        """Whether it is refused for good, as far as anybody can tell."""
-        now = self._monotonic()
-        if isinstance(self._tracing, TracingOn):
-            self._began = now
-        if not isinstance(self._tracing, TracingOff):
-            self._tracing = TracingInterrupted(refused.cause)
-            if now - self._refused_at > _FAR_APART_SECONDS:
-                self._refused_since = None
-        if self._refused_since is None:
-            self._refused_since = now
-        self._refused_at = now
-        return now - self._refused_since >= self._refused_seconds
-
-    def _turned_off(self, tracing: TracingOff) -> None:
-        if tracing != self._tracing:
-            _LOG.warning("bootstrap tokens are not traced", extra={"detail": tracing.cause})
-        self._tracing = tracing
-        self.answered.set()
-
-    def _not_asked(self, tracing: TracingInterrupted) -> None:
-        """What was off stays off until an answer says otherwise: no request waits for that."""
-        self._refused_since = None
-        if isinstance(self._tracing, TracingInterrupted):
-            self._tracing = tracing
-        self.answered.set()
+        self._state.listed(len(self._configs))
 
     def _changed(self, key: ObjectKey, before: BootstrapConfigView | None, after: BootstrapConfigView | None) -> None:
         if before == after:

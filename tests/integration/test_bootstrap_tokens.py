@@ -25,8 +25,9 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import parse_policy
 from signer.model.reasons import Reason
-from signer.store import bootstrap_tokens
-from signer.store.bootstrap_tokens import BootstrapTokens, TracingOn
+from signer.store import bootstrap_tokens, token_tracing
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.token_tracing import TracingOn
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.inventory import Inventory
 from signer.testing.clients import LoopThread
@@ -220,7 +221,7 @@ def test_a_denial_needs_no_more_than_that_grant(house: House, cluster: WorldClus
 def test_kubeadm_configs_that_are_installed_later(
     house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap_tokens, "REFUSED_SECONDS", 0.5)
+    monkeypatch.setattr(token_tracing, "REFUSED_SECONDS", 0.5)
     client = house.management.client
     path = CUSTOM_RESOURCE_DEFINITIONS.object("kubeadmconfigs.bootstrap.cluster.x-k8s.io")
     client.delete(path)

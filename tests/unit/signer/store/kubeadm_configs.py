@@ -6,16 +6,23 @@ import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any, NoReturn
 
+import pytest
+
+from signer.kube.backoff import Backoff
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, ResourceNotServed
 from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.watch import list_and_watch
 from signer.model.bootstrap_token import TokenOwner, Trace, TracingOff
 from signer.model.cluster import ClusterKey
-from signer.store.bootstrap_tokens import REFUSED_SECONDS, BootstrapTokens, TracingOn
+from signer.store import bootstrap_tokens
+from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory, ProviderIDs
+from signer.store.token_tracing import REFUSED_SECONDS, TracingOn
 from tests.unit.signer.builders import machine_view, policy
 
 KEY = ClusterKey("team-a", "prod")
@@ -54,6 +61,14 @@ def machine(name: str, provider_id: str = "", cluster: str = "prod") -> JsonObje
 
 def pool(name: str, cluster: str = "prod", **metadata: Any) -> JsonObject:
     return {"metadata": {"namespace": "team-a", "name": name, **metadata}, "spec": {"clusterName": cluster}}
+
+
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again in milliseconds."""
+    soon = Backoff(base_seconds=0.001, maximum_seconds=0.005, jitter=0)
+    monkeypatch.setattr(bootstrap_tokens, "TRY_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "list_and_watch", partial(list_and_watch, backoff=soon))
 
 
 class ManagementAPI:
