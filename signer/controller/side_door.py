@@ -49,7 +49,7 @@ from signer.rules.side_door import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store import removed_grants
+from signer.store import giving_back
 from signer.store.removed_grants import RemovedGrants
 
 _LOG = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ _SETTLING_LOOKS: Final = 6
 _NAMES_SHOWN: Final = 8
 
 
-class Client(WorkloadCalls, removed_grants.WorkloadCalls, Protocol):
+class Client(WorkloadCalls, giving_back.WorkloadCalls, Protocol):
     """The calls that are used of :class:`~signer.kube.client.Client`."""
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:

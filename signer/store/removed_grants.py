@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from signer.kube.resources import CONFIG_MAPS
 from signer.model.cluster import ClusterKey, mapping_of, text_of
 from signer.model.decision import printable
 from signer.model.kept_grants import (
@@ -39,17 +39,12 @@ from signer.model.kept_grants import (
     parse_owner,
 )
 from signer.model.side_door import (
-    RESTORING_ANNOTATION,
     ClusterIdentity,
-    ClusterRole,
     ClusterRoleBinding,
-    RoleScope,
     UnreadableGrant,
-    binding_body,
-    parse_cluster_role,
     shown,
 )
-from signer.rules.side_door import RoleGone, role_of
+from signer.store.giving_back import GrantChanged, NotGivenBack, WorkloadCalls, give_back
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,30 +106,6 @@ class ManagementCalls(Protocol):
         ...
 
 
-class WorkloadCalls(Protocol):
-    """The calls to the workload cluster that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
-class _Changed(Exception):
-    """What was looked at is no longer so: begin again."""
-
-
-class _Refused(Exception):
-    """This binding is not given back; the message says why."""
-
-
 class RemovedGrants:
     """The ConfigMaps with removed bindings, in the controller's own namespace."""
 
@@ -194,7 +165,7 @@ class RemovedGrants:
             GrantsNotKept: they are not kept.
         """
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(_Changed):
+            with contextlib.suppress(GrantChanged):
                 before = await self.kept(owner.key)
                 new = {binding.name: binding for binding in bindings}
                 if isinstance(before, KeptGrants):
@@ -216,7 +187,7 @@ class RemovedGrants:
             ApiError: from the workload cluster; what is not back is still kept.
         """
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(_Changed):
+            with contextlib.suppress(GrantChanged):
                 kept = await self.kept(owner.key)
                 if isinstance(kept, NothingKept):
                     return Restored((), (), NothingKept())
@@ -228,8 +199,8 @@ class RemovedGrants:
         not_restored: list[NotRestored] = []
         for binding in kept.of(owner).values():
             try:
-                await _give_back(binding, workload)
-            except _Refused as refusal:
+                await give_back(binding, workload)
+            except NotGivenBack as refusal:
                 not_restored.append(NotRestored(binding.name, str(refusal)))
             else:
                 back.append(binding.name)
@@ -267,7 +238,7 @@ class RemovedGrants:
         except ApiError as error:
             self._clusters_of[cluster.namespace] -= 1
             if isinstance(error, AlreadyExists):
-                raise _Changed from None
+                raise GrantChanged from None
             raise self._unavailable(cluster, error) from error
 
     async def _write(self, before: KeptGrants, generations: Mapping[str, Generation]) -> None:
@@ -277,7 +248,7 @@ class RemovedGrants:
         try:
             await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
         except (NotFound, Conflict):
-            raise _Changed from None
+            raise GrantChanged from None
         except ApiError as error:
             raise self._unavailable(before.cluster, error) from error
 
@@ -287,7 +258,7 @@ class RemovedGrants:
                 self._path(before.cluster), uid=before.uid, resource_version=before.resource_version
             )
         except (NotFound, Conflict):
-            raise _Changed from None
+            raise GrantChanged from None
         except ApiError as error:
             raise self._unavailable(before.cluster, error) from error
 
@@ -299,72 +270,6 @@ class RemovedGrants:
 
     def _unavailable(self, cluster: ClusterKey, error: ApiError) -> GrantsNotKept:
         return GrantsNotKept(f"ConfigMap {self._shown(cluster)} of the management cluster: {error}")
-
-
-async def _give_back(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
-    """Return once a binding of that name is there, and no deletion of ours can still take it away.
-
-    Raises:
-        _Refused: it must not, or may not, be there again.
-        _Changed: it changed meanwhile.
-    """
-    try:
-        path = CLUSTER_ROLE_BINDINGS.object(binding.name)
-        await _check_role(binding, workload)
-        try:
-            await workload.create(CLUSTER_ROLE_BINDINGS.collection(), binding_body(binding))
-        except AlreadyExists:
-            await _hold_back_deletion(binding, path, workload)
-    except ValueError as error:
-        raise _Refused(f"a name that no path can have: {error}") from error
-    except Forbidden as error:
-        raise _Refused(f"the controller may not give it back: {error}") from error
-    except Invalid as error:
-        raise _Refused(f"the API server does not take it: {error}") from error
-
-
-async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
-    name = binding.role_name
-    try:
-        found = {name: parse_cluster_role(await workload.get(CLUSTER_ROLES.object(name)))}
-    except NotFound:
-        found = {}
-    except UnreadableGrant as error:
-        raise _Refused(str(error)) from error
-    match role_of(name, found):
-        case RoleGone():
-            raise _Refused(f"ClusterRole {shown(name)} is gone")
-        case ClusterRole(scope=RoleScope.ONLY_DOORS):
-            return
-        case _:
-            raise _Refused(f"ClusterRole {shown(name)} grants more than automatic approval of kubelet certificates")
-
-
-async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: WorkloadCalls) -> None:
-    """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail.
-
-    Raises:
-        _Refused: it is about to be gone, and the name free again.
-        _Changed: it changed meanwhile.
-    """
-    try:
-        metadata = mapping_of(await workload.get(path), "metadata")
-        version = text_of(metadata, "resourceVersion")
-        if "deletionTimestamp" in metadata:
-            raise _Refused("one of its name is being deleted, and waits for its finalizers")
-        if text_of(metadata, "uid") != binding.uid:
-            return  # no deletion of ours names this one
-        marks: list[str | None] = []
-        if version == binding.resource_version:
-            marks = ["true", None]
-        elif RESTORING_ANNOTATION in mapping_of(metadata, "annotations"):
-            marks = [None]  # whoever marked it did not live to unmark it
-        for mark in marks:
-            change = {"uid": binding.uid, "resourceVersion": version, "annotations": {RESTORING_ANNOTATION: mark}}
-            written = mapping_of(await workload.patch(path, {"metadata": change}), "metadata")
-            version = text_of(written, "resourceVersion")
-    except (NotFound, Conflict):
-        raise _Changed from None
 
 
 def _owner_of(manifest: Any) -> set[ClusterKey]:
