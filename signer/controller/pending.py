@@ -7,11 +7,11 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN, StockSigner
 from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.controller.listed_requests import ListedRequests, Measured
 from signer.controller.packed_request import PackedRequest
 from signer.controller.room import Limits, NoRoom, Room, Together
 from signer.controller.screening import Screen, unscreened
@@ -30,9 +30,6 @@ MAXIMUM_REQUESTS: Final = 20_000
 MAXIMUM_BYTES: Final = 40 * 1024 * 1024
 """Kept of one cluster, in bytes of memory, packed: 5,000 requests of 12 KiB, which is ample with its chain."""
 
-SCREENED_PER_LIST: Final = 100_000
-"""While a list is read that does not fit: as many as an API server holds that is about to break."""
-
 
 class Put(enum.Enum):
     """What became of a CSR that was to be kept."""
@@ -42,67 +39,6 @@ class Put(enum.Enum):
     """There is no room: list again when there is."""
     UNUSABLE = enum.auto()
     """Nothing can be written to it, or no API server could hold it: it is ignored."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """An object of a list, as it is kept, and what was found out about it."""
-
-    manifest: JsonObject
-    lane: Lane
-
-
-class _List:
-    """The objects of a list that is under way. They are held by who reads it, and are bounded all the same: those that
-    make way are emptied.
-    """
-
-    def __init__(self, glance: Screen, screen: Screen, together: Together) -> None:
-        self._glance = glance
-        self._screen = screen
-        self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
-        self._glanced = self._screened = 0
-        self._room: Room[int] = Room(_limits, self._find_lane, self._empty, together)
-        self.left_out = False
-
-    def holds(self, kept: JsonObject, size: int) -> bool:
-        """Whether there is room for an object, which is cut already."""
-        number = len(self._objects)
-        self._objects.append(kept)
-        try:
-            self._room.admit(number, self._first_lane(kept), size)
-        except NoRoom:
-            self._objects.pop()
-            self.left_out = True
-            return False
-        return True
-
-    def measured(self) -> dict[int, _Measured]:
-        """What is held at its end, by the identity of the objects."""
-        return {
-            id(manifest): _Measured(manifest, self._room.lane(number))
-            for number, manifest in enumerate(self._objects)
-            if number in self._room
-        }
-
-    def close(self) -> None:
-        """Nobody holds these objects as a list any more."""
-        self._room.close()
-
-    # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
-
-    def _first_lane(self, manifest: JsonObject) -> Lane:
-        self._glanced += 1
-        return self._glance(manifest) if self._glanced <= SCREENED_PER_LIST else unscreened(manifest)
-
-    def _find_lane(self, number: int) -> Lane:
-        self._screened += 1
-        manifest = self._objects[number]
-        return self._screen(manifest) if self._screened <= SCREENED_PER_LIST else unscreened(manifest)
-
-    def _empty(self, number: int) -> None:
-        self._objects[number].clear()
-        self.left_out = True
 
 
 def _limits() -> Limits:
@@ -146,8 +82,8 @@ class PendingRequests:
         self._room: Room[str] = Room(
             _limits, lambda name: screen(self._kept[name].unpacked()), self._evict, self._together
         )
-        self._list = _List(glance, screen, self._together)
-        self._measured: dict[int, _Measured] = {}
+        self._list = ListedRequests(_limits, glance, screen, self._together)
+        self._measured: dict[int, Measured] = {}
         self.left_out = False
         """Whether requests are known to wait that are not kept."""
         self._left_out_again = False
@@ -210,9 +146,9 @@ class PendingRequests:
             self.waits_for(name, (lane.provider_id,))
         return Put.KEPT
 
-    def _measure(self, manifest: JsonObject) -> _Measured:
+    def _measure(self, manifest: JsonObject) -> Measured:
         kept, _ = bounded(manifest)
-        return _Measured(kept, self._glance(kept))
+        return Measured(kept, self._glance(kept))
 
     def _evict(self, name: str) -> None:
         del self._kept[name], self._arrivals[name]
@@ -250,7 +186,7 @@ class PendingRequests:
     def list_begins(self) -> None:
         """Whatever was read of a list before is held by nobody any more."""
         self._list.close()
-        self._list = _List(self._glance, self._screen, self._together)
+        self._list = ListedRequests(_limits, self._glance, self._screen, self._together)
         self._measured = {}
 
     def holds_of_list(self, manifest: JsonObject) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from signer.controller import listed_requests
 from signer.controller import pending as module
 from signer.controller.pending import PendingRequests, Put
 from signer.kube.fair_order import LOOKS
@@ -106,7 +107,7 @@ def test_what_makes_way_in_a_list_is_emptied_and_ignored(monkeypatch: pytest.Mon
 
 def test_a_list_without_end_is_not_screened_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 10)
-    monkeypatch.setattr(module, "SCREENED_PER_LIST", 100)
+    monkeypatch.setattr(listed_requests, "SCREENED_PER_LIST", 100)
     screened = Screened()
     kept = screened.lists(*(posted(f"flood-{number}", provider_id=f"{number}") for number in range(1000)))
     assert (len(kept), len(screened.screened)) == (10, 100)
@@ -196,7 +197,7 @@ def test_one_that_cannot_be_screened_stays_in_its_lane() -> None:
 
 
 def test_a_list_is_glanced_at_but_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SCREENED_PER_LIST", 2)
+    monkeypatch.setattr(listed_requests, "SCREENED_PER_LIST", 2)
     glanced = Glanced("0", "1", "2")
     listed = [posted(f"node-{number}", provider_id=f"{number}") for number in range(3)]
     glanced.lists(*listed)
