@@ -30,8 +30,9 @@ from signer.kube.errors import ApiError
 from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
-from signer.model.cluster import ClusterKey, mapping_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of
 from signer.model.kubernetes_time import parse_time
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ from signer.controller.standing import Standings
 from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.model.cluster import ClusterKey, ClusterView, items_of, mapping_of, text_of
+from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.decision import Deferred, printable
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import MachinePoolTokens, Mode, Policy
 from signer.model.reasons import Reason
 from signer.store.inventory import UnreadablePolicy

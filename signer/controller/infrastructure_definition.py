@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from signer.kube.client import JsonObject
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
-from signer.model.cluster import InfrastructureReference, items_of, mapping_of, text_of
+from signer.model.cluster import InfrastructureReference
+from signer.model.fields import items_of, mapping_of, text_of
 
 INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
 """The one API group that is looked at or written to: a tenant writes the references, and may name any kind."""

@@ -29,7 +29,8 @@ from signer.controller.infrastructure_definition import (
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed
 from signer.kube.resources import Resource
-from signer.model.cluster import ClusterKey, ClusterView, InfrastructureReference, NoInfrastructure, mapping_of
+from signer.model.cluster import ClusterKey, ClusterView, InfrastructureReference, NoInfrastructure
+from signer.model.fields import mapping_of
 from signer.model.policy import Policy
 
 _LOG = logging.getLogger(__name__)

@@ -33,15 +33,13 @@ from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
 from signer.model.cluster import (
     MACHINE_KIND,
-    MAXIMUM_NAME_CHARACTERS,
     ClusterKey,
     InfrastructureReference,
     MachineView,
     NoInfrastructure,
     attestor_annotations,
-    mapping_of,
-    text_of,
 )
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS, mapping_of, text_of
 
 MAXIMUM_DOCUMENT_BYTES: Final = 1024 * 1024
 """Of all keys and values, as the API server holds them: its own bound on a ConfigMap or Secret (``MaxSecretSize``),

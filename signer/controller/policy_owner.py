@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, Resource
-from signer.model.cluster import ClusterView, items_of, mapping_of, text_of
+from signer.model.cluster import ClusterView
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import Policy
 
 _LOG = logging.getLogger(__name__)

@@ -21,8 +21,9 @@ from signer.controller.workload_grants import TokensUnread, openings_of, read_gr
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import Forbidden, NotFound
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
-from signer.model.cluster import ClusterKey, mapping_of, text_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.policy import Mode
 from signer.model.side_door import BOTH_DOORS, Door, shown
 from signer.rules.side_door import (

@@ -21,8 +21,9 @@ from signer.controller.supervision import supervised
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
-from signer.model.cluster import ClusterKey, mapping_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of
 from signer.model.lease import (
     JITTER_FACTOR,
     Holding,

@@ -26,8 +26,8 @@ from signer.kube.resources import (
     Resource,
 )
 from signer.model.bootstrap_token import TOKEN_SECRET_NAMESPACE, TOKEN_SECRET_TYPE
-from signer.model.cluster import mapping_of, text_of
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.side_door import (
     ANY,
     CERTIFICATES_GROUP,

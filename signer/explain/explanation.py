@@ -17,7 +17,7 @@ from signer.explain.findings import Finding
 from signer.explain.judging import Circumstances, Judgement, judge
 from signer.explain.next_commands import Named, next_commands
 from signer.explain.standing_conditions import Standing, as_posted, standing_of
-from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView, mapping_of, text_of
+from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -31,6 +31,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, NotOurs, SigningRequest, StockEnvelope
 from signer.rules.request import claimed_provider_id

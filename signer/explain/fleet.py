@@ -22,8 +22,9 @@ from signer.explain.workload_requests import RequestCounts, Unreachable, count_r
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
-from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.controller_key import SECRET_NAME
 from signer.store.inventory import Inventory

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from signer.kube.shallow import MAXIMUM_DEPTH, shallow
-from signer.model.cluster import items_of
+from signer.model.fields import items_of
 
 MAXIMUM_FILE_BYTES: Final = 64 * 1024 * 1024
 _ENDINGS: Final = (".yaml", ".yml", ".json")

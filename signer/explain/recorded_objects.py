@@ -33,8 +33,9 @@ from signer.kube.resources import (
     SECRETS,
     Resource,
 )
-from signer.model.cluster import ClusterKey, items_of, mapping_of, text_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.kubernetes_time import parse_time
 from signer.model.record import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals

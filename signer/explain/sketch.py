@@ -15,8 +15,8 @@ from signer.explain.source import Source
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import segment
-from signer.model.cluster import mapping_of, text_of
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 
 
 @dataclass(frozen=True, slots=True)

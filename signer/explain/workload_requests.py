@@ -16,8 +16,9 @@ from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
-from signer.model.cluster import ClusterKey, mapping_of, text_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.signing_request import Condition, NotOurs, StockEnvelope, parse_signing_request
 

@@ -17,15 +17,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX
-from signer.model.cluster import (
-    CLUSTER_NAME_LABEL,
-    MACHINE_KIND,
-    MACHINE_POOL_KIND,
-    MachineView,
-    items_of,
-    mapping_of,
-    text_of,
-)
+from signer.model.cluster import CLUSTER_NAME_LABEL, MACHINE_KIND, MACHINE_POOL_KIND, MachineView
+from signer.model.fields import items_of, mapping_of, text_of
 
 TOKEN_SECRET_TYPE: Final = "bootstrap.kubernetes.io/token"  # noqa: S105 - a type of Secret
 TOKEN_SECRET_NAMESPACE: Final = "kube-system"  # noqa: S105 - a namespace

@@ -17,6 +17,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
+from signer.model.fields import items_of, mapping_of, short_text_of, text_of
 from signer.model.kubernetes_time import parse_time
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
@@ -35,7 +36,6 @@ DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
 DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
 """Both are kubeadm's, for a Cluster that states none (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
 
-MAXIMUM_NAME_CHARACTERS: Final = 253
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 _MAXIMUM_HOST_CHARACTERS: Final = 512
 _MAXIMUM_ADDRESSES: Final = 256
@@ -321,29 +321,6 @@ def _nested(parent: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, An
     return parent
 
 
-def items_of(parent: Mapping[str, Any], key: str) -> list[Any]:
-    """The list at ``key``; empty where there is none."""
-    value = parent.get(key)
-    return value if isinstance(value, list) else []
-
-
-def mapping_of(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The object at ``key``; empty where there is none."""
-    value = parent.get(key)
-    if type(value) is dict:  # what JSON gives; asking an abstract class costs three times as much
-        return value
-    return value if isinstance(value, Mapping) else {}
-
-
-def short_text_of(parent: Mapping[str, Any], key: str, maximum: int = MAXIMUM_NAME_CHARACTERS) -> str:
-    """The text at ``key``; empty where there is none, or one that is too long to be what it should be.
-
-    Tenants write these objects, and v1beta1's schema does not limit all of their texts: views are kept in memory.
-    """
-    text = text_of(parent, key)
-    return text if len(text) <= maximum else ""
-
-
 def _addresses(status: Mapping[str, Any]) -> tuple[MachineAddress, ...]:
     found = (
         MachineAddress(
@@ -354,9 +331,3 @@ def _addresses(status: Mapping[str, Any]) -> tuple[MachineAddress, ...]:
         if isinstance(address, Mapping)
     )
     return tuple(address for address in found if address.address)
-
-
-def text_of(parent: Mapping[str, Any], key: str) -> str:
-    """The text at ``key``; empty where there is none."""
-    value = parent.get(key)
-    return value if isinstance(value, str) else ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from signer.model.cluster import MAXIMUM_NAME_CHARACTERS, ClusterKey
+from signer.model.cluster import ClusterKey
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, printable
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 
 _PROGRAM: Final = "node-attestation-controller explain"
 _MARK: Final = " (CSR "

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from signer.model.cluster import ClusterKey, mapping_of, text_of
-from signer.model.record import required_text
+from signer.model.cluster import ClusterKey
+from signer.model.fields import mapping_of, required_text, text_of
 from signer.model.side_door import ClusterIdentity, ClusterRoleBinding, binding_body, parse_cluster_role_binding
 
 MAXIMUM_GENERATIONS: Final = 4

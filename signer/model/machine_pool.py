@@ -17,10 +17,8 @@ from signer.model.cluster import (
     MachineView,
     bootstrap_is_ready,
     is_paused,
-    items_of,
-    mapping_of,
-    text_of,
 )
+from signer.model.fields import items_of, mapping_of, text_of
 
 MAXIMUM_PROVIDER_IDS: Final = 10_000
 """As Cluster API's own schema has it; what is beyond is not read."""

@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
-from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, mapping_of
+from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
+from signer.model.fields import mapping_of
 
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
 DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from attestors.contract import Security
 from attestors.wire.names import CLIENT_SIGNER_PREFIX
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+from signer.model.fields import required_text
 from signer.model.kubernetes_time import format_time, parse_time
 
 _TICK: Final = timedelta(seconds=1)
@@ -301,24 +302,6 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     if record.name != name:
         raise InvalidRecord("the object's name is not the one its content gives")
     return record
-
-
-def required_text(parent: Mapping[str, Any], key: str) -> str:
-    """The text at ``key``.
-
-    Raises:
-        KeyError: missing.
-        TypeError: not text, or ``parent`` is no object.
-        ValueError: empty, or no Unicode.
-    """
-    value = parent[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is not text")
-    if not value:
-        raise ValueError(f"{key} is empty")
-    if not value.isascii():
-        value.encode("utf-8")  # a lone surrogate has no UTF-8, and so no digest
-    return value
 
 
 def _required_time(parent: Mapping[str, Any], key: str) -> datetime:

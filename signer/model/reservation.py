@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.record import AttestedIdentity, MachineKey, required_text
+from signer.model.fields import required_text
+from signer.model.record import AttestedIdentity, MachineKey
 
 CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
 """On a side that a controller believes to be dead and is about to remove; its owner takes it off."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from attestors.wire.names import ANNOTATION_PREFIX
-from signer.model.cluster import ClusterKey, mapping_of, text_of
+from signer.model.cluster import ClusterKey
+from signer.model.fields import mapping_of, text_of
 from signer.model.lease import API_VERSION, InvalidLease, Lease, parse_lease
 
 MAXIMUM_SHARDS: Final = 256

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 RBAC_API_VERSION: Final = f"{RBAC_GROUP}/v1"
@@ -28,7 +29,6 @@ ANY: Final = "*"
 RESTORING_ANNOTATION: Final = "attestation.cluster.x-k8s.io/restoring"
 """For a moment on a binding that was to be deleted and is to stay; never kept or given back."""
 
-MAXIMUM_NAME_CHARACTERS: Final = 253
 MAXIMUM_KEPT_BINDING_BYTES: Final = 16 * 1024
 """A binding that is larger than this, as JSON, is not removed: it could not be kept."""
 

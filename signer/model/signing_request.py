@@ -40,6 +40,7 @@ from signer.model.certificate_request import (
     MalformedCertificateRequest,
     parse_certificate_request,
 )
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.reasons import Reason
 
 MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
@@ -267,7 +268,7 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
 
 def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
     """Whom the CSR is addressed to; a signer of a provider that is not installed here is somebody else's."""
-    name = _string(_mapping(manifest.get("spec")).get("signerName"))
+    name = text_of(mapping_of(manifest, "spec"), "signerName")
     if name == StockSigner.KUBELET_SERVING.value:
         return StockSigner.KUBELET_SERVING
     signer = parse_signer_name(name)
@@ -278,15 +279,12 @@ def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerN
 
 def _envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> _AnEnvelope | NotOurs:
     """The envelope, by its class but for the signer; ``NotOurs`` for an object that no API server would send."""
-    metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
-    name, uid = _string(metadata.get("name")), _string(metadata.get("uid"))
+    metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
+    name, uid = text_of(metadata, "name"), text_of(metadata, "uid")
     if not name or not uid:
         return NotOurs()
-    conditions = status.get("conditions")
     types = {
-        _string(condition.get("type"))
-        for condition in (conditions if isinstance(conditions, list) else [])
-        if isinstance(condition, Mapping)
+        text_of(condition, "type") for condition in items_of(status, "conditions") if isinstance(condition, Mapping)
     }
     try:
         digest = spec_digest(spec)
@@ -295,12 +293,12 @@ def _envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> 
     return make(
         name=name,
         uid=uid,
-        resource_version=_string(metadata.get("resourceVersion")),
-        username=_string(spec.get("username")),
+        resource_version=text_of(metadata, "resourceVersion"),
+        username=text_of(spec, "username"),
         groups=frozenset(_strings(spec.get("groups"))[:_MAXIMUM_GROUPS]),
         usages=_strings(spec.get("usages")),
         expiration_seconds=_integer(spec.get("expirationSeconds")),
-        created=_string(metadata.get("creationTimestamp")),
+        created=text_of(metadata, "creationTimestamp"),
         conditions=frozenset(_CONDITIONS[kind] for kind in types & _CONDITIONS.keys()),
         spec_digest=digest,
         credential=_credential(spec),
@@ -324,7 +322,7 @@ def _credential(spec: Mapping[str, Any]) -> Credential:
 
 
 def _has_certificate(manifest: Mapping[str, Any]) -> bool:
-    return bool(_mapping(manifest.get("status")).get("certificate"))
+    return bool(mapping_of(manifest, "status").get("certificate"))
 
 
 def request_bytes(text: Any) -> bytes:
@@ -341,16 +339,6 @@ def request_bytes(text: Any) -> bytes:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise MalformedRequestBlocks("the request is not base64") from error
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if type(value) is dict:  # what JSON gives; asking an abstract class costs three times as much
-        return value
-    return value if isinstance(value, Mapping) else {}
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _strings(value: Any) -> tuple[str, ...]:

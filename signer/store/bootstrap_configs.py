@@ -23,6 +23,7 @@ from signer.model.bootstrap_token import (
     bootstrap_config_view,
 )
 from signer.model.cluster import MACHINE_POOL_KIND
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.store.mirror import Changed, Mirror, ObjectKey
 
 LIVE_LIST_SECONDS: Final = 10.0
@@ -32,8 +33,6 @@ LIVE_LIST_OBJECTS: Final = 20_000
 LIVE_PAGE_OBJECTS: Final = 50
 LIVE_LISTS_AT_ONCE: Final = 2
 """Of all namespaces together: the calls that decisions wait for need connections too."""
-_MAXIMUM_NAME_CHARACTERS: Final = 253
-"""Of an object's name (Kubernetes ``apimachinery/pkg/util/validation``); an owner reference may say anything."""
 
 
 class ConfigCalls(Source, Protocol):
@@ -136,7 +135,7 @@ def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
     """
     view = bootstrap_config_view(manifest)
     owner = () if isinstance(view.owner, Unowned) else (view.owner.name, view.owner.uid)
-    if max(map(len, (*owner, view.cluster_name))) > _MAXIMUM_NAME_CHARACTERS:
+    if max(map(len, (*owner, view.cluster_name))) > MAXIMUM_NAME_CHARACTERS:  # an owner reference may say anything
         raise InvalidBootstrapConfig("the name of its owner or Cluster is longer than names are")
     return view
 

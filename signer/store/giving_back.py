@@ -7,7 +7,7 @@ from typing import Protocol
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from signer.model.cluster import mapping_of, text_of
+from signer.model.fields import mapping_of, text_of
 from signer.model.side_door import (
     RESTORING_ANNOTATION,
     ClusterRole,

@@ -32,9 +32,9 @@ from signer.model.cluster import (
     WatchFilter,
     cluster_view,
     machine_view,
-    mapping_of,
 )
 from signer.model.decision import Deferred
+from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.reasons import Reason

@@ -20,8 +20,9 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnsw
 from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import ATTESTED_NODES
 from signer.kube.slices import Slices
-from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, mapping_of, text_of
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
+from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, parse_record, record_name, record_spec
 from signer.rules.machine import NoRecord

@@ -25,8 +25,9 @@ from typing import Any, Final, Protocol
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
-from signer.model.cluster import ClusterKey, mapping_of, text_of
+from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.kept_grants import (
     Generation,
     GrantsNotKept,

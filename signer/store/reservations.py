@@ -32,8 +32,9 @@ from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS
-from signer.model.cluster import MACHINE_POOL_KIND, machine_view, mapping_of, text_of
+from signer.model.cluster import MACHINE_POOL_KIND, machine_view
 from signer.model.decision import Deferred, Refused
+from signer.model.fields import mapping_of, text_of
 from signer.model.machine_pool import machine_pool_view
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey

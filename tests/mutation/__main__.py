@@ -38,6 +38,7 @@ TARGETS: Final = (
     "signer/model/signing_request.py",
     "signer/model/cluster.py",
     "signer/model/decision.py",
+    "signer/model/fields.py",
     "signer/model/lease.py",
     "signer/model/shard.py",
     "signer/model/policy.py",

@@ -29,7 +29,6 @@ from signer.model.record import (
     parse_record,
     record_name,
     record_spec,
-    required_text,
 )
 from signer.rules.serving import valid_client_entries
 from tests.unit.signer.builders import CLUSTER, NODE, NOW, attested_identity, journal_entry, machine_view, record
@@ -355,13 +354,3 @@ class TestTime:
     def test_of_another_form(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"."):
             parse_time(text)
-
-
-def test_required_text() -> None:
-    assert required_text({"a": "b"}, "a") == "b"
-    with pytest.raises(KeyError):
-        required_text({}, "a")
-    with pytest.raises(TypeError, match="a is not text"):
-        required_text({"a": b"b"}, "a")
-    with pytest.raises(ValueError, match="a is empty"):
-        required_text({"a": ""}, "a")
