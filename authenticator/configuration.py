@@ -285,8 +285,3 @@ def _address(text: str) -> IPAddress:
     if "%" in text:
         raise InvalidConfiguration(f"serving IP address: no certificate holds a zone, as {text!r} has one")
     return found
-
-
-def environment_of_process() -> Mapping[str, str]:
-    """The process's own environment."""
-    return os.environ

@@ -86,7 +86,11 @@ class Evidence:
 
 
 def encode(evidence: Evidence) -> bytes:
-    """Write the envelope; ``decode`` of the result gives ``evidence`` back."""
+    """Write the envelope; ``decode`` of the result gives ``evidence`` back.
+
+    Raises:
+        MalformedEvidence: a field has the name of one of the envelope's own.
+    """
     document = {VERSION_KEY: evidence.version, CA_CERT_HASH_KEY: evidence.cluster.text, **evidence.fields}
     if len(document) != 2 + len(evidence.fields):
         raise MalformedEvidence("a field may not be called version or caCertHash")

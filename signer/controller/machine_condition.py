@@ -21,6 +21,7 @@ from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
+from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import format_time
 from signer.model.lane import Lane, Screening
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
@@ -229,7 +230,7 @@ class MachineConditions:
         holder = _HOLDERS[resource.version]
         for attempt in range(_ATTEMPTS):
             manifest = await self._client.get(path)
-            if _text(manifest, "metadata", "uid") != machine.uid:
+            if text_of(mapping_of(manifest, "metadata"), "uid") != machine.uid:
                 raise NotFound("another Machine has this name now")
             conditions = _conditions(manifest, holder)
             before = _ours(conditions)
@@ -245,7 +246,7 @@ class MachineConditions:
             patch: JsonObject = {"conditions": [*others, wanted]}
             for part in reversed(holder):
                 patch = {part: patch}
-            patch["metadata"] = {"resourceVersion": _text(manifest, "metadata", "resourceVersion")}
+            patch["metadata"] = {"resourceVersion": text_of(mapping_of(manifest, "metadata"), "resourceVersion")}
             try:
                 after = await self._client.patch(f"{path}/status", patch)
             except Conflict:
@@ -308,8 +309,3 @@ def _conditions(manifest: JsonObject, holder: tuple[str, ...]) -> list[JsonObjec
 
 def _ours(conditions: Iterable[JsonObject]) -> JsonObject:
     return next((condition for condition in conditions if condition.get("type") == NODE_ATTESTED), {})
-
-
-def _text(manifest: JsonObject, parent: str, key: str) -> str:
-    value = (manifest.get(parent) or {}).get(key)
-    return value if isinstance(value, str) else ""

@@ -11,12 +11,13 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from signer.kube.client import JsonObject
 from signer.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from signer.model.fields import mapping_of
 
 PATH: Final = "/metrics"
 ALLOWED_SECONDS: Final = 60.0
@@ -90,8 +91,8 @@ class ScrapeAccess:
 
     async def _review(self, token: str) -> Verdict:
         review = await self._client.create(TOKEN_REVIEWS.collection(), _review("authentication", "Token", token=token))
-        status = _mapping(review, "status")
-        user = _mapping(status, "user")
+        status = mapping_of(review, "status")
+        user = mapping_of(status, "user")
         if status.get("authenticated") is not True or not user.get("username"):
             return Unauthenticated()
         subject = {key: user[theirs] for theirs, key in _USER_FIELDS.items() if user.get(theirs)}
@@ -99,7 +100,7 @@ class ScrapeAccess:
         answer = await self._client.create(
             SUBJECT_ACCESS_REVIEWS.collection(), _review("authorization", "SubjectAccess", **asked)
         )
-        status = _mapping(answer, "status")
+        status = mapping_of(answer, "status")
         return Allowed() if status.get("allowed") is True and status.get("denied") is not True else NotPermitted()
 
 
@@ -109,8 +110,3 @@ _USER_FIELDS: Final = {"username": "user", "uid": "uid", "groups": "groups", "ex
 
 def _review(group: str, kind: str, **spec: Any) -> JsonObject:
     return {"apiVersion": f"{group}.k8s.io/v1", "kind": f"{kind}Review", "spec": spec}
-
-
-def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = parent.get(key)
-    return value if isinstance(value, Mapping) else {}

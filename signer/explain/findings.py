@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -101,11 +101,6 @@ class Findings:
         self._found[one] = replace(
             _not_reached(one, 0), outcome=outcome, comparison=_compared(compares), reason=reason, message=message
         )
-
-
-def first_stopped(findings: Sequence[Finding]) -> Finding | None:
-    """What ended the judging; None where nothing did."""
-    return next((one for one in findings if one.outcome is Outcome.STOPPED), None)
 
 
 def _not_reached(one: CheckOrStep, number: int) -> Finding:

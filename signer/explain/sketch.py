@@ -68,7 +68,12 @@ class Sketch:
         raise NotImplementedError("a sketch is not watched")
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """Draw an object where there is none."""
+        """Draw an object where there is none.
+
+        Raises:
+            AlreadyExists: there is one.
+            ApiError: as Client.
+        """
         target = f"{path}/{segment(text_of(mapping_of(body, 'metadata'), 'name'))}"
         try:
             await self.get(target)

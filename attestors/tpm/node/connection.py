@@ -70,6 +70,10 @@ class TPM:
         """The numbers from ``first`` to ``last`` that the TPM lists under a capability, however many it gives at once.
 
         ``items`` picks the list out of TPMU_CAPABILITIES, and ``number`` the number out of one of its items.
+
+        Raises:
+            TPMRefused: the TPM does not answer.
+            EvidenceUnavailable: its answer has no end.
         """
         numbers: list[int] = []
         for _ in range(_MAXIMUM_PARTS):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -19,7 +18,6 @@ from authenticator.configuration import (
     Given,
     Serving,
     configure,
-    environment_of_process,
 )
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from tests.unit.authenticator.builders import SWIFT
@@ -165,10 +163,6 @@ def test_the_default_file_is_read_where_it_exists(nothing_configured: Path) -> N
     path = nothing_configured / "kubelet-authenticator.json"
     path.write_text(json.dumps(FULL))
     assert configure(Given(), {}).file == path
-
-
-def test_the_process_has_an_environment() -> None:
-    assert environment_of_process() is os.environ
 
 
 def test_empty_flags_and_variables_say_nothing(tmp_path: Path) -> None:
