@@ -168,7 +168,7 @@ class AWSControllerHalf:
         """Every Region's STS knows the sessions of its partition, and a node may be told to ask another than its own.
 
         It must be one that exists and that the operator lets in, or a node could have any host asked that might be
-        one, also such that do not answer, until no thread is left for others.
+        one, also such that do not answer, and each takes threads of its own.
         """
         if asked.partition != own.partition:
             raise denied("PartitionMismatch", "the caller identity request is for another partition than the document")

@@ -71,7 +71,7 @@ class Accounts:
     async def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> Sequence[Described]:
         """See :meth:`attestors.aws.ec2.api.AWSAPI.instances`."""
         return await self._calls.run(
-            _EC2, "DescribeInstances", lambda _: self._api.instances(account, region, instance_ids)
+            _EC2, "DescribeInstances", lambda _: self._api.instances(account, region, instance_ids), site=region.name
         )
 
     async def role_trust(self, account: str, region: Region, role_name: str) -> RoleTrust:

@@ -1,8 +1,8 @@
 """Calls to clouds for asyncio callers: a bounded number of threads, a bounded number that waits, a deadline for each.
 
 The clouds' libraries are synchronous. A cloud that hangs must neither hold up the event loop nor pile up threads, nor
-keep the answers of another from those who wait for them: each service has threads of its own, and what finds no place
-is refused at once, as an outage.
+keep the answers of another from those who wait for them: each service has threads of its own, for each of its sites,
+and what finds no place is refused at once, as an outage.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def answered(answer: object) -> CloudCallOutcome:
 
 
 class _Lane:
-    """The threads for one service."""
+    """The threads for one site of a service."""
 
     def __init__(self, threads: int, waiting: int) -> None:
         self.pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="cloud call")
@@ -71,7 +71,7 @@ class CloudCalls:
     """Runs synchronous calls in threads of its own.
 
     Args:
-        threads: how many calls to one service run at once.
+        threads: how many calls to one service run at once; where it has several sites, to each of them.
         waiting: how many more may wait for a thread.
         deadline_seconds: for each call, from the moment it is asked for.
     """
@@ -86,7 +86,7 @@ class CloudCalls:
         self._threads = threads
         self._waiting = waiting
         self._deadline_seconds = deadline_seconds
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[tuple[str, str], _Lane] = {}
         self._opening = threading.Lock()
 
     async def run(
@@ -95,13 +95,15 @@ class CloudCalls:
         operation: str,
         call: Callable[[Deadline], _Answer],
         *,
+        site: str = "",
         outcome_of: Callable[[_Answer], CloudCallOutcome] = answered,
     ) -> _Answer:
         """The answer of ``call``, which must heed its deadline; the caller is told at the deadline in any case.
 
         ``service`` is one of the few that code or the operator names, and ``operation`` stands in code: both are told
-        to whoever counts calls, and nothing that a node chooses may be among them. ``outcome_of`` says how a call
-        ended whose answer may still be an error of the service.
+        to whoever counts calls, and nothing that a node chooses may be among them. ``site`` is which of the service's
+        it is, such as a Region, of a few that are known: a node may choose one, and holds up nobody at another.
+        ``outcome_of`` says how a call ended whose answer may still be an error of the service.
 
         Raises:
             CloudUnavailable: too many calls at once, or too slow.
@@ -109,7 +111,7 @@ class CloudCalls:
         """
         began, outcome = time.monotonic(), CloudCallOutcome.ERROR
         try:
-            answer = await self._run(service, call)
+            answer = await self._run(service, site, call)
             outcome = outcome_of(answer)
             return answer
         except CloudError as error:
@@ -119,8 +121,8 @@ class CloudCalls:
             # Nor is a call forgotten that nobody waits for any more: the answer took longer than a request may.
             cloud_called(CloudCall(service, operation, outcome, time.monotonic() - began))
 
-    async def _run(self, service: str, call: Callable[[Deadline], _Answer]) -> _Answer:
-        lane = self._lane(service)
+    async def _run(self, service: str, site: str, call: Callable[[Deadline], _Answer]) -> _Answer:
+        lane = self._lane(service, site)
         if not lane.places.acquire(blocking=False):
             raise CloudThrottled(service, "not asked: too many calls are under way already")
         deadline = Deadline(service, self._deadline_seconds)
@@ -136,11 +138,11 @@ class CloudCalls:
         except TimeoutError:
             raise too_slow(service) from None
 
-    def _lane(self, service: str) -> _Lane:
+    def _lane(self, service: str, site: str) -> _Lane:
         with self._opening:
-            if service not in self._lanes:
-                self._lanes[service] = _Lane(self._threads, self._waiting)
-            return self._lanes[service]
+            if (service, site) not in self._lanes:
+                self._lanes[service, site] = _Lane(self._threads, self._waiting)
+            return self._lanes[service, site]
 
     def close(self) -> None:
         """Start no more calls, and wait for those under way."""

@@ -60,7 +60,8 @@ class HTTPS(Protocol):
     ) -> HTTPSAnswer:
         """``https://<host><target>``, once, with these headers; ``service`` is who is called, for a person.
 
-        ``operation`` is what is asked, for who counts calls; see :meth:`attestors.clouds.calls.CloudCalls.run`.
+        ``operation`` is what is asked, for who counts calls; see :meth:`attestors.clouds.calls.CloudCalls.run`. Hosts
+        are few: each has threads of its own, so that one which does not answer keeps no other's answers.
 
         Raises:
             CloudUnavailable: no answer, not in time, not from that host, or more than ``maximum_bytes``.
@@ -92,6 +93,7 @@ class HTTPSClient:
             service,
             operation,
             lambda deadline: self._get(deadline, host, target, headers, maximum_bytes),
+            site=host,
             outcome_of=_outcome,
         )
 

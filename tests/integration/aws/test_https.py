@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Iterator
 from types import MappingProxyType
 
@@ -64,6 +65,24 @@ async def test_a_chunk_of_a_size_that_is_none_is_not_read(calls: CloudCalls, siz
         client = HTTPSClient(calls, routes={HOST: Route(ADDRESS, server.port, trusted)})
         with pytest.raises(CloudUnavailable, match="broke off its answer"):
             await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=100)
+
+
+async def test_a_host_that_does_not_answer_keeps_no_other_hosts_answers(aws: FakeAWS) -> None:
+    """Whoever has a bootstrap token and has seen a document may have any known Region's STS asked."""
+    gone, routes = "sts.af-south-1.amazonaws.com", aws.elsewhere.routes
+    threads = CloudCalls(threads=2, waiting=2, deadline_seconds=5)
+    with socket.create_server((ADDRESS, 0)) as listening:  # and nobody accepts
+        there = Route(ADDRESS, listening.getsockname()[1], routes[HOST].trusted)
+        client = HTTPSClient(threads, routes={**routes, gone: there})
+        asked = [asyncio.create_task(client.get("AWS STS", "Get", gone, "/", maximum_bytes=100)) for _ in range(4)]
+        await asyncio.sleep(0)
+        try:
+            assert (await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=1000)).status
+            assert not any(one.done() for one in asked)
+        finally:
+            listening.close()
+            await asyncio.gather(*asked, return_exceptions=True)
+            threads.close()
 
 
 @pytest.fixture

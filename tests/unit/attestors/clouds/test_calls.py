@@ -62,6 +62,19 @@ async def test_a_service_that_hangs_keeps_no_other_waiting() -> None:
         assert await held
 
 
+async def test_a_site_that_hangs_keeps_no_other_site_waiting() -> None:
+    """A node may choose which Region's STS is asked, also one that cannot be reached from here."""
+    gate = threading.Event()
+    with calls(threads=1, waiting=0) as running:
+        held = asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10), site="far"))
+        await asyncio.sleep(0)
+        with pytest.raises(CloudUnavailable, match="too many calls"):
+            await running.run("cloud", "ask", lambda deadline: True, site="far")
+        assert await running.run("cloud", "ask", lambda deadline: deadline.service, site="near") == "cloud"
+        gate.set()
+        assert await held
+
+
 async def test_no_more_threads_than_allowed() -> None:
     gate, lock = threading.Event(), threading.Lock()
     seen: set[int] = set()
