@@ -288,7 +288,7 @@ class AWSControllerHalf:
             INSTANCE,
         )
         if isinstance(found, NotListed):
-            raise not_yet("InstanceNotListed", f"AWS EC2 does not list {document.instance_id} (yet)")
+            raise not_yet("InstanceNotListed", self._not_listed(document))
         rules.check(found, instance_id=document.instance_id, account=document.account_id)
         return VerifiedIdentity(
             document.provider_id,
@@ -298,6 +298,13 @@ class AWSControllerHalf:
             dns_names=tuple(name for name in (found.private_dns_name, *found.other_dns_names) if name),
             ip_addresses=found.addresses,
         )
+
+    def _not_listed(self, document: InstanceIdentityDocument) -> str:
+        account, region = document.account_id, document.region.name
+        message = f"AWS EC2 does not list {document.instance_id} in account {account}, {region} (yet)"
+        if account in self.settings.account_roles:
+            return message
+        return f"{message}; if the controller's own credentials are of another account, name a role in accountRoles"
 
 
 def _node_names(instance: Instance) -> tuple[str, ...]:

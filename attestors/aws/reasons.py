@@ -44,7 +44,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "EC2 described another instance.", "See what stands between controller and EC2."
         ),
         "InstanceNotListed": ReasonExplanation(
-            "EC2 does not list the instance yet.", "Nothing where it ends; else see account and Region."
+            "EC2 does not list the instance yet.",
+            "Nothing where it ends; else name a role of its account in `accountRoles`.",
         ),
         "InstanceOfAnotherAccount": ReasonExplanation(
             "EC2 says another account than the document.", "Find out who asks."
@@ -67,10 +68,14 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "The operator takes web identity tokens only.", "Set the node's `proof`."
         ),
         "RegionCertificateMissing": ReasonExplanation(
-            "No certificate of that Region is there.", "[Add it](aws.md#certificates-of-further-regions)."
+            "No certificate of that Region is there.",
+            "[Add it](aws.md#certificates-of-further-regions), and restart the controller.",
         ),
         "RegionNotAllowed": ReasonExplanation("The Region is not let in.", "Add it to `allowedRegions`."),
-        "RoleMissing": ReasonExplanation("IAM knows no such role.", "Make it again, or correct `allowedRoles`."),
+        "RoleMissing": ReasonExplanation(
+            "IAM knows no such role.",
+            "Make it again, correct `allowedRoles`, or name a role of its account in `accountRoles`.",
+        ),
         "RoleNotAllowed": ReasonExplanation("The instance's role is not let in.", "Name it in `allowedRoles`."),
         "RoleTrustTooWide": ReasonExplanation(
             "Others than EC2 may assume the role.", "[Narrow its trust policy](aws.md#who-may-assume-the-role)."

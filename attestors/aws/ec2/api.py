@@ -32,7 +32,7 @@ from attestors.aws.ec2.instance import Described, UnexpectedDescription, read_de
 from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust
 from attestors.aws.partitions import Region
 from attestors.clouds.calls import too_slow
-from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
+from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
 
 EC2: Final = "AWS EC2"
 IAM: Final = "AWS IAM"
@@ -46,21 +46,28 @@ _THROTTLED_PAUSE: Final = timedelta(seconds=20)
 _THROTTLING: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "EC2ThrottledException"}
 )
-_REFUSING: Final = frozenset(
+_OF_CREDENTIALS: Final = frozenset(
     {
-        "AccessDenied",
-        "AccessDeniedException",
         "AuthFailure",
-        "Blocked",
         "ExpiredToken",
+        "ExpiredTokenException",
         "InvalidClientTokenId",
-        "OptInRequired",
-        "RegionDisabledException",
+        "RequestExpired",
         "SignatureDoesNotMatch",
-        "UnauthorizedOperation",
         "UnrecognizedClientException",
     }
 )
+"""What AWS says of credentials that do not hold, or no longer."""
+_REFUSING: Final = _OF_CREDENTIALS | {
+    "AccessDenied",
+    "AccessDeniedException",
+    "Blocked",
+    "IDPRejectedClaim",
+    "InvalidIdentityToken",
+    "OptInRequired",
+    "RegionDisabledException",
+    "UnauthorizedOperation",
+}
 _MISSING: Final = frozenset({"NoSuchEntity", "NoSuchEntityException"})
 _CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -123,6 +130,7 @@ class AWSAPI:
         """
         answer = self._call(IAM, "iam", "GetRole", account, region, lambda iam: iam.get_role(RoleName=role_name))
         role = answer["Role"]
+        _require_of_account(role["Arn"], account)
         try:
             return read_trust(role["RoleId"], role["AssumeRolePolicyDocument"], partition=region.partition.name)
         except UnexpectedTrustPolicy as error:
@@ -134,8 +142,11 @@ class AWSAPI:
         try:
             return call(self._client(name, account, region))
         except ClientError as error:
-            raise _refusal(service, f"{name}:{action}", account, error) from None
+            if _code(error) in _OF_CREDENTIALS:
+                self._forget(name, account, region)
+            raise self._refusal(service, name, action, account, error) from None
         except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+            self._forget(name, account, region)
             raise CloudRefused(service, f"the controller has no credentials for it ({type(error).__name__})") from None
         except (ConnectTimeoutError, ReadTimeoutError):
             raise too_slow(service) from None
@@ -150,6 +161,11 @@ class AWSAPI:
             if key not in self._clients:
                 self._clients[key] = self._make(name, account, region)
             return self._clients[key]
+
+    def _forget(self, name: str, account: str, region: Region) -> None:
+        """A client keeps the credentials that it was made with, or that there were none: let them be found anew."""
+        with self._making:
+            self._clients.pop((name, account, region.name), None)
 
     def _make(self, name: str, account: str, region: Region) -> Any:
         session = self._session()
@@ -167,6 +183,26 @@ class AWSAPI:
         return session.create_client(
             name, region_name=region.name, endpoint_url=self._access.endpoints.get(name), config=Config(**_CONFIG)
         )
+
+    def _refusal(self, service: str, name: str, action: str, account: str, error: ClientError) -> CloudError:
+        """What an error of AWS means. It may be of the call that was to get credentials for this one: then of STS."""
+        code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        permission, where = f"{name}:{action}", f"in account {account}"
+        if error.operation_name != action:
+            service, permission = STS, f"sts:{error.operation_name}"
+            where = f"to get credentials for {self._access.roles.get(account, f'account {account}')}"
+        if code in _THROTTLING or status == 429:
+            return CloudThrottled(service, "too many requests at the moment", retry_after=_THROTTLED_PAUSE)
+        if code in _MISSING:
+            return CloudObjectMissing(service, f"{permission} {where} finds no such role{self._hint(account)}")
+        if code in _REFUSING:
+            return CloudRefused(service, f"the controller may not {permission} {where} ({code})")
+        return CloudUnavailable(service, f"answers {permission} with status {status} and code {code}")
+
+    def _hint(self, account: str) -> str:
+        if account in self._access.roles:
+            return ""
+        return ", by the controller's own credentials: where these are of another account, name a role in accountRoles"
 
     def _assume(self, role_arn: str, region: Region) -> Mapping[str, str]:
         sts = self._create(self._session(), "sts", region)
@@ -201,14 +237,13 @@ def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Described]:
                 raise CloudUnavailable(EC2, str(error)) from error
 
 
-def _refusal(service: str, permission: str, account: str, error: ClientError) -> Exception:
-    code = str(error.response.get("Error", {}).get("Code", ""))[:64]
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _THROTTLING or status == 429:
-        return CloudThrottled(service, "too many requests at the moment", retry_after=_THROTTLED_PAUSE)
-    if code in _MISSING:
-        return CloudObjectMissing(service, f"{permission} in account {account} finds no such role")
-    if code in _REFUSING:
-        # Also where the role of another account may not be assumed: then the code is of sts:AssumeRole.
-        return CloudRefused(service, f"the controller may not {permission} in account {account} ({code})")
-    return CloudUnavailable(service, f"answers {permission} with status {status} and code {code}")
+def _require_of_account(role_arn: str, account: str) -> None:
+    """Another account may have a role of the same name, and its trust policy says nothing of this one."""
+    if role_arn.split(":")[4:5] != [account]:
+        raise CloudRefused(
+            IAM, f"the controller's own credentials are not of account {account}: name a role of it in accountRoles"
+        )
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))[:64]

@@ -125,6 +125,8 @@ def read_description(description: Mapping[str, Any], *, account: str, region: st
 
 def _read(description: Mapping[str, Any], account: str, region: str) -> Instance:
     instance_id = description["InstanceId"]
+    if not account:
+        raise UnexpectedDescription("EC2 does not say whose the instance is")
     interfaces = description.get("NetworkInterfaces", [])
     tags = description.get("Tags", [])
     if len(interfaces) > _MAXIMUM_INTERFACES or len(tags) > _MAXIMUM_TAGS:

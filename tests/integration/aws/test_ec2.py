@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
 
 from attestors.aws import AWSAttestor
 from attestors.aws.ec2.api import AWSAPI, Access
@@ -115,6 +117,84 @@ def test_without_credentials_the_operator_is_told(ec2: FakeEC2, monkeypatch: pyt
         api(ec2).instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
 
 
+def test_credentials_that_come_later_are_found(ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metadata service that is not there yet, as when a Pod has just started, leaves a client without them."""
+    launched = ec2.launch()
+    with monkeypatch.context() as without:
+        without.delenv("AWS_ACCESS_KEY_ID")
+        without.delenv("AWS_SECRET_ACCESS_KEY")
+        asking = api(ec2)
+        with pytest.raises(CloudRefused, match="the controller has no credentials"):
+            asking.instances(ACCOUNT, REGION, [launched.instance_id])
+        with pytest.raises(CloudRefused, match="the controller has no credentials"):
+            asking.role_trust(ACCOUNT, REGION, "nobody")
+    assert len(asking.instances(ACCOUNT, REGION, [launched.instance_id])) == 1
+    with pytest.raises(CloudObjectMissing):
+        asking.role_trust(ACCOUNT, REGION, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("code", "found_anew"),
+    [("AuthFailure", True), ("RequestExpired", True), ("UnauthorizedOperation", False), ("InternalError", False)],
+)
+def test_credentials_that_hold_no_longer_are_found_anew(ec2: FakeEC2, code: str, found_anew: bool) -> None:
+    asking, launched = api(ec2), ec2.launch()
+    asking.instances(ACCOUNT, REGION, [launched.instance_id])
+    client = asking._clients["ec2", ACCOUNT, REGION.name]
+
+    class Response:
+        status_code = 400
+
+    def refuse(**event: Any) -> Any:
+        return Response(), {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+
+    client.meta.events.register("before-call.ec2.DescribeInstances", refuse)
+    with pytest.raises(CloudError):
+        asking.instances(ACCOUNT, REGION, [launched.instance_id])
+    if found_anew:
+        assert len(asking.instances(ACCOUNT, REGION, [launched.instance_id])) == 1
+    else:
+        assert asking._clients["ec2", ACCOUNT, REGION.name] is client
+
+
+def test_a_role_of_that_name_in_the_controllers_own_account_says_nothing_of_anothers(ec2: FakeEC2) -> None:
+    ec2.create_role("in-every-account")
+    with pytest.raises(CloudRefused, match=f"not of account {OTHER_ACCOUNT}: name a role of it in accountRoles"):
+        api(ec2).role_trust(OTHER_ACCOUNT, REGION, "in-every-account")
+    with pytest.raises(CloudObjectMissing, match="name a role in accountRoles"):
+        api(ec2).role_trust(OTHER_ACCOUNT, REGION, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "message"),
+    [
+        ("AccessDenied", 403, CloudRefused, "AWS STS: the controller may not sts:AssumeRole to get credentials for "),
+        ("Throttling", 400, CloudThrottled, "AWS STS: too many requests"),
+        ("InternalFailure", 500, CloudUnavailable, "AWS STS: answers sts:AssumeRole with status 500"),
+    ],
+)
+def test_where_the_role_of_another_account_is_refused_its_name_is_told(
+    ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: type[CloudError], message: str
+) -> None:
+    """And not a permission on the instances, which would not help."""
+    role = f"arn:aws:iam::{OTHER_ACCOUNT}:role/reader"
+    asking, ask = api(ec2, **{f"a{OTHER_ACCOUNT}": role}), BaseClient._make_api_call
+
+    def refuse(client: Any, operation: str, parameters: Any) -> Any:
+        if operation != "AssumeRole":
+            return ask(client, operation, parameters)
+        raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseClient, "_make_api_call", refuse)
+        with pytest.raises(kind) as caught:
+            asking.instances(OTHER_ACCOUNT, REGION, ["i-0123456789abcdef0"])
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(message)
+    assert (role in str(caught.value)) is (code == "AccessDenied")
+    assert asking.instances(OTHER_ACCOUNT, REGION, ["i-0123456789abcdef0"]) == ()
+
+
 def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
     nowhere = AWSAPI(Access({}, MappingProxyType({"ec2": "http://127.0.0.1:1"})))
     with pytest.raises(CloudUnavailable, match="AWS EC2: cannot be reached") as caught:
@@ -137,7 +217,7 @@ def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
 def test_an_error_is_an_outage_or_the_operators_and_never_the_nodes(
     asking: AWSAPI, code: str, status: int, kind: type[CloudError]
 ) -> None:
-    client = asking._clients["ec2", ACCOUNT, REGION.name]
+    client = asking._client("ec2", ACCOUNT, REGION)
 
     def fail(**event: Any) -> Any:
         document = {"Error": {"Code": code, "Message": "arn:secret"}, "ResponseMetadata": {"HTTPStatusCode": status}}

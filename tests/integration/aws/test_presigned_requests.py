@@ -407,7 +407,11 @@ async def test_ec2_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
 
 async def test_an_instance_that_is_not_listed_yet_waits(desk: Desk) -> None:
     desk.ec2.instances.clear()
-    assert "does not list" in await desk.waits(fields(presigned(desk.session)))
+    message = await desk.waits(fields(presigned(desk.session)))
+    assert message.startswith(f"AWS EC2 does not list {INSTANCE} in account {ACCOUNT}, {REGION} (yet); ")
+    assert message.endswith("name a role in accountRoles")
+    desk.settings = settings({"accountRoles": {ACCOUNT: f"arn:aws:iam::{ACCOUNT}:role/reader"}})
+    assert (await desk.waits(fields(presigned(desk.session)))).endswith("(yet)")
 
 
 async def test_a_terminated_instance_is_denied(desk: Desk) -> None:

@@ -16,7 +16,9 @@ from attestors.aws.ec2.instance import (
     MetadataOptions,
     NoRootVolume,
     NotAttached,
+    NotUnderstood,
     UnexpectedDescription,
+    read_description,
 )
 from tests.unit.attestors.aws.ec2.descriptions import (
     ACCOUNT,
@@ -174,6 +176,13 @@ def test_an_instance_store_has_no_root_volume() -> None:
 def test_a_description_that_is_not_understood_is_nobodys_fault(changes: dict[str, Any]) -> None:
     with pytest.raises(UnexpectedDescription):
         read(**changes)
+
+
+def test_an_instance_of_nobody_is_nobodys_fault() -> None:
+    """An answer that leaves the owner out must not be held against the node."""
+    with pytest.raises(UnexpectedDescription, match="whose the instance is"):
+        Instance.read(description(), account="", region=REGION)
+    assert isinstance(read_description(description(), account="", region=REGION), NotUnderstood)
 
 
 @PATIENT
