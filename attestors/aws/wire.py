@@ -37,6 +37,9 @@ MAXIMUM_IDENTITY_DOCUMENT_BYTES: Final = 8 * 1024
 MAXIMUM_CALLER_IDENTITY_REQUEST_CHARACTERS: Final = 8 * 1024
 """Most of it is the session token, of which AWS says no more than that 4 KiB are typical."""
 MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS: Final = 16 * 1024
+SESSION_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,6144}")
+"""Of a role's temporary credentials. AWS says neither how long it may be nor of what characters (STS API reference,
+``Credentials``): what the node sends, the controller must take."""
 
 BINDING_HEADER: Final = "x-capi-node-attestation-binding"
 """Signed header of the presigned request: the binding in lower-case hexadecimal digits."""

@@ -46,7 +46,6 @@ _TEMPORARY_ACCESS_KEY_ID: Final = re.compile(r"ASIA[A-Z0-9]{12,124}")
 _DATE: Final = re.compile(r"[0-9]{8}")
 _TIMESTAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SECONDS: Final = re.compile(r"[1-9][0-9]{0,2}")
-_SESSION_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=]{1,4096}")
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -91,7 +90,7 @@ class PresignedRequest:
             signed_at=signed_at,
             lifetime=_lifetime(parameters["X-Amz-Expires"]),
             access_key_id=access_key_id,
-            session_token=_matching(_SESSION_TOKEN, parameters, "X-Amz-Security-Token"),
+            session_token=_matching(wire.SESSION_TOKEN, parameters, "X-Amz-Security-Token"),
             signature=_matching(_SIGNATURE, parameters, "X-Amz-Signature"),
         )
 

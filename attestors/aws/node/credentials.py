@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from attestors.aws.node.instance_metadata import ROLE_CREDENTIALS, InstanceMetadata, MetadataMissing
+from attestors.aws.wire import SESSION_TOKEN
 from attestors.contract import EvidenceUnavailable
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
 """IAM, "Names and paths": it becomes part of the path that is asked for."""
 _ACCESS_KEY_ID: Final = re.compile(r"[A-Z0-9]{16,128}")
 _SECRET: Final = re.compile(r"[\x21-\x7e]{1,128}")
-_SESSION_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,6144}")
 _SUCCESS: Final = "Success"
 
 _NO_PROFILE: Final = (
@@ -65,7 +65,7 @@ def _parse(answer: bytes, role: str) -> RoleCredentials:
             "EC2 must be allowed to assume the role (its trust policy)"
         )
     texts = []
-    for name, form in (("AccessKeyId", _ACCESS_KEY_ID), ("SecretAccessKey", _SECRET), ("Token", _SESSION_TOKEN)):
+    for name, form in (("AccessKeyId", _ACCESS_KEY_ID), ("SecretAccessKey", _SECRET), ("Token", SESSION_TOKEN)):
         value = members.get(name)
         if not isinstance(value, str) or not form.fullmatch(value):
             raise unusable
