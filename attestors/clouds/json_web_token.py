@@ -115,7 +115,7 @@ def parse_key_set(content: bytes) -> Mapping[str, PublicKey]:
     Keys of other kinds are left out, as section 5 says; one of a kind that is used here must be sound.
 
     Raises:
-        InvalidKeySet: not of the form, too many keys, a ``kid`` twice, or a weak key.
+        InvalidKeySet: not of the form, no keys or too many, a ``kid`` twice, or a weak key.
     """
     if len(content) > MAXIMUM_KEY_SET_BYTES:
         raise InvalidKeySet(f"the key set has more than {MAXIMUM_KEY_SET_BYTES} bytes")
@@ -135,6 +135,9 @@ def parse_key_set(content: bytes) -> Mapping[str, PublicKey]:
         if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id) or key_id in keys:
             raise InvalidKeySet("the key set holds a key without a name of its own")
         keys[key_id] = _public_key(entry)
+    if not keys:
+        # No issuer has none: who asks now would be denied for what its server lacks.
+        raise InvalidKeySet("the key set holds no key that signs")
     return MappingProxyType(keys)
 
 

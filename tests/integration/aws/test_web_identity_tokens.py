@@ -278,6 +278,7 @@ async def test_an_issuer_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
         ("keys", Answer(500)),
         ("keys", Answer(203, json.dumps(desk.aws.issuer.key_set()).encode())),
         ("keys", Answer(200, b"{}")),
+        ("keys", Answer(200, b'{"keys":[]}')),
         ("keys", Answer(200, b" " * 2 * 1024 * 1024)),
     ):
         desk.aws.recover()

@@ -226,8 +226,16 @@ def test_something_else_is_no_key_set(content: bytes) -> None:
 @pytest.mark.parametrize("name", ["kty", "crv", "use"])
 def test_a_kind_that_is_no_text_is_another_kind(name: str) -> None:
     """Found by fuzzing: a list has no hash."""
-    entries = [{**entry, name: ["RSA"]} for entry in issuer().key_set()["keys"]]
-    assert parse_key_set(json.dumps({"keys": entries}).encode()) == {}
+    first, *others = issuer().key_set()["keys"]
+    entries = [{**first, name: ["RSA"]}, *others]
+    assert list(parse_key_set(json.dumps({"keys": entries}).encode())) == [other["kid"] for other in others]
+
+
+def test_a_set_without_a_key_that_signs_is_the_issuers_fault() -> None:
+    """Every token would be by a key that it does not publish, and denied."""
+    for entries in ([], [{**entry, "use": "enc"} for entry in issuer().key_set()["keys"]]):
+        with pytest.raises(InvalidKeySet, match="no key that signs"):
+            parse_key_set(json.dumps({"keys": entries}).encode())
 
 
 def test_a_key_set_is_bounded() -> None:
