@@ -107,10 +107,9 @@ class AWSAPI:
         """
         if not 0 < len(instance_ids) <= MAXIMUM_INSTANCES:
             raise ValueError(f"1 to {MAXIMUM_INSTANCES} instances at once")
-        asking: dict[str, Any] = {
-            "Filters": [{"Name": "instance-id", "Values": list(instance_ids)}],
-            "MaxResults": 1000,
-        }
+        # A filter: of instances asked for by their IDs, one that is not there spoils all. And without MaxResults: with
+        # it EC2 filters page by page, and goes through all instances of the account, in as many calls.
+        asking: dict[str, Any] = {"Filters": [{"Name": "instance-id", "Values": list(instance_ids)}]}
         found: list[Described] = []
         for _ in range(_MAXIMUM_PAGES):
             page = self._call(

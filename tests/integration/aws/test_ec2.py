@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,6 +27,7 @@ from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
 from tests.support.fake_aws import FakeAWS, FakeEC2
 from tests.support.fake_aws.ec2 import ACCOUNT, EC2_TRUST
+from tests.unit.attestors.aws.ec2.descriptions import INSTANCE, description
 from tests.unit.attestors.support import attestation_request, binding_for, evidence_of
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,30 @@ def test_instances_are_described_and_unknown_ones_left_out(ec2: FakeEC2, asking:
     assert launched.private_ip in {str(address) for address in instance.addresses}
     assert instance.metadata_options == MetadataOptions(True, 1)
     assert dict(instance.tags) == {"team": "a"}
+
+
+def test_instances_are_filtered_in_one_call_and_pages_are_read_where_there_are_some(
+    asking: AWSAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With MaxResults EC2 filters a page after the other: of a large account that would be many calls."""
+    asked: list[Mapping[str, Any]] = []
+
+    def answer(client: Any, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(dict(parameters))
+        if len(asked) == 1:
+            return {"Reservations": [], "NextToken": "more"}
+        return {"Reservations": [{"OwnerId": ACCOUNT, "Instances": [description()]}]}
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", answer)
+    assert [found.instance_id for found in asking.instances(ACCOUNT, REGION, [INSTANCE])] == [INSTANCE]
+    filters = [{"Name": "instance-id", "Values": [INSTANCE]}]
+    assert asked == [{"Filters": filters}, {"Filters": filters, "NextToken": "more"}]
+
+
+def test_pages_without_end_are_an_outage(asking: AWSAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: {"Reservations": [], "NextToken": "more"})
+    with pytest.raises(CloudUnavailable, match="in more than 10 pages"):
+        asking.instances(ACCOUNT, REGION, [INSTANCE])
 
 
 def test_a_terminated_instance_is_described_as_such(ec2: FakeEC2, asking: AWSAPI) -> None:
