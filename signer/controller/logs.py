@@ -16,6 +16,8 @@ from typing import Any, Final, TextIO
 
 from signer.model.decision import printable
 
+_OWN: Final = ("signer", "attestors")
+"""Whose loggers say more where more is wanted."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -33,12 +35,17 @@ def log_context(**fields: str) -> Iterator[None]:
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send all logs to ``stream`` (standard error)."""
+    """Send all logs to ``stream`` (standard error).
+
+    Below INFO our own alone: libraries of clouds write whole requests and answers out there, credentials too.
+    """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JSONFormatter() if as_json else PlainFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(max(level, logging.INFO))
+    for name in _OWN:
+        logging.getLogger(name).setLevel(level)
     logging.captureWarnings(True)
 
 

@@ -40,6 +40,8 @@ def log() -> Iterator[io.StringIO]:
     yield stream
     root.handlers[:] = handlers
     root.setLevel(level)
+    for own in ("signer", "attestors"):
+        logging.getLogger(own).setLevel(logging.NOTSET)
     logging.captureWarnings(False)
 
 

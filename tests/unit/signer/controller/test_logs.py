@@ -28,6 +28,8 @@ def logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = before[0]
     root.setLevel(before[1])
+    for own in ("signer", "attestors"):
+        logging.getLogger(own).setLevel(logging.NOTSET)
     logging.captureWarnings(False)
 
 
@@ -52,6 +54,21 @@ def log_failure() -> None:
         fail()
     except ValueError as error:
         logging.getLogger("signer.test").error("unexpected fault", exc_info=error, extra={"cluster": "ns/c"})
+
+
+def test_more_is_said_by_our_own_alone() -> None:
+    """botocore's and urllib3's loggers write requests and answers out: keys that AssumeRole gives, among others."""
+    stream = configured(level=logging.DEBUG)
+    for library in ("botocore.parsers", "urllib3.connectionpool", "google.auth", "plugin"):
+        logging.getLogger(library).debug(f"Response body: {SECRET}")
+    assert not stream.getvalue()
+    for own in ("signer.controller.run", "attestors.aws"):
+        logging.getLogger(own).debug("looked")
+    assert stream.getvalue().count("looked") == 2
+    logging.getLogger("botocore.credentials").info("found")
+    assert stream.getvalue().endswith('"message": "found"}\n')
+    configured()
+    assert not logging.getLogger("attestors.aws").isEnabledFor(logging.DEBUG)
 
 
 @pytest.mark.parametrize("as_json", [True, False])
