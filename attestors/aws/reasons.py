@@ -32,7 +32,10 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         "CredentialsDeliveredOpenly": ReasonExplanation(
             "The credentials were got without IMDSv2, which is required.", "Require IMDSv2 of the instance."
         ),
-        "EvidenceFromTheFuture": ReasonExplanation("The node's clock is ahead.", "Set the node's clock."),
+        "EvidenceFromTheFuture": ReasonExplanation(
+            "The node's clock is ahead, or the controller's behind.",
+            "Compare both with the time, and set the wrong one.",
+        ),
         "IdentityDocumentRefused": ReasonExplanation("The document is not signed by its Region.", "Find out who asks."),
         "InstanceAttachmentsUnknown": ReasonExplanation(
             "EC2 does not say yet when volume and interface were attached.", "Nothing."

@@ -146,7 +146,11 @@ class AWSAPI:
             raise self._refusal(service, name, action, account, error) from None
         except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
             self._forget(name, account, region)
-            raise CloudRefused(service, f"the controller has no credentials for it ({type(error).__name__})") from None
+            raise CloudRefused(
+                service,
+                f"the controller has no credentials for it ({type(error).__name__}): give it a role, or others "
+                "that the AWS SDK finds",
+            ) from None
         except (ConnectTimeoutError, ReadTimeoutError):
             raise too_slow(service) from None
         except (BotoCoreError, OSError) as error:

@@ -89,8 +89,12 @@ class Instance:
         """
         try:
             return _read(description, account, region)
-        except (KeyError, TypeError, AttributeError, AddressValueError) as error:
-            raise UnexpectedDescription("EC2 describes the instance without a field that it always has") from error
+        except KeyError as error:
+            raise UnexpectedDescription(f"EC2 describes the instance without {error.args[0]}") from error
+        except (TypeError, AttributeError, AddressValueError) as error:
+            raise UnexpectedDescription(
+                "EC2 describes the instance with a field of another kind than always"
+            ) from error
         except UnexpectedDescription:
             raise
         except ValueError as error:

@@ -178,6 +178,12 @@ def test_a_description_that_is_not_understood_is_nobodys_fault(changes: dict[str
         read(**changes)
 
 
+@pytest.mark.parametrize("name", ["InstanceId", "State", "MetadataOptions"])
+def test_a_field_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(UnexpectedDescription, match=f"without {name}$"):
+        read(**{name: ...})
+
+
 def test_an_instance_of_nobody_is_nobodys_fault() -> None:
     """An answer that leaves the owner out must not be held against the node."""
     with pytest.raises(UnexpectedDescription, match="whose the instance is"):
