@@ -28,8 +28,11 @@ _Answer = TypeVar("_Answer")
 class Deadline:
     """When a call must have ended, however many exchanges it consists of."""
 
-    def __init__(self, service: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, service: str, seconds: float, clock: Callable[[], float] = time.monotonic, *, site: str = ""
+    ) -> None:
         self.service = service
+        self.site = site
         self._clock = clock
         self._end = clock() + seconds
 
@@ -41,13 +44,13 @@ class Deadline:
         """
         left = self._end - self._clock()
         if left <= 0:
-            raise too_slow(self.service)
+            raise too_slow(self.service, self.site)
         return left
 
 
-def too_slow(service: str) -> CloudTimeout:
+def too_slow(service: str, site: str = "") -> CloudTimeout:
     """What a call ends with whose time is over."""
-    return CloudTimeout(service, "did not answer in time")
+    return CloudTimeout(service, "did not answer in time" + (f" ({site})" if site else ""))
 
 
 def answered(answer: object) -> CloudCallOutcome:
@@ -125,7 +128,7 @@ class CloudCalls:
         lane = self._lane(service, site)
         if not lane.places.acquire(blocking=False):
             raise CloudThrottled(service, "not asked: too many calls are under way already")
-        deadline = Deadline(service, self._deadline_seconds)
+        deadline = Deadline(service, self._deadline_seconds, site=site)
         try:
             future = lane.pool.submit(call, deadline)
         except BaseException:
@@ -136,7 +139,7 @@ class CloudCalls:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
         except TimeoutError:
-            raise too_slow(service) from None
+            raise too_slow(service, site) from None
 
     def _lane(self, service: str, site: str) -> _Lane:
         with self._opening:

@@ -107,7 +107,7 @@ class HTTPSClient:
                 body = _read(response, deadline, maximum_bytes)
                 return HTTPSAnswer(response.status, response.headers.get("Content-Type", ""), body)
         except TimeoutError:
-            raise too_slow(deadline.service) from None
+            raise too_slow(deadline.service, host) from None
         except ssl.SSLError:
             raise CloudUnavailable(deadline.service, f"{host} shows no certificate that is trusted here") from None
         except (OSError, http.client.HTTPException, ValueError):

@@ -152,10 +152,10 @@ class AWSAPI:
                 "that the AWS SDK finds",
             ) from None
         except (ConnectTimeoutError, ReadTimeoutError):
-            raise too_slow(service) from None
+            raise too_slow(service, region.name) from None
         except (BotoCoreError, OSError) as error:
             # Their texts repeat URLs.
-            raise CloudUnavailable(service, f"cannot be reached ({type(error).__name__})") from None
+            raise CloudUnavailable(service, f"cannot be reached for {region.name} ({type(error).__name__})") from None
 
     def _client(self, name: str, account: str, region: Region) -> Any:
         key = (name, account, region.name)

@@ -222,7 +222,7 @@ def test_where_the_role_of_another_account_is_refused_its_name_is_told(
 
 def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
     nowhere = AWSAPI(Access({}, MappingProxyType({"ec2": "http://127.0.0.1:1"})))
-    with pytest.raises(CloudUnavailable, match="AWS EC2: cannot be reached") as caught:
+    with pytest.raises(CloudUnavailable, match="AWS EC2: cannot be reached for eu-west-1") as caught:
         nowhere.instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
     assert "127.0.0.1" not in str(caught.value)
 

@@ -116,6 +116,16 @@ async def test_a_call_that_waits_too_long_is_never_made() -> None:
     assert made == []
 
 
+async def test_where_it_did_not_answer_is_told() -> None:
+    gate = threading.Event()
+    with calls(threads=1, waiting=0, deadline_seconds=0.02) as running:
+        with pytest.raises(CloudUnavailable, match=r"^cloud: did not answer in time \(far\)$"):
+            await running.run("cloud", "ask", lambda deadline: gate.wait(10), site="far")
+        gate.set()
+    with pytest.raises(CloudUnavailable, match=r"^cloud: did not answer in time \(far\)$"):
+        Deadline("cloud", 0.0, site="far").remaining()
+
+
 def test_a_deadline_passes() -> None:
     now = [5.0]
     deadline = Deadline("cloud", 2.0, lambda: now[0])
