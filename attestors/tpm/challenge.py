@@ -46,7 +46,11 @@ class InvalidToken(ValueError):
 
 
 class ChallengeExpired(Exception):
-    """The answer comes too late, or its challenge is from a clock that was wrong; the message says which."""
+    """The answer comes too late, or had to wait for too long."""
+
+
+class ChallengeFromTheFuture(Exception):
+    """The challenge was made while a clock was ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class Token:
         """The answer is in time.
 
         Raises:
-            ChallengeExpired: it is not.
+            ChallengeExpired: it is too late.
+            ChallengeFromTheFuture: for as long as that it could be answered in advance.
         """
         # As numbers: a node may write an expiry that is no date any more.
         if now.timestamp() >= self.expiry:
@@ -94,8 +99,7 @@ class Token:
                 f"the challenge was good until {expiry:%Y-%m-%dT%H:%M:%SZ}; the node starts again with a new key"
             )
         if self.expiry - now.timestamp() > (LIFETIME + CLOCKS_APART).total_seconds():
-            # Made while a clock was ahead: for as long as that it could be answered in advance.
-            raise ChallengeExpired(
+            raise ChallengeFromTheFuture(
                 "the challenge was made by a controller whose clock was ahead; the node starts again with a new key"
             )
 

@@ -28,7 +28,7 @@ from attestors.contract import (
     VerifiedIdentity,
 )
 from attestors.tpm import wire
-from attestors.tpm.challenge import Challenged, ChallengeExpired, InvalidToken, Token
+from attestors.tpm.challenge import Challenged, ChallengeExpired, ChallengeFromTheFuture, InvalidToken, Token
 from attestors.tpm.noted import (
     CHALLENGE,
     CHALLENGE_KEYS,
@@ -49,7 +49,7 @@ from attestors.tpm.trust import Trust
 from attestors.tpm.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION
+from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, EVIDENCE_EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,10 @@ class TPMControllerHalf:
         except InvalidToken as error:
             raise MalformedEvidence(str(error)) from error
         except ChallengeExpired as error:
-            raise denied("ChallengeExpired", str(error)) from error
+            # Often it had to wait, for its node name as an example: then the node shall not have to pause besides.
+            raise denied(EVIDENCE_EXPIRED, str(error)) from error
+        except ChallengeFromTheFuture as error:
+            raise denied("ChallengeFromTheFuture", str(error)) from error
         challenged = Challenged(token, keys.endorsement, keys.attestation, request.binding)
         try:
             return self._quote(request, keys, challenged)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from attestors.clouds.reasons import SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
-        "ChallengeExpired": ReasonExplanation(
-            "The answer came too late.",
-            "Nothing: the node starts again. Where it comes back, compare clocks, or see what keeps the TPM busy.",
+        "ChallengeFromTheFuture": ReasonExplanation(
+            "A replica of the controller made the challenge while its clock was ahead.",
+            "Set that clock; the node starts again.",
         ),
         "ChallengeKeysMissing": ReasonExplanation(
             "The controller key is not at hand.", "See [the controller key](recovering.md#the-controller-key)."
@@ -43,6 +44,7 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         "EndorsementKeyUnknown": ReasonExplanation(
             "Nobody says which chip is in that Machine.", "[Say it](tpm.md#which-chip-is-in-the-machine)."
         ),
+        "EvidenceExpired": SHARED_EXPLANATIONS["EvidenceExpired"],
         "OperatorFileUnusable": ReasonExplanation(
             "A CA folder or deny list cannot be used.",
             "[Mend the file](tpm.md#files-that-change) that the message names.",

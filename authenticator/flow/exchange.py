@@ -102,7 +102,9 @@ class Exchange:
                 raise Denied(f"{pending.name} was {answer}")
             if isinstance(answer, Outdated):
                 if self.clock.monotonic() - made < _SHORTEST_EVIDENCE_SECONDS:
-                    raise Denied(f"{pending.name} was {answer} (it was new: is this node's clock right?)")
+                    raise Denied(
+                        f"{pending.name} was {answer} (it was new: are this node's and the controller's clocks right?)"
+                    )
                 self.report(f"{pending.name} waited longer than its evidence is good for; asking anew")
                 made = self.clock.monotonic()
                 pending = self._fresh()

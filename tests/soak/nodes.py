@@ -41,7 +41,7 @@ MOST_CERTIFICATES: Final = 12
 """Of one node. A journal keeps its last sixteen entries, and the invariant is read from there."""
 _ASK_AGAIN_SECONDS: Final = 5.0
 """After a certificate that is not valid yet."""
-_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeExpired"})
+_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeFromTheFuture"})
 """Denials after which a node starts again: a clock was moved between a challenge and its answer."""
 _TOLERATED: Final = timedelta(seconds=2)
 _CHANCE_OF_TPM: Final = 0.25

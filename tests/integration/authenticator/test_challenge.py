@@ -93,15 +93,35 @@ def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, desk: Desk, nod
     assert key_of(third) != key_of(found[0])
 
 
-def test_a_challenge_that_ran_out_starts_anew_with_another_key_behind_a_pause(
+def test_an_answer_that_waited_for_too_long_starts_anew_at_once_with_another_key(
     api: EmbeddedAPI, desk: Desk, node: Node
 ) -> None:
-    def expire(found: Manifest) -> None:
-        desk.decide(found, "Denied", "ChallengeExpired", "it took longer than 5 minutes")
+    """For its node name as an example, which may take an hour: no pause grows meanwhile, and none is left then."""
+    node.timeout = 3600.0
+    with asking(node.certificates().client) as answer:
+        first = desk.next()
+        for _ in range(3):
+            challenge(desk)(first)
+            waiting = desk.next()
+            assert key_of(waiting) == key_of(first)
+            node.time.pass_by(300)
+            desk.decide(waiting, "Denied", "EvidenceExpired", "the challenge was good until 5 minutes ago")
+            first = desk.next()
+            assert ANSWER_FIELD not in json.loads(evidence_of(first))
+            assert key_of(first) != key_of(waiting)
+        desk.grant(first)
+        answer.result()
+    assert len(created(api)) == 7
+    assert node.store.attempt(Purpose.CLIENT) == Attempt()
 
-    failure, found = failure_of(node, (desk, challenge(desk)), (desk, expire))
+
+def test_a_denied_answer_starts_anew_with_another_key_behind_a_pause(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    def refuse(found: Manifest) -> None:
+        desk.decide(found, "Denied", "ChallengeFromTheFuture", "a clock was ahead")
+
+    failure, found = failure_of(node, (desk, challenge(desk)), (desk, refuse))
     assert failure.exit_code == ExitCode.DENIED
-    assert "ChallengeExpired: it took longer" in str(failure)
+    assert "ChallengeFromTheFuture: a clock was ahead" in str(failure)
     with pytest.raises(Denied, match="not again before"):
         node.certificates().client()
     assert len(created(api)) == 2

@@ -359,7 +359,7 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
     ),
     "without-the-secret": (lambda it: it.answer(secret=bytes(32)), "BindingMismatch", ""),
     "later-expiry": (lambda it: it.answer(token=it.later(60)), "BindingMismatch", ""),
-    "no-expiry": (lambda it: it.answer(token=it.later(10**9)), "ChallengeExpired", "starts again"),
+    "no-expiry": (lambda it: it.answer(token=it.later(10**9)), "ChallengeFromTheFuture", "starts again"),
     "no-token": (lambda it: it.answer(token="none"), "MalformedEvidence", "challenge token"),
 }
 
@@ -553,7 +553,7 @@ def test_an_answer_that_comes_too_late(house: House, settings: dict[str, str]) -
     challenge = node.challenge(csr())
     clock.passed = LIFETIME
     answer = node.chip.answer(challenge, node.binding())
-    assert_denied(node.ask(csr(), answer), "ChallengeExpired", "the node starts again with a new key")
+    assert_denied(node.ask(csr(), answer), "EvidenceExpired", "the node starts again with a new key")
     again = node.with_new_key()
     assert_joined(again.attest(csr()), again)
 
@@ -567,7 +567,7 @@ def test_an_answer_again_after_its_time(house: House, settings: dict[str, str]) 
     answer = node.chip.answer(node.challenge(csr()), node.binding())
     assert_joined(node.ask(csr(), answer), node)
     clock.passed = LIFETIME
-    assert_denied(node.ask(csr(), answer), "ChallengeExpired")
+    assert_denied(node.ask(csr(), answer), "EvidenceExpired")
 
 
 def test_an_endorsement_key_on_the_deny_list_ends_renewals(house: House, settings: dict[str, str]) -> None:

@@ -254,7 +254,7 @@ def test_what_came_too_late_came_too_late() -> None:
     desk = DESK.but(now=DESK.now + timedelta(minutes=5))
     said, noted = judged(desk, fields)
     assert isinstance(said, Denied)
-    assert said.reason == "ChallengeExpired"
+    assert said.reason == "EvidenceExpired"
     assert again(desk, fields, noted) == said
 
 

@@ -176,7 +176,7 @@ class TestSources:
         desk = INVENTORY.but(cluster=cluster)
         assert desk.denial(CHIP.but(certificate=OTHER.certificate).first())[0] == "EndorsementCertificateRefused"
         assert desk.denial(CHIP.answer(INVENTORY.challenge(), BINDING, values=b"x"))[0] == "QuoteRefused"
-        assert desk.but(now=NOW + LIFETIME).denial(answer)[0] == "ChallengeExpired"
+        assert desk.but(now=NOW + LIFETIME).denial(answer)[0] == "EvidenceExpired"
         with pytest.raises(BindingMismatch):
             desk.ask(answer, binding_for(provider="tpm", key=ecc_key(number=99)))
         assert isinstance(desk.ask(CHIP.first(), csr_uid="a b"), Denied)

@@ -172,7 +172,7 @@ def test_no_versions_are_a_refusal(versions: Any) -> None:
     [
         CHALLENGED | {"type": "Failed"},
         UNSUPPORTED | {"type": "Failed"},
-        CHALLENGED | {"reason": "ChallengeExpired"},
+        CHALLENGED | {"reason": "ChallengeFromTheFuture"},
         DENIED,
     ],
 )
