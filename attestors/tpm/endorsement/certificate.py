@@ -109,15 +109,27 @@ def read_certificates(data: bytes, *, maximum_count: int, besides_padding: bytes
     Raises:
         CertificateUnreadable: too many, too large, or something else between them; the text says "certificate N".
     """
+    found, unread = read_row(data, maximum_count=maximum_count, besides_padding=besides_padding)
+    if unread:
+        raise CertificateUnreadable(unread)
+    return found
+
+
+def read_row(data: bytes, *, maximum_count: int, besides_padding: bytes = b"") -> tuple[tuple[Certificate, ...], str]:
+    """As `read_certificates`: those that can be read, and why the first other one cannot; empty where all can."""
     found: list[Certificate] = []
+    fault, number = "", 0
     try:
-        for element in _elements_between(_PADDING + besides_padding, data):
-            if len(found) == maximum_count:
-                raise CertificateUnreadable(f"there are more than {maximum_count} certificates")
-            found.append(_read(element))
+        for number, element in enumerate(_elements_between(_PADDING + besides_padding, data), start=1):
+            if number > maximum_count:
+                return tuple(found), fault or f"there are more than {maximum_count} certificates"
+            try:
+                found.append(_read(element))
+            except Malformed as error:
+                fault = fault or f"certificate {number} {error}"
     except Malformed as error:
-        raise CertificateUnreadable(f"certificate {len(found) + 1} {error}") from None
-    return tuple(found)
+        fault = fault or f"certificate {number + 1} {error}"
+    return tuple(found), fault
 
 
 def _without_header(data: bytes) -> bytes:

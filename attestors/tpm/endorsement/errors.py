@@ -54,6 +54,15 @@ class AuthorityMissing(EndorsementCertificateRefused):
         self.location = location
         """Where the certificate itself says that its issuer's can be had. A hint only: nothing has vouched for it."""
 
+    def without(self, unread: str) -> AuthorityMissing:
+        """The same, where the TPM may have sent it in certificates that cannot be read."""
+        return AuthorityMissing(
+            f"The TPM's intermediate certificates cannot be read: {unread}. {self}",
+            issuer=self.issuer,
+            key_identifier=self.key_identifier,
+            location=self.location,
+        )
+
 
 class AuthorityRefused(EndorsementCertificateRefused):
     """The issuer is no certificate authority, or not one for a chain like this."""

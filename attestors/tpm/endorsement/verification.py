@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from attestors.tpm.endorsement import der
 from attestors.tpm.endorsement.authorities import EndorsementAuthorities
-from attestors.tpm.endorsement.certificate import Certificate, read_certificates, read_stored_certificate
+from attestors.tpm.endorsement.certificate import Certificate, read_row, read_stored_certificate
 from attestors.tpm.endorsement.chain import find_root
 from attestors.tpm.endorsement.der import Malformed
 from attestors.tpm.endorsement.errors import (
+    AuthorityMissing,
     CertificateExpired,
     CertificateNotYetValid,
     CertificateUnreadable,
@@ -93,7 +94,8 @@ def verify_endorsement_certificate(
         authorities: whom the operator trusts (`load_endorsement_authorities`).
         at: the moment in question, with a time zone.
         intermediates: what the node sent along (NV 0x01c00100 and up): each one certificate or several in a row, with
-            or without padding. They are not trusted, only tried.
+            or without padding. They are not trusted, only tried: what of it cannot be read matters only to a chain
+            that is found nowhere else.
 
     Raises:
         EndorsementCertificateRefused: one of its subclasses says why, in a sentence for a person.
@@ -106,7 +108,11 @@ def verify_endorsement_certificate(
     _require_key(read, presented)
     _require_endorsement_use(read)
     _require_valid(read, at)
-    root = find_root(read, sent=_read_sent(intermediates), authorities=authorities, at=at)
+    sent, unread = _read_sent(intermediates)
+    try:
+        root = find_root(read, sent=sent, authorities=authorities, at=at)
+    except AuthorityMissing as missing:
+        raise missing.without(unread) if unread else missing from None
     tpm = read.extensions.tpm
     return VerifiedEndorsementCertificate(
         public_key=read.public_key,
@@ -133,16 +139,17 @@ def _read_endorsement_key(key: PublicKey | bytes) -> PublicKey:
         raise EndorsementKeyMismatch(f"The endorsement key that the TPM presented {error}") from None
 
 
-def _read_sent(intermediates: Sequence[bytes]) -> tuple[Certificate, ...]:
+def _read_sent(intermediates: Sequence[bytes]) -> tuple[tuple[Certificate, ...], str]:
+    """Those that can be read, and why others cannot: a TPM may keep anything there, and nobody can take it away."""
     if sum(len(data) for data in intermediates) > MAXIMUM_SENT_BYTES:
         raise CertificateUnreadable(f"The TPM's intermediate certificates are larger than {MAXIMUM_SENT_BYTES} bytes")
     found: list[Certificate] = []
+    first_fault = ""
     for data in intermediates:
-        try:
-            found.extend(read_certificates(data, maximum_count=MAXIMUM_SENT_CERTIFICATES - len(found)))
-        except CertificateUnreadable as error:
-            raise CertificateUnreadable(f"The TPM's intermediate certificates cannot be read: {error}") from None
-    return tuple(found)
+        read, unread = read_row(data, maximum_count=MAXIMUM_SENT_CERTIFICATES - len(found))
+        found.extend(read)
+        first_fault = first_fault or unread
+    return tuple(found), first_fault
 
 
 def _require_key(certificate: Certificate, endorsement_key: PublicKey) -> None:

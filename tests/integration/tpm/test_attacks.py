@@ -296,11 +296,6 @@ FIRST_REQUESTS: Final[dict[str, tuple[Callable[[PaperChip], PaperChip], str, str
         "MalformedEvidence",
         wire.ENDORSEMENT_CHAIN_FIELD,
     ),
-    "unreadable-chain": (
-        lambda mine: mine.but(chain=b"x" * wire.MAXIMUM_CHAIN_BYTES),
-        "EndorsementCertificateRefused",
-        "intermediate certificates cannot be read",
-    ),
     "sha1-name": (with_sha1_name, "MalformedEvidence", "uses SHA-1"),
 }
 
@@ -309,6 +304,11 @@ FIRST_REQUESTS: Final[dict[str, tuple[Callable[[PaperChip], PaperChip], str, str
 def test_a_first_request_is_refused(attacker: PaperNode, attack: str) -> None:
     change, reason, part = FIRST_REQUESTS[attack]
     assert_denied(attacker.ask(csr(), change(attacker.chip).first()), reason, part)
+
+
+def test_a_chain_that_cannot_be_read_is_none(cluster: WorldCluster) -> None:
+    """It is in genuine chips, too, and says neither yes nor no."""
+    assert_joins(machine_with(cluster, chip().but(chain=b"x" * wire.MAXIMUM_CHAIN_BYTES)))
 
 
 @dataclass(frozen=True)
