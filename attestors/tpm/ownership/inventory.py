@@ -82,6 +82,14 @@ def _whom(request: AttestationRequest) -> str:
     return f"Machine {machine.name}" if isinstance(machine, ClaimedMachine) else "the claimed machine"
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """What is not read at all, and why: to find it out again for each request would take as long as to read it."""
+
+    why: str
+    weight = 0
+
+
 class _Parsed:
     """Listings that were parsed already, the least used thrown away first.
 
@@ -91,26 +99,35 @@ class _Parsed:
     def __init__(self, maximum_bytes: int = _KEPT_BYTES) -> None:
         self._maximum = maximum_bytes
         self._bytes = 0
-        self._kept: OrderedDict[str, Listing] = OrderedDict()
+        self._kept: OrderedDict[str, Listing | _Unread] = OrderedDict()
         self._lock = threading.Lock()
 
     def listing(self, text: str) -> Listing:
         """Raises:
-        InvalidListing: it is too large.
+        InvalidListing: it cannot be read.
         """
         with self._lock:
+            listing = self._kept.get(text) or self._parse(text)
             if text in self._kept:
                 self._kept.move_to_end(text)
-                return self._kept[text]
+        if isinstance(listing, _Unread):
+            raise InvalidListing(listing.why)
+        return listing
+
+    def _parse(self, text: str) -> Listing | _Unread:
+        listing: Listing | _Unread
+        try:
             listing = parse_listing(text)
-            self._kept[text] = listing
-            self._bytes += _weight(text, listing)
-            while self._bytes > self._maximum:
-                self._bytes -= _weight(*self._kept.popitem(last=False))
-            return listing
+        except InvalidListing as error:
+            listing = _Unread(str(error))
+        self._kept[text] = listing
+        self._bytes += _weight(text, listing)
+        while self._bytes > self._maximum:
+            self._bytes -= _weight(*self._kept.popitem(last=False))
+        return listing
 
 
-def _weight(text: str, listing: Listing) -> int:
+def _weight(text: str, listing: Listing | _Unread) -> int:
     """In bytes. The text alone says little: short lines take many times as much."""
     return 2 * sys.getsizeof(text) + listing.weight
 

@@ -24,6 +24,11 @@ _LINE: Final = re.compile(rf"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>{_KEY
 _WORD: Final = re.compile(r"\S+")
 _WORDS_AT_FAULT: Final = 4
 """Of a line that cannot be read; the provider ID may stand behind the key, or behind another one."""
+_PUNCTUATION: Final = r",;=|\"'`(){}\[\]<>"
+"""What stands around a provider ID in tables, lists and JSON. It may stand in one, too."""
+_PUNCTUATED: Final = re.compile(rf"[{_PUNCTUATION}]|:\Z")
+_PIECE: Final = re.compile(rf"[^\s:{_PUNCTUATION}][^\s{_PUNCTUATION}]*")
+_PIECES_AT_FAULT: Final = 8
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
@@ -85,7 +90,8 @@ def parse_listing(text: str) -> Listing:
 
     Whatever is wrong with a line is a fault of the provider IDs that it is about, and of no other: one provider ID with
     two keys, one key under two provider IDs, a line that has no key. A repeated line is none. Of a line that cannot be
-    read, each of the first words may be the provider ID, or its key.
+    read, each of the first words may be the provider ID, or its key, also without what stands around it; and so may be
+    what is left of a provider ID without that.
 
     Raises:
         InvalidListing: too many characters or lines, or lines that cannot be read, or one of several machines: where
@@ -103,8 +109,8 @@ def parse_listing(text: str) -> Listing:
     for number, line in enumerate(text.removeprefix(_BYTE_ORDER_MARK).split("\n"), start=1):
         found = _LINE.fullmatch(line)
         if found is None:
-            _require_line_ends(line, number)
-            words = _words(line)
+            words = _words_at_fault(line)
+            _require_line_ends(line, number, words)
             unreadable += bool(words)
             if unreadable > MAXIMUM_UNREADABLE_LINES:
                 raise InvalidListing(f"more than {MAXIMUM_UNREADABLE_LINES} lines cannot be read")
@@ -112,6 +118,9 @@ def parse_listing(text: str) -> Listing:
                 faults.setdefault(word, set()).add(number)
             continue
         provider_id, key = found.groups()
+        if _PUNCTUATED.search(provider_id):
+            for piece in _pieces(provider_id):
+                faults.setdefault(piece, set()).add(number)
         first_line = first_lines.setdefault(provider_id, number)
         if keys.setdefault(provider_id, key) != key:
             faults.setdefault(provider_id, set()).update((first_line, number))
@@ -122,7 +131,7 @@ def parse_listing(text: str) -> Listing:
     return Listing(keys, owners, {one: tuple(sorted(numbers)) for one, numbers in faults.items()})
 
 
-def _require_line_ends(line: str, number: int) -> None:
+def _require_line_ends(line: str, number: int, at_fault: frozenset[str]) -> None:
     """A block scalar of YAML that begins with ``>`` makes one line of an inventory, and of one with a comment nothing.
 
     Raises:
@@ -130,17 +139,24 @@ def _require_line_ends(line: str, number: int) -> None:
     """
     if line.count(_KEY_PREFIX) < 2:
         return
-    words = line.split()
-    places = [place for place, (word, key) in enumerate(itertools.pairwise(words)) if _is_entry(word, key)]
-    if len(places) > 1 and (words[0].startswith("#") or places[-1] >= _WORDS_AT_FAULT):
-        raise InvalidListing(f"line {number} has {len(places)} machines: are its line ends lost?")
+    machines, end = [], 0
+    for key in _KEY.finditer(line):
+        before = _PIECE.findall(line, end, key.start())
+        if before and "://" in before[-1]:
+            machines.append(before[-1].rstrip(":"))
+        end = key.end()
+    if len(machines) > 1 and not at_fault.issuperset(machines):
+        raise InvalidListing(f"line {number} has {len(machines)} machines: are its line ends lost?")
 
 
-def _is_entry(word: str, key: str) -> bool:
-    return "://" in word and _KEY.fullmatch(key) is not None
-
-
-def _words(line: str) -> list[str]:
-    """The first words of a line; none of a comment."""
+def _words_at_fault(line: str) -> frozenset[str]:
+    """The first words of a line, as they stand and without what stands around them; none of a comment."""
     words = [found.group() for found in itertools.islice(_WORD.finditer(line), _WORDS_AT_FAULT)]
-    return [] if words and words[0].startswith("#") else words
+    if not words or words[0].startswith("#"):
+        return frozenset()
+    return frozenset((*words, *_pieces(" ".join(words).replace(_KEY_PREFIX, f" {_KEY_PREFIX}"))))
+
+
+def _pieces(text: str) -> list[str]:
+    """What is between punctuation first, without the colons of YAML and JSON behind it."""
+    return [found.group().rstrip(":") for found in itertools.islice(_PIECE.finditer(text), _PIECES_AT_FAULT)]

@@ -177,7 +177,7 @@ class TestInventory:
         node = add_worker(listed.cluster)
         assert resolved(node.attest(csr())) == (node.chip.fingerprint, "TrustOnFirstUse")
 
-    @pytest.mark.parametrize("how", ["deleted", "contradictory", "unreadable", "renamed"])
+    @pytest.mark.parametrize("how", ["deleted", "contradictory", "unreadable", "table", "renamed"])
     def test_one_that_cannot_be_used_opens_no_door(self, house: House, listed: Listed, how: str) -> None:
         """The next source would let the first use decide."""
         node = add_worker(listed.cluster)
@@ -190,6 +190,9 @@ class TestInventory:
         elif how == "unreadable":
             listed.write(line(node) + " # mine")
             part = "see line 1"
+        elif how == "table":
+            listed.write("machine,key", line(node, chip().fingerprint).replace(" ", ","))
+            part = "see line 2"
         else:
             listed.write(line(node), key="keys")
             part = "has no text under endorsement-keys"

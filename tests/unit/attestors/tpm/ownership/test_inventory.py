@@ -167,6 +167,15 @@ class TestParsed:
             ask(listed(MINE))
         assert parsed == [MINE]
 
+    def test_once_also_what_cannot_be_read(self, parsed: list[str]) -> None:
+        """A thousand requests may wait for the same one, and each is judged every few seconds."""
+        lost = " ".join(f"rack://{number} sha256:{number:064x}" for number in range(3))
+        for _ in range(3):
+            said = ask(listed(lost))
+            assert isinstance(said, Unclear)
+            assert "are its line ends lost" in said.message
+        assert parsed == [lost]
+
     def test_a_resource_version_that_comes_back_with_another_content(self) -> None:
         """After the API server's data was restored."""
         assert ask(listed(MINE, "7")) == Owned(SourceName.INVENTORY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Final
 
@@ -64,11 +65,29 @@ def test_nothing_is_said(text: str) -> None:
         (f"{ONE} p", (1,)),
         (f"q {ONE}\rp {TWO}", (1,)),
         (f"q\u2028p {ONE}", (1,)),
+        (f"p,{ONE}", (1,)),
+        (f"q a,b;p;{ONE}", (1,)),
+        (f"p, {ONE}", (1,)),
+        (f"p: {ONE}", (1,)),
+        (f"p:{ONE}", (1,)),
+        (f"p={ONE}", (1,)),
+        (f"p{ONE}", (1,)),
+        (f'"p" {ONE}', (1,)),
+        (f"- p: '{ONE}'", (1,)),
+        (f'{{\n  "p": "{ONE}",\n}}', (2,)),
+        (f"|p|{ONE}|", (1,)),
     ],
-    ids=range(19),
+    ids=range(30),
 )
 def test_what_contradicts_itself_or_cannot_be_read_is_nobodys(text: str, lines: tuple[int, ...]) -> None:
     assert parse_listing(text).line_of("p") == Contradiction(lines)
+
+
+def test_a_provider_id_may_hold_punctuation() -> None:
+    """As those of Azure, in the name of a resource group."""
+    listing = parse_listing(f"azure:///rg(1)/vm,2 {ONE}\nrack://[1] {TWO}")
+    assert listing.line_of("azure:///rg(1)/vm,2") == ListingLine(ONE)
+    assert listing.line_of("rack://[1]") == ListingLine(TWO)
 
 
 def test_the_others_are_not_concerned() -> None:
@@ -104,6 +123,13 @@ def test_line_ends_that_are_lost_are_the_whole_inventorys_fault(beginning: str, 
         parse_listing(f"p {ONE}\n{between.join(entries)}\n")
 
 
+@pytest.mark.parametrize("between", [",", '": "', "=", ": "], ids=["table", "json", "assignments", "yaml"])
+def test_line_ends_of_other_forms_may_be_lost_too(between: str) -> None:
+    entries = '", "'.join(f"rack://{number}{between}sha256:{number:064x}" for number in range(5))
+    with pytest.raises(InvalidListing, match="line 1 has 5 machines: are its line ends lost"):
+        parse_listing(f'{{"{entries}"}}')
+
+
 def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
     for line in (
         f"# rack://1 {TWO}",
@@ -116,7 +142,10 @@ def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
     assert isinstance(parse_listing(f"rack://1 {ONE} rack://2 {TWO}").line_of("rack://2"), Contradiction)
 
 
-@pytest.mark.parametrize("pattern", ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "# {0}" + " " * 40 + "x"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["machine-{0} sha256:{0:064x}", "machine-{0} {1}", "# {0}" + " " * 40 + "x", "machine-{0}: sha256:{0:064x}"],
+)
 def test_a_large_one_is_read_fast(pattern: str) -> None:
     """On the event loop; the goal is 50 ms on an idle machine, and a quadratic one would take minutes."""
     text = "\n".join(pattern.format(number, ONE) for number in range(MAXIMUM_LINES))[:MAXIMUM_CHARACTERS]
@@ -125,7 +154,16 @@ def test_a_large_one_is_read_fast(pattern: str) -> None:
     assert time.thread_time() - started < 0.5
 
 
-words = st.sampled_from(["p", "q", ONE, TWO, "#", " ", "\t", "\n", "\r", "\x0b", "x"])
+@pytest.mark.parametrize("part", ["x,", ",", ":", "sha256:", "sha256", f"p://x,{ONE}", f"p {ONE} ", '"', "://"])
+def test_one_line_as_large_as_all_is_read_fast(part: str) -> None:
+    """As above."""
+    started = time.thread_time()
+    with contextlib.suppress(InvalidListing):
+        parse_listing(part * (MAXIMUM_CHARACTERS // len(part)))
+    assert time.thread_time() - started < 0.5
+
+
+words = st.sampled_from(["p", "q", ONE, TWO, "#", " ", "\t", "\n", "\r", "\x0b", "x", ",", ":", '"'])
 
 
 @settings(PATIENT)
@@ -139,5 +177,7 @@ def test_any_text_is_read(text: str) -> None:
     if isinstance(entry, ListingLine):
         assert own
         assert all(words == ["p", entry.key] for words in own)
-    if not own:
+    if own:
+        assert entry != NoLine()
+    if "p" not in text:
         assert entry == NoLine()
