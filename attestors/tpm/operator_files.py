@@ -64,7 +64,7 @@ class OperatorFolder:
                 if len(found) > MAXIMUM_FILES:
                     raise OperatorFileUnusable(f"{self.setting}: {self.path} holds more than {MAXIMUM_FILES} files")
         if not found:
-            raise OperatorFileUnusable(f"{self.setting}: {self.path} holds no file")
+            raise OperatorFileUnusable(f"{self.setting}: {self.path} holds no file; folders in it are not looked into")
         return sorted(found)
 
 

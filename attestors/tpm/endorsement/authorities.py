@@ -16,7 +16,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -28,6 +28,8 @@ from attestors.tpm.endorsement.names import ComparableName
 _MAXIMUM_AUTHORITIES: Final = 4096
 """All manufacturers' known ones are about 300."""
 _MAXIMUM_BYTES: Final = 16 * 1024 * 1024
+_SAYS_WHETHER_AUTHORITY: Final = 3
+"""The X.509 version from which on a certificate does."""
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _PEM_START: Final = b"-----BEGIN "
 _WHITE_SPACE: Final = b" \t\r\n"
@@ -68,17 +70,12 @@ def load_endorsement_authorities(
     named_roots, named_intermediates = _named(roots), _named(intermediates)
     if sum(len(data) for data in (*named_roots.values(), *named_intermediates.values())) > _MAXIMUM_BYTES:
         raise AuthoritiesUnreadable(f"The endorsement authorities are larger than {_MAXIMUM_BYTES} bytes in all")
-    read_roots = _read_files(named_roots, "roots")
-    read_intermediates = _read_files(named_intermediates, "intermediates")
+    read_roots = _read_files(named_roots, "roots", _is_root)
+    read_intermediates = _read_files(named_intermediates, "intermediates", _is_authority)
     if not read_roots:
         raise AuthoritiesUnreadable(
             "No endorsement root authority is configured: no certificate could ever be accepted"
         )
-    for certificate in read_roots:
-        if certificate.version == 3:
-            _require_authority(certificate)
-    for certificate in read_intermediates:
-        _require_authority(certificate)
     return EndorsementAuthorities(
         _by_subject(read_roots),
         _by_subject(read_intermediates),
@@ -95,25 +92,34 @@ def _digest(roots: Sequence[Certificate], intermediates: Sequence[Certificate], 
     return "sha256:" + hashed.hexdigest()
 
 
-def _require_authority(certificate: Certificate) -> None:
-    if certificate.extensions.is_authority is not True:
-        raise AuthoritiesUnreadable(
-            f"{certificate.subject.text} is not a certificate authority: take it out of the endorsement authorities"
-        )
+def _is_root(certificate: Certificate) -> bool:
+    return certificate.version < _SAYS_WHETHER_AUTHORITY or _is_authority(certificate)
+
+
+def _is_authority(certificate: Certificate) -> bool:
+    return certificate.extensions.is_authority is True
 
 
 def _named(files: Mapping[str, bytes] | Sequence[bytes]) -> Mapping[str, bytes]:
     return files if isinstance(files, Mapping) else {str(number): data for number, data in enumerate(files, start=1)}
 
 
-def _read_files(files: Mapping[str, bytes], group: str) -> list[Certificate]:
+def _read_files(files: Mapping[str, bytes], group: str, may_be_one: Callable[[Certificate], bool]) -> list[Certificate]:
     found: list[Certificate] = []
     for name, data in files.items():
-        for encoded in _certificates_in(data, f"{group}, file {name}"):
+        blocks = _certificates_in(data, f"{group}, file {name}")
+        for number, encoded in enumerate(blocks, start=1):
+            place = f"Endorsement {group}, file {name}" + (f", PEM block {number}" if len(blocks) > 1 else "")
             try:
-                found += read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES, besides_padding=LINE_ENDS)
+                read = read_certificates(encoded, maximum_count=_MAXIMUM_AUTHORITIES, besides_padding=LINE_ENDS)
             except CertificateUnreadable as error:
-                raise AuthoritiesUnreadable(f"Endorsement {group}, file {name}: {error}") from None
+                raise AuthoritiesUnreadable(f"{place}: {error}") from None
+            for certificate in read:
+                if not may_be_one(certificate):
+                    raise AuthoritiesUnreadable(
+                        f"{place}: {certificate.subject.text} is not a certificate authority: take it out"
+                    )
+            found += read
             if len(found) > _MAXIMUM_AUTHORITIES:
                 raise AuthoritiesUnreadable(f"There are more than {_MAXIMUM_AUTHORITIES} endorsement {group}")
     return found
