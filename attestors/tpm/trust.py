@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, Protocol
@@ -141,7 +141,8 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
     """Read a deny list: one fingerprint a line, comments (``#``) and blank lines.
 
     A file that is empty is one that is just being written: it would open the door for a moment. A comment of several
-    lines, or with several fingerprints, is a list whose line ends are lost: it would open the door for good.
+    lines, or with several fingerprints, is a list whose line ends are lost: it would open the door for good. So is one
+    that ends with a fingerprint, where nothing else is in the file.
 
     Raises:
         OperatorFileUnusable: a line is neither, or such a comment; ``place`` begins the message.
@@ -153,6 +154,8 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise OperatorFileUnusable(f"{place}: is not UTF-8") from error
+    if _is_list_in_a_comment(lines):
+        raise OperatorFileUnusable(f"{place}: is one comment that ends with a fingerprint: are line ends lost?")
     denied = set()
     for number, line in enumerate(lines, start=1):
         text = line.strip(" \t\r")
@@ -164,3 +167,12 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
         elif text:
             raise OperatorFileUnusable(f"{place}: line {number} is not sha256: and 64 lower-case hexadecimal digits")
     return frozenset(denied)
+
+
+def _is_list_in_a_comment(lines: Sequence[str]) -> bool:
+    """One line, a comment: words, and a fingerprint behind them. One without words is an entry that was taken out."""
+    written = [line for line in lines if line.strip()]
+    if len(written) != 1 or not written[0].lstrip().startswith("#"):
+        return False
+    words = written[0].lstrip(" \t#").split()
+    return len(words) > 1 and FINGERPRINT.fullmatch(words[-1]) is not None

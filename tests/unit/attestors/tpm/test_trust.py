@@ -71,6 +71,13 @@ class TestDenyList:
         with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
             denied(f"{ONE}\n{listed}\n")
 
+    def test_a_list_of_one_whose_line_ends_are_lost(self) -> None:
+        for folded in (f"# Stolen in May, from the depot. {ONE}\n", f"\n# 7\t{ONE}"):
+            with pytest.raises(OperatorFileUnusable, match="/list: is one comment that ends with a fingerprint"):
+                denied(folded)
+        for meant in (f"# {ONE}\n", f"#{ONE}", f"# {ONE} was found again\n", f"# was {ONE}\n{TWO}\n"):
+            assert ONE not in denied(meant)
+
     def test_an_empty_file_is_just_being_written(self) -> None:
         with pytest.raises(OperatorFileUnusable, match="/list: is empty"):
             denied("")
