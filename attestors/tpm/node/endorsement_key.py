@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from attestors.contract import EvidenceUnavailable
 from attestors.tpm.node.connection import TPM, LoadedKey
-from attestors.tpm.node.nv import NVReader
+from attestors.tpm.node.nv import NVReader, UnreadableIndex
 from attestors.tpm.node.responses import TPM_RC_HANDLE, TPMRefused
 from attestors.tpm.node.templates import (
     ENDORSEMENT_CHOICES,
@@ -76,10 +76,12 @@ def _choose(
 
 
 def _chain(nv: NVReader, indices: tuple[int, ...]) -> bytes:
+    """As much of it as can be read: it only helps, where the controller's operator has not all of the authorities."""
     chain = b""
     for index in indices:
         if FIRST_CHAIN_INDEX <= index <= LAST_CHAIN_INDEX:
-            chain += nv.read(index, MAXIMUM_CHAIN_BYTES - len(chain))
+            with contextlib.suppress(UnreadableIndex):
+                chain += nv.read(index, MAXIMUM_CHAIN_BYTES - len(chain))
     return b"" if _is_blank(chain) else chain
 
 

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 from attestors.contract import EvidenceUnavailable
 from attestors.tpm.node.connection import TPM
-from attestors.tpm.node.responses import TPM_RC_NV_UNINITIALIZED, TPMRefused
+from attestors.tpm.node.responses import (
+    TPM_RC_AUTH_FAIL,
+    TPM_RC_AUTH_UNAVAILABLE,
+    TPM_RC_BAD_AUTH,
+    TPM_RC_LOCKOUT,
+    TPM_RC_NV_AUTHORIZATION,
+    TPM_RC_NV_LOCKED,
+    TPM_RC_NV_UNINITIALIZED,
+    TPMRefused,
+)
 from attestors.tpm.node.tss import ESYS_TR, TPM2_CAP, TPMA_NV
 
 _LARGEST_CHUNK: Final = 1024
@@ -14,6 +23,13 @@ _SMALLEST_CHUNK: Final = 64
 _USUAL_CHUNK: Final = 512
 _PROPERTY_NV_BUFFER_MAX: Final = 0x12C
 """TPM_PT_NV_BUFFER_MAX (Part 2, 6.13): how much of an index one command reads at most."""
+_CLOSED: Final = frozenset(
+    {TPM_RC_AUTH_FAIL, TPM_RC_AUTH_UNAVAILABLE, TPM_RC_BAD_AUTH, TPM_RC_NV_AUTHORIZATION, TPM_RC_NV_LOCKED}
+)
+
+
+class UnreadableIndex(EvidenceUnavailable):
+    """What is in the index is not for everybody to read, or too large."""
 
 
 class NVReader:
@@ -28,14 +44,15 @@ class NVReader:
         """All that is in the index; nothing where it was never written.
 
         Raises:
-            EvidenceUnavailable: it is larger than ``maximum_bytes``, or the TPM refuses.
+            UnreadableIndex: it is larger than ``maximum_bytes``, or asks for a password, or is locked.
+            EvidenceUnavailable: the TPM refuses.
         """
         doing = f"read NV index {index:#010x}"
         handle = self.tpm.ask(doing, self.tpm.esys.tr_from_tpmpublic, index)
         public, _ = self.tpm.ask(doing, self.tpm.esys.nv_read_public, handle)
         size = int(public.nvPublic.dataSize)
         if size > maximum_bytes:
-            raise EvidenceUnavailable(
+            raise UnreadableIndex(
                 f"NV index {index:#010x} of the TPM holds {size} bytes, more than the {maximum_bytes} that are read"
             )
         # With an empty password: the index' own where that is enough, else the owner's.
@@ -46,6 +63,14 @@ class NVReader:
         except TPMRefused as refused:
             if refused.code == TPM_RC_NV_UNINITIALIZED:
                 return b""
+            if refused.code == TPM_RC_LOCKOUT:
+                raise UnreadableIndex(str(refused)) from refused
+            if refused.code in _CLOSED:
+                raise UnreadableIndex(
+                    f"the TPM did not {doing}: it asks for a password of the index or of the owner, and this program "
+                    f"gives none, or it is locked until the next boot (response code {refused.response:#x}); another "
+                    "endorsement key can be chosen with the setting ek"
+                ) from refused
             raise
 
     def _read(self, doing: str, handle: Any, authorization: Any, size: int) -> bytes:

@@ -90,12 +90,23 @@ def left_behind(tpm: SoftwareTPM) -> list[int]:
         return found
 
 
-def write_index(tpm: SoftwareTPM, index: int, content: bytes, *, size: int | None = None) -> None:
-    """Define an NV index as its owner, and write ``content`` to it."""
-    attributes = TPMA_NV.OWNERWRITE | TPMA_NV.OWNERREAD | TPMA_NV.AUTHREAD | TPMA_NV.NO_DA
+EVERYBODY_READS: Final = TPMA_NV.OWNERREAD | TPMA_NV.AUTHREAD | TPMA_NV.NO_DA
+
+
+def write_index(
+    tpm: SoftwareTPM,
+    index: int,
+    content: bytes,
+    *,
+    size: int | None = None,
+    reading: int = EVERYBODY_READS,
+    password: bytes = b"",
+) -> None:
+    """Define an NV index as its owner, with a password of its own, and write ``content`` to it."""
+    attributes = TPMA_NV.OWNERWRITE | reading
     area = TPMS_NV_PUBLIC(nvIndex=index, nameAlg=0x000B, attributes=attributes, dataSize=size or len(content))
     with opened(tpm) as esys:
-        handle = esys.nv_define_space(None, TPM2B_NV_PUBLIC(nvPublic=area))
+        handle = esys.nv_define_space(password, TPM2B_NV_PUBLIC(nvPublic=area))
         for start in range(0, len(content), 512):
             esys.nv_write(handle, content[start : start + 512], start, auth_handle=ESYS_TR.OWNER)
 

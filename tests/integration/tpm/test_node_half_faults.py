@@ -16,7 +16,7 @@ from tests.support.software_tpm import LIBRARY_MISSING, PORT_TAKEN, START_ATTEMP
 
 pytest.importorskip("tpm2_pytss", reason=LIBRARY_MISSING, exc_type=ImportError)
 
-from tpm2_pytss.constants import ESYS_TR
+from tpm2_pytss.constants import ESYS_TR, TPMA_NV
 
 from attestors.tpm.node import connection, device, endorsement_key, patience
 from attestors.tpm.node.half import node_half_from
@@ -173,6 +173,41 @@ def test_too_large_certificate_is_told(software_tpm: SoftwareTPM, monkeypatch: p
 def test_index_that_was_never_written_counts_as_none(own_tpm: SoftwareTPM) -> None:
     node_tpm.write_index(own_tpm, 0x01C0000A, b"", size=600)
     assert "ekCertificate" not in node_half(own_tpm, ek="ecc-p256").gather(request()).fields
+
+
+CLOSED = {
+    "password": (TPMA_NV.AUTHREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
+    "policy": (TPMA_NV.POLICYREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
+    "lockout": (TPMA_NV.AUTHREAD, "it is locked after too many wrong passwords"),
+    "read-lock": (node_tpm.EVERYBODY_READS | TPMA_NV.READ_STCLEAR, "or it is locked until the next boot"),
+}
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_index_that_is_not_for_everybody(own_tpm: SoftwareTPM, how: str) -> None:
+    """A certificate is needed, and the message says what is in the way; of the authorities' it only may be."""
+    reading, sentence = CLOSED[how]
+    for index in (0x01C0000A, 0x01C00100):
+        password = b"of its own" if how == "password" else b""
+        node_tpm.write_index(own_tpm, index, b"x" * 8, reading=reading, password=password)
+        with node_tpm.opened(own_tpm) as esys:
+            if how == "read-lock":
+                esys.nv_read_lock(esys.tr_from_tpmpublic(index), auth_handle=ESYS_TR.OWNER)
+            if how == "lockout":
+                esys.dictionary_attack_parameters(0, 1000, 1000)
+    first = node_half(own_tpm).gather(request())
+    assert "ekCertificateChain" not in first.fields
+    node_half(own_tpm).gather(request(challenge_for(first)))
+    with pytest.raises(EvidenceUnavailable, match=f"did not read NV index 0x01c0000a: .*{sentence}"):
+        node_half(own_tpm, ek="ecc-p256").gather(request())
+    assert not left_behind(own_tpm)
+
+
+def test_chain_that_is_too_large_is_left_out(own_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endorsement_key, "MAXIMUM_CHAIN_BYTES", 20)
+    node_tpm.write_index(own_tpm, 0x01C00100, b"a" * 15)
+    node_tpm.write_index(own_tpm, 0x01C00101, b"b" * 15)
+    assert field(node_half(own_tpm).gather(request()), "ekCertificateChain") == b"a" * 15
 
 
 KEYED_HASH = bytes.fromhex("0008000b00000000000000100000")
