@@ -29,14 +29,16 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "Its time has not begun.", "Compare the controller's clock."
         ),
         "EndorsementCertificateRefused": ReasonExplanation(
-            "It is not of this key, or no endorsement key's, or its chain does not hold.", "Find out who asks."
+            "It is not of this key, or no endorsement key's, has run out, or its chain does not hold.",
+            "The message says which. Where nothing of it is the manufacturer's doing, find out who asks.",
         ),
         "EndorsementKeyDenied": ReasonExplanation(
             "It is on the operator's deny list.", "Nothing, or take it off the list."
         ),
         "EndorsementKeyMismatch": ReasonExplanation(
-            "Another chip is said to be in that Machine than the one that answered.",
-            "Was the board replaced, or the wrong fingerprint entered? Then correct it. Else find out who asks.",
+            "Another chip is said to be in that Machine than the one that answered, or another key of it.",
+            "Was the board replaced, the wrong fingerprint entered, or that of a key which [the node does not "
+            "use](tpm.md#the-fingerprint)? Then correct it. Else find out who asks.",
         ),
         "EndorsementKeySourceUnavailable": ReasonExplanation(
             "A source that knows which chip it is cannot be asked.", "The message says which, and why."
