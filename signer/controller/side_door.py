@@ -171,25 +171,29 @@ class SideDoor:
         else:
             groups |= tokens
         identities = reviewed_identities(findings.grants.values(), sorted(groups, key=sorted))
-        openings = await self._openings(client, identities, findings)
-        if findings.removed:
-            openings = await self._settled(client, openings, situation.unattested)
+        openings = await self._openings(client, identities, situation, findings)
         return _conclusion(situation, findings, openings)
 
     async def _openings(
-        self, client: Client, identities: Sequence[ReviewedIdentity], findings: _Findings
+        self, client: Client, identities: Sequence[ReviewedIdentity], situation: Situation, findings: _Findings
     ) -> tuple[Opening, ...]:
         """The openings; those that are known where an authorizer fails, if first certificates are among them.
 
-        That door is open then, whatever the others would have been answered. Renewal alone says nothing of it.
+        That door is open then, whatever the others would have been answered. Renewal alone says nothing of it; nor does
+        what a removal has shut meanwhile, for the others were not asked.
         """
+        failure: AuthorizerFailed | None = None
         try:
-            return await openings_of(client, identities)
+            openings = await openings_of(client, identities)
         except AuthorizerFailed as error:
-            if not any(opening.door is Door.NODECLIENT for opening in error.openings):
-                raise
-            findings.notes.append(str(error))
-            return error.openings
+            openings, failure = error.openings, error
+        if findings.removed:
+            openings = await self._settled(client, openings, situation.unattested)
+        if failure is not None:
+            if not any(opening.door is Door.NODECLIENT for opening in openings):
+                raise failure
+            findings.notes.append(str(failure))
+        return openings
 
     async def _remove_what_is_due(self, client: Client, situation: Situation, findings: _Findings) -> None:
         for _ in range(_ROUNDS):

@@ -265,6 +265,28 @@ async def test_a_door_that_is_known_to_be_open_is_not_hidden_by_an_authorizer_th
     assert WEBHOOK_DOWN in condition.message
 
 
+async def test_a_door_that_is_shut_in_the_end_says_nothing_of_those_who_were_not_asked(house: House) -> None:
+    """The cache still says yes to tokens, the authorizer fails once and is back: the others were not asked then."""
+    house.role("wide", "certificatesigningrequests/nodeclient", "certificatesigningrequests")
+    house.bind("wide", "wide", ("User", "system:node:one"))
+    once: JsonObject = {
+        "system:bootstrappers": {"allowed": True},
+        "system:nodes": {"allowed": False, "evaluationError": "down"},
+    }
+
+    async def answer(method: str, path: str, body: JsonObject) -> JsonObject | None:
+        if path != REVIEWS or body["spec"]["resourceAttributes"].get("subresource") != "nodeclient":
+            return None
+        status = next((once.pop(group) for group in body["spec"].get("groups", []) if group in once), None)
+        return {"status": status} if status else None
+
+    house.client.intercept = answer
+    condition = await house.survey()
+    assert not once
+    assert (condition.met, condition.reason) == (None, "AuthorizerFailed")
+    assert (await house.survey()).reason == "GrantedByOtherBinding"
+
+
 @pytest.mark.parametrize("bound", ["MAXIMUM_ROLES", "MAXIMUM_BINDINGS", "MAXIMUM_TOKENS"])
 async def test_more_than_is_read_proves_nothing(house: House, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     house.token("system:bootstrappers:edge")
