@@ -6,7 +6,7 @@ At each look the door is shut again, and in between it is open: what such a look
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -33,16 +33,20 @@ _NAMES_SHOWN: Final = 8
 class _Removals:
     """How often one binding was removed."""
 
+    uid: str
+    """Of the object that was removed last. Its finalizers may hold it: it is removed again, and has not returned."""
     count: int
     first: datetime
     last: datetime
     longest_away: timedelta = timedelta(0)
 
-    def once_more(self, now: datetime) -> _Removals:
+    def once_more(self, uid: str, now: datetime) -> _Removals:
         away = now - self.last
+        if uid == self.uid:
+            return self
         if away >= FORGOTTEN:
-            return _Removals(1, now, now)
-        return replace(self, count=self.count + 1, last=now, longest_away=max(self.longest_away, away))
+            return _Removals(uid, 1, now, now)
+        return replace(self, uid=uid, count=self.count + 1, last=now, longest_away=max(self.longest_away, away))
 
     def returns(self, now: datetime) -> bool:
         return self.count >= REMOVALS and now < self.last + max(QUIET, 2 * self.longest_away)
@@ -54,11 +58,11 @@ class ReturningGrants:
     def __init__(self) -> None:
         self._removals: OrderedDict[str, _Removals] = OrderedDict()
 
-    def removed(self, names: Iterable[str], now: datetime) -> None:
-        """A look has removed these bindings."""
-        for name in names:
+    def removed(self, bindings: Mapping[str, str], now: datetime) -> None:
+        """A look has removed these bindings: their names and UIDs."""
+        for name, uid in bindings.items():
             before = self._removals.pop(name, None)
-            self._removals[name] = _Removals(1, now, now) if before is None else before.once_more(now)
+            self._removals[name] = _Removals(uid, 1, now, now) if before is None else before.once_more(uid, now)
         while len(self._removals) > _MAXIMUM_NAMES:
             self._removals.popitem(last=False)
 

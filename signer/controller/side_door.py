@@ -112,8 +112,8 @@ class SideDoor:
     def __init__(self, removed: RemovedGrants) -> None:
         self._removed = removed
         self._random = SystemRandom()
-        self.removed_at_last_look: set[str] = set()
-        """Names of the bindings."""
+        self.removed_at_last_look: dict[str, str] = {}
+        """Names of the bindings, and their UIDs."""
 
     async def survey(self, client: Client, situation: Situation) -> PolicyCondition:
         """Do what the policy's mode asks for, and return the condition ``AutoApprovalRemoved``."""
@@ -230,7 +230,7 @@ class SideDoor:
             findings.failures.append(("RemovalPending", f"ClusterRoleBinding {shown(binding.name)}: {error}"))
             return True
         findings.removed.add(binding.name)
-        self.removed_at_last_look.add(binding.name)
+        self.removed_at_last_look[binding.name] = binding.uid
         _LOG.info(
             "removed a grant of automatic approval",
             extra={

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
-from unittest.mock import AsyncMock, MagicMock
+from unittest.mock import AsyncMock, MagicMock, PropertyMock
 
 import pytest
 
@@ -127,7 +128,10 @@ def found(met: bool | None, reason: str) -> PolicyCondition:
 
 @pytest.mark.parametrize(
     "condition",
-    [found(None, "WorkloadClusterUnreachable"), found(False, "Forbidden"), found(False, "RemovedGrantsNotKept")],
+    [
+        found(None, "WorkloadClusterUnreachable"),
+        *(found(False, reason) for reason in ("Forbidden", "RemovedGrantsNotKept", "RemovedGrantReturns")),
+    ],
     ids=lambda condition: condition.reason,
 )
 def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
@@ -156,7 +160,7 @@ def test_looks_of_many_clusters_spread(keeping: DoorKeeping, condition: PolicyCo
 def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: DoorKeeping) -> None:
     """Who puts it back at once has not opened the door for minutes."""
     keeping._conditions = (found(True, "Removed"),)
-    keeping._door.removed_at_last_look.add("kubeadm:node-autoapprove-bootstrap")
+    keeping._door.removed_at_last_look["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
     assert keeping._until_next_look() <= 5.0
     keeping._door.removed_at_last_look.clear()
     assert keeping._until_next_look() >= LOOK_SECONDS * (1 - SPREAD)
@@ -185,7 +189,12 @@ def enforcing(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> DoorKeep
 
 
 def door(survey: Any, removed: Iterable[str] = ()) -> Any:
-    return MagicMock(survey=survey, removed_at_last_look=set(removed))
+    """Each look removes these bindings, which somebody has made anew."""
+    uids, found_door = itertools.count(), MagicMock(survey=survey)
+    names = list(removed)
+    removals = PropertyMock(side_effect=lambda: {name: str(next(uids)) for name in names})
+    type(found_door).removed_at_last_look = removals
+    return found_door
 
 
 def has_policy(keeping: DoorKeeping, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
@@ -312,6 +321,28 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
         enforcing.look_again()
         open_now = [(False, "GrantedByOtherBinding"), (True, "Extended")]
         assert [(one.met, one.reason) for one in await told.get()] == open_now
+
+
+async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: DoorKeeping) -> None:
+    has_policy(enforcing, **EXTEND)
+    extended = PolicyCondition(conditions.MACHINE_POOL_TOKENS_EXTENDED, True, "Extended", "")
+    async with looking(enforcing) as told:
+        await told.get()
+        enforcing._conditions = (found(True, "Removed"), extended)
+        assert enforcing._tokens_before(enforcing._asked_for()) == extended
+        has_policy(enforcing, generation=2, **EXTEND)
+        assert enforcing._tokens_before(enforcing._asked_for()).reason == "Connecting"
+
+
+async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
+    enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.0)
+    enforcing._door = door(AsyncMock(side_effect=[found(True, "Removed"), ZeroDivisionError, found(True, "Removed")]))
+    async with looking(enforcing) as told:
+        for expected in ((True, "Removed"), (None, "InternalError"), (True, "Removed")):
+            assert [(one.met, one.reason) for one in await told.get()] == [expected]
+            enforcing.look_again()
 
 
 async def test_tokens_take_no_longer_than_they_may(enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def returning() -> ReturningGrants:
 
 def removed_every(returning: ReturningGrants, pause: timedelta, times: int = 3) -> Iterator[PolicyCondition]:
     for number in range(times):
-        returning.removed([NAME], NOW + number * pause)
+        returning.removed({NAME: str(number)}, NOW + number * pause)
         yield returning.judged(SHUT, NOW + number * pause)
 
 
@@ -40,7 +40,7 @@ def test_the_third_removal_says_so_until_it_has_stayed_away(returning: Returning
     last, quiet = NOW + 2 * pause, max(QUIET, 2 * pause)
     assert returning.judged(SHUT, last + quiet - timedelta(seconds=1)) == condition
     assert returning.judged(SHUT, last + quiet) == SHUT
-    returning.removed([NAME], last + quiet)
+    returning.removed({NAME: "another"}, last + quiet)
     assert returning.judged(SHUT, last + quiet).met is False, "it is known by now"
 
 
@@ -50,8 +50,16 @@ def test_what_comes_back_once_in_a_while_is_an_upgrade(returning: ReturningGrant
 
 def test_different_bindings_do_not_add_up(returning: ReturningGrants) -> None:
     for number in range(9):
-        returning.removed([f"binding-{number}"], NOW)
+        returning.removed({f"binding-{number}": str(number)}, NOW)
     assert returning.judged(SHUT, NOW) == SHUT
+
+
+def test_what_its_finalizers_hold_has_not_been_put_back(returning: ReturningGrants) -> None:
+    """It can be deleted at every look, and is gone for good in the end."""
+    for number in range(9):
+        returning.removed({NAME: "held"}, NOW + number * timedelta(minutes=3))
+    assert returning.judged(SHUT, NOW + timedelta(minutes=27)) == SHUT
+    assert [one.met for one in removed_every(returning, timedelta(seconds=5), times=2)] == [True, False]
 
 
 def test_it_is_not_called_shut_but_for_renewal(returning: ReturningGrants) -> None:
@@ -72,11 +80,11 @@ def test_what_is_worse_stays_the_reason(returning: ReturningGrants) -> None:
 
 
 def test_what_is_remembered_and_said_is_bounded(returning: ReturningGrants) -> None:
-    for _ in range(3):
-        returning.removed([f"{number}\x1b" + "x" * 1000 for number in range(1000)], NOW)
+    for again in range(3):
+        returning.removed({f"{number}\x1b" + "x" * 1000: str(again) for number in range(1000)}, NOW)
     assert len(returning._removals) <= 256
-    for _ in range(3):
-        returning.removed([f"{number}\x1b" + "x" * 1000 for number in range(200)], NOW)
+    for again in range(3):
+        returning.removed({f"{number}\x1b" + "x" * 1000: str(again) for number in range(200)}, NOW)
     said = returning.judged(SHUT, NOW).message
     assert said.isprintable()
     assert len(said) <= 1024
