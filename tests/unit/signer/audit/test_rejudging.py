@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
 from attestors.registry import Registry
+from attestors.wire.names import PROVIDER_ID_OID
+from signer.audit.account import Account
 from signer.audit.comparison import (
     Comparison,
     Differs,
@@ -17,10 +21,15 @@ from signer.audit.comparison import (
     _refused_by_reservations,
     compare,
 )
-from signer.audit.decision_line import LoggedDecision, NoEntry, read_decision_line
+from signer.audit.decision_line import DecisionLine, LoggedDecision, NoEntry, logged_request, read_decision_line
 from signer.audit.halves import Halves
 from signer.audit.rejudging import Rejudged
+from signer.model.decision import Decision, Deferred
+from signer.model.kubernetes_time import format_time
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
+from tests.unit.signer.builders import CLUSTER, stock_serving_manifest, stock_serving_request
+from tests.unit.signer.controller.stock_serving_world import World as StockServingWorld
+from tests.unit.signer.controller.support import NOW
 
 ZERO_HASH: Final = "sha256:" + "00" * 32
 OTHER_TOKEN: Final = {
@@ -272,3 +281,29 @@ def test_a_signer_that_is_nobodys_attestor(signer: str) -> None:
     """However its name ends: no controller of ours decides about it."""
     found = judged_where_nothing_is_installed(changed(refused_provider(), "request.spec.signerName", signer))
     assert found == Differs("the request is none that is decided")
+
+
+# Stock serving requests
+
+
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [(timedelta(0), ("ApproveOnly", "Attested")), (timedelta(days=1), ("Defer", "NodeNotAttested"))],
+)
+async def test_a_stock_serving_request_is_judged_by_when_it_was_posted(
+    waited: timedelta, expected: tuple[str, str]
+) -> None:
+    """And not by the clock of the decision alone."""
+    world, account, manifest = StockServingWorld(), Account(), stock_serving_manifest()
+    manifest["metadata"]["creationTimestamp"] = format_time(NOW - waited)
+    parsed = stock_serving_request(manifest)
+    decision: Decision
+    try:
+        decision = await world.stock_serving.decide(parsed, account)
+    except Deferred as error:
+        decision = error.defer
+    request = logged_request(manifest, parsed, Registry([]), PROVIDER_ID_OID)
+    line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), LoggedDecision.of(decision))
+    read = read_decision_line(json.loads(line.encode()))
+    assert (read.decision.kind, read.decision.reason) == expected
+    assert isinstance(await compare(read, Halves(Registry([]), {})), Reproduced)

@@ -313,7 +313,10 @@ async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
         assert len(world.asked) == 1
         world.clock.pass_by(machine_condition.OFF_SECONDS)
         await world.settle()
-    assert len(world.asked) == 2
+        assert len(world.asked) == 2
+        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        world.conditions.resync()
+    assert world.conditions._off_until == {}, "namespaces come and go"
 
 
 async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None:

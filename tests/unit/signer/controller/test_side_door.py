@@ -10,6 +10,7 @@ from signer.controller.pool_tokens import Intent, intent_of
 from signer.store.removed_grants import NothingKept
 from tests.unit.signer.builders import cluster_view, policy
 from tests.unit.signer.controller.side_door_house import (
+    BINDINGS,
     FIRST,
     RENEWAL,
     REVIEWS,
@@ -72,6 +73,10 @@ async def test_one_role_for_both_doors_waits_for_both(house: House) -> None:
     assert "ClusterRoleBinding both of ClusterRole both grants first certificates and renewal" in condition.message
     assert "to Group system:nodes, Group system:bootstrappers, and is left while renewal is" in condition.message
     assert "until these Machines are attested: machine-1" in condition.message
+    assert "still in effect" not in condition.message
+    house.api.faults.inject(f"DELETE {BINDINGS}/both", status=503)
+    condition = await house.survey()
+    assert (condition.met, condition.reason) == (False, "RemovalPending"), "it waits for nobody any more"
     assert (await house.survey()).met is True
     assert "both" not in house.bindings()
 
