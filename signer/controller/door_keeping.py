@@ -115,6 +115,7 @@ class DoorKeeping:
         self._group_sets: set[frozenset[str]] = set()
         self._too_many_group_sets = False
         self._approvals_seen: OrderedDict[str, None] = OrderedDict()
+        self._has_listed = False
         self._approvals = 0
         self._since: datetime | None = None
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
@@ -142,10 +143,15 @@ class DoorKeeping:
                 self._wanted.set()
 
     def listed(self, manifest: JsonObject) -> None:
-        """A CSR that was there before we looked: what was approved then is not counted as approved now."""
-        if _is_stock_approval(manifest) and self._remember(manifest) is Seen.NOW:
+        """A CSR of a list: what was approved before the first of them is not counted, what while nobody watched is."""
+        is_known = not self._has_listed or len(self._approvals_seen) >= _REMEMBERED_APPROVALS
+        if is_known and _is_stock_approval(manifest) and self._remember(manifest) is Seen.NOW:
             self._wanted.set()
         self.saw(manifest)
+
+    def list_ended(self) -> None:
+        """All of a list was told."""
+        self._has_listed = True
 
     def saw(self, manifest: JsonObject) -> None:
         """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""

@@ -255,6 +255,7 @@ class WorkloadCluster:
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
+        self._door.list_ended()
         self._requests.replaced(objects)
 
     def _holds_of_list(self, item: JsonObject) -> bool:

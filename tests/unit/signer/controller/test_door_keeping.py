@@ -104,6 +104,24 @@ def test_what_was_approved_before_we_looked_is_not_counted(keeping: DoorKeeping)
     assert approvals(keeping) == 1
 
 
+def test_what_was_approved_while_the_connection_was_lost_is_counted(
+    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_keeping, "_REMEMBERED_APPROVALS", 4)
+    for uid in ("a", "b"):
+        keeping.listed(csr(uid=uid, approved=True))  # the connection may be lost within the first list, too
+    keeping.list_ended()
+    keeping.saw(csr(uid="c", approved=True))
+    assert approvals(keeping) == 1
+    for uid in ("a", "b", "c", "d"):
+        keeping.listed(csr(uid=uid, approved=True))
+    keeping.list_ended()
+    assert approvals(keeping) == 2
+    for uid in ("a", "b", "c", "d", "e", "a"):
+        keeping.listed(csr(uid=uid, approved=True))
+    assert approvals(keeping) == 2, "there were more than are remembered"
+
+
 @pytest.mark.parametrize(
     ("count", "said"),
     [(1, "1"), (9, "9"), (10, "at least 10"), (99, "at least 90"), (123, "at least 100"), (5999, "at least 5000")],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.names import StockSigner
 from signer.controller import pending as pending_module
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.adjudicator import Adjudication
@@ -129,6 +130,20 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
         assert list(cluster._requests.pending) == list(names[:4])
         assert cluster._reachable.condition.reason == "RequestsLeftOut"
         assert not cluster._reconnect.is_set()
+
+
+async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> None:
+    """What was approved between two of them, nobody has seen."""
+
+    def approved(uid: str) -> dict[str, Any]:
+        spec = {"signerName": StockSigner.KUBELET_CLIENT.value}
+        return {"metadata": {"uid": uid}, "spec": spec, "status": {"conditions": [{"type": "Approved"}]}}
+
+    for listed, counted in ((("a", "b"), 0), (("a", "b", "c"), 1)):
+        for uid in listed:
+            served.cluster._holds_of_list(approved(uid))
+        served.cluster.replaced([])
+        assert served.cluster._door._approvals == counted
 
 
 async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:
