@@ -7,7 +7,7 @@ as the controller would.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -19,7 +19,7 @@ from signer.controller.standing import Attested, Standing, Standings, Unattested
 from signer.controller.workload_access import workload_connection
 from signer.controller.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import Forbidden, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
@@ -157,17 +157,18 @@ async def preflight(
     """Look at one cluster; the configuration is the controller's.
 
     Raises:
-        PreflightFailed: the Cluster does not exist, or the controller's key cannot be read.
+        PreflightFailed: the Cluster does not exist, the controller's key cannot be read, or the workload cluster does
+            not answer as it should.
         WorkloadAccessRefused, MissingGrant, CannotBeProven, UnreadableGrant, TooManyIdentities, TlsMaterialRefused:
             the workload cluster cannot be read.
-        ApiError: from either cluster.
+        ApiError: from the management cluster.
     """
     inventory = await _inventory(management, key, configuration.namespace)
     permits = permitted_in(key.namespace, configuration, registry)
     standings = Standings(key, registry=registry, inventory=inventory, permits=permits, now=now).all()
     policy = inventory.policies.get(key.namespace, key.name)
     notes: list[str] = []
-    async with Client(await workload_connection(management, key)) as workload:
+    async with _workload(management, key) as workload:
         grants = await read_grants(workload)
         tokens = await read_token_groups(workload)
         if isinstance(tokens, TokensUnread):
@@ -193,6 +194,16 @@ async def preflight(
         openings=openings,
         notes=tuple(notes),
     )
+
+
+@contextlib.asynccontextmanager
+async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client]:
+    connection = await workload_connection(management, key)
+    try:
+        async with Client(connection) as workload:
+            yield workload
+    except ApiError as error:
+        raise PreflightFailed(f"the API server of Cluster {key}: {error}") from error
 
 
 async def _inventory(client: Client, key: ClusterKey, controller_namespace: str) -> Inventory:

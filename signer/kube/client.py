@@ -267,7 +267,7 @@ class Client:
                     async for line in lines:
                         yield self._decoded(line, "the watch holds an event that is no JSON object")
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
-            raise unreachable(error) from None
+            raise unreachable(error, self._origin.authority) from None
         finally:
             if answer is not None:
                 answer.close()
@@ -324,7 +324,7 @@ class Client:
                 check_is_json(answer)
                 raw = await read_bounded(answer, self._maximum_body_bytes, self._allowances)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
-            raise unreachable(error) from None
+            raise unreachable(error, self._origin.authority) from None
         finally:
             if answer is not None:
                 # Closes the connection unless the whole answer was read; then it is back in the pool already.

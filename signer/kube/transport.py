@@ -98,32 +98,35 @@ async def error_from_answer(answer: Answer, allowances: Allowances) -> ApiError:
     return error_for_status(status, reason=details.reason, message=details.message, retry_after_seconds=pause)
 
 
-def unreachable(error: OSError | MalformedAnswer) -> ApiError:
-    """What a failure below the Kubernetes API means. Raised ``from None``.
+def unreachable(error: OSError | MalformedAnswer, authority: str) -> ApiError:
+    """What a failure below the Kubernetes API means, and where it was: host and port. Raised ``from None``.
 
     ``error`` loses its traceback, whose frames hold what was read.
     """
     error.__traceback__ = None
     if isinstance(error, MalformedAnswer):
-        return UnexpectedAnswer("the answer is not HTTP/1.1 as an API server speaks it")
-    if isinstance(error, BrokenOff):
-        if error.tls_reason is not None:
-            return Unreachable(f"TLS failed: {error.tls_reason}", cause=Cause.TLS)
-        what = "the answer ended before its end" if error.within_answer else "the server closed the connection"
-        return Unreachable(f"connection reset: {what}", cause=Cause.RESET)
+        return UnexpectedAnswer(f"the answer is not HTTP/1.1 as an API server speaks it ({authority})")
+    what, cause = _broken_off(error) if isinstance(error, BrokenOff) else _not_connected(error)
+    return Unreachable(f"{what} ({authority})", cause=cause)
+
+
+def _broken_off(error: BrokenOff) -> tuple[str, Cause]:
+    if error.tls_reason is not None:
+        return f"TLS failed: {error.tls_reason}", Cause.TLS
+    what = "the answer ended before its end" if error.within_answer else "the server closed the connection"
+    return f"connection reset: {what}", Cause.RESET
+
+
+def _not_connected(error: OSError) -> tuple[str, Cause]:
     if isinstance(error, TimeoutError):
-        return Unreachable("timeout: the server did not answer in time", cause=Cause.TIMEOUT)
-    return _not_connected(error)
-
-
-def _not_connected(error: OSError) -> Unreachable:
+        return "timeout: the server did not answer in time", Cause.TIMEOUT
     if isinstance(error, socket.gaierror):
-        return Unreachable("name resolution failed: the server's name has no address", cause=Cause.NAME_RESOLUTION)
+        return "name resolution failed: the server's name has no address", Cause.NAME_RESOLUTION
     if isinstance(error, ssl.SSLCertVerificationError):
         text = getattr(error, "verify_message", None) or "the server certificate is not valid"
-        return Unreachable(f"TLS verification failed: {text}", cause=Cause.TLS)
+        return f"TLS verification failed: {text}", Cause.TLS
     if isinstance(error, ssl.SSLError):
-        return Unreachable(f"TLS failed: {getattr(error, 'reason', None) or 'handshake broken off'}", cause=Cause.TLS)
+        return f"TLS failed: {getattr(error, 'reason', None) or 'handshake broken off'}", Cause.TLS
     if isinstance(error, ConnectionRefusedError):
-        return Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
-    return Unreachable(f"connection failed: {error.strerror or 'network error'}", cause=Cause.NETWORK)
+        return "connection refused: nothing listens there", Cause.REFUSED
+    return f"connection failed: {error.strerror or 'network error'}", Cause.NETWORK

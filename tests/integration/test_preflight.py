@@ -13,6 +13,7 @@ from signer.cli import main
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.side_door import Door
 from signer.store.controller_key import SECRET_NAME
+from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.house import House, provider_id
 
@@ -67,6 +68,11 @@ def bind(cluster: WorldCluster, name: str, subject: dict[str, str], *subresource
         "subjects": [{"apiGroup": RBAC, **subject}],
     }
     cluster.client().create(CLUSTER_ROLE_BINDINGS.collection(), binding)
+
+
+def kubeconfig_to_nobody(cluster: WorldCluster) -> bytes:
+    """The cluster's kubeconfig, with a port on which nothing listens."""
+    return cluster.api.kubeconfig().replace(embedded_api(cluster).server, "https://127.0.0.1:1").encode()
 
 
 def test_a_cluster_that_is_ready(house: House, cluster: WorldCluster, run: Run) -> None:
@@ -199,8 +205,13 @@ def test_without_a_policy(house: House, cluster: WorldCluster, run: Run) -> None
             ),
             SECRET_NAME,
         ),
+        (
+            lambda house, cluster: cluster.put_secret("kubeconfig", {"value": kubeconfig_to_nobody(cluster)}),
+            "the API server of Cluster default/workload: Unreachable: connection refused: nothing listens there "
+            "(127.0.0.1:1)",
+        ),
     ],
-    ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key"],
+    ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key", "a cluster that does not answer"],
 )
 def test_what_cannot_be_said(house: House, cluster: WorldCluster, run: Run, break_it: Any, said: str) -> None:
     break_it(house, cluster)

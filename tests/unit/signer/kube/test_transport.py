@@ -29,8 +29,9 @@ def test_what_failures_below_mean(error: OSError, message: str, cause: Cause) ->
     try:
         raise error
     except OSError as raised:
-        meant = unreachable(raised)
+        meant = unreachable(raised, "production.example:6443")
     assert isinstance(meant, Unreachable)
     assert meant.message.startswith(message)
+    assert meant.message.endswith(" (production.example:6443)"), "nobody looks for the server in a Secret at night"
     assert meant.cause is cause
     assert error.__traceback__ is None, "its frames hold what was read"
