@@ -7,18 +7,21 @@ Unlike a kubeconfig from a Secret, these are the operator's and may name files a
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from signer.kube.client import TokenSource
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import Unauthorized
+from signer.kube.errors import Unauthorized, bounded_text
 from signer.kube.http.request import Origin
+from signer.kube.redaction import without_credentials
 from signer.kube.tls import TlsMaterialRefused, client_context
 
 if TYPE_CHECKING:
@@ -134,12 +137,17 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file; give --kubeconfig, or set KUBECONFIG")
 
     configuration = Configuration()
+    said = _Said()
     try:
-        loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        with said.by(kube_config.logger):
+            loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
         connection = _connection(configuration)
-        _token(configuration)
+        if _token(configuration) is None and connection.client_certificate is None and "exec" in (loader._user or {}):
+            raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {said.last}")
     except malformed as error:
         raise ManagementConfigurationRefused(f"kubeconfig {path}: {_what_is_wrong(error)}") from error
+    except ManagementConfigurationRefused as error:
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: {error}") from error
     finally:
         # The library writes embedded keys to temporary files and keeps them until the process ends.
         kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
@@ -154,8 +162,11 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
             elif has_plugin:
                 if rejected and has_expiry:
                     del loader.exec_plugin_expiry
-                if not await loader.load_from_exec_plugin():
-                    raise Unauthorized("kubeconfig: the credential plugin gave no credential; its error is in the log")
+                said = _Said()
+                with said.by(kube_config.logger):
+                    given = await loader.load_from_exec_plugin()
+                if not given:
+                    raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {said.last}")
                 loader._set_config(configuration)
             else:
                 await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
@@ -168,6 +179,31 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
             kube_config._cleanup_temp_files()  # type: ignore[no-untyped-call]
 
     return ManagementAccess(connection, RefreshingToken(fetch))
+
+
+class _Said(logging.Handler):
+    """What the library logs of a credential plugin that fails: it raises nothing, and commands show no log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.last = "it said nothing"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = bounded_text(without_credentials(record.getMessage()))
+
+    @contextlib.contextmanager
+    def by(self, logger: logging.Logger) -> Iterator[None]:
+        """Listen to that logger instead of all others."""
+        level, propagate = logger.level, logger.propagate
+        logger.addHandler(self)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+            logger.propagate = propagate
 
 
 def _exists(path: str) -> bool:

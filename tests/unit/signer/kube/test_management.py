@@ -171,7 +171,7 @@ async def test_a_credential_plugin_runs_again_only_after_a_401(
     assert await source.token() == "token2"
     (tmp_path / "broken").touch()
     source.rejected()
-    with pytest.raises(Unauthorized):
+    with pytest.raises(Unauthorized, match="gave no credential: exec: process returned 1"):
         await source.token()
 
 
@@ -182,6 +182,33 @@ async def test_a_plugin_s_token_that_runs_out_is_replaced(
     user = _plugin(tmp_path, token="token@", expirationTimestamp="2020-01-01T00:00:00Z")
     access = await management_connection(_write(tmp_path / "config", _with_user(authority, client_pair, user)))
     assert await access.token_source.token() == "token2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("#!/bin/sh\necho 'log in again' >&2\nexit 1\n", "process returned 1. b'log in again'"),
+        ("", "Exec format error"),
+    ],
+    ids=["ends", "is none"],
+)
+async def test_a_credential_plugin_that_fails_is_named_with_what_it_says(
+    authority: Authority,
+    client_pair: Pair,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    program: str,
+    said: str,
+) -> None:
+    user = _plugin(tmp_path, token="token@")
+    (tmp_path / "plugin").write_text(program)
+    path = _write(tmp_path / "config", _with_user(authority, client_pair, user))
+    with pytest.raises(
+        ManagementConfigurationRefused, match=f"^kubeconfig {path}: its credential plugin gave no credential: .*{said}"
+    ):
+        await management_connection(path)
+    assert not caplog.records, "it would be said twice"
 
 
 @pytest.mark.slow
@@ -256,7 +283,7 @@ async def test_where_the_configuration_comes_from(
         ({"insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify"),
         ({"proxy-url": "http://proxy.example"}, {}, "proxy-url"),
         ({}, {"username": "a", "password": "b"}, "password"),
-        ({"certificate-authority-data": None, "certificate-authority": "missing.pem"}, {}, "kubeconfig"),
+        ({"certificate-authority-data": None, "certificate-authority": "missing.pem"}, {}, "missing.pem"),
     ],
 )
 async def test_what_the_client_does_not_do_is_refused(
@@ -266,8 +293,9 @@ async def test_what_the_client_does_not_do_is_refused(
     target = document["clusters"][0]["cluster"]
     target.update(cluster)
     document["clusters"][0]["cluster"] = {key: value for key, value in target.items() if value is not None}
-    with pytest.raises(ManagementConfigurationRefused, match=message):
-        await management_connection(_write(tmp_path / "config", document))
+    path = _write(tmp_path / "config", document)
+    with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {path}: .*{message}"):
+        await management_connection(path)
 
 
 @pytest.mark.slow
