@@ -15,6 +15,7 @@ from signer.controller.configuration import Configuration
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
+from signer.rules.request import insecure_not_allowed, not_allowed
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class BrokenAttestor:
 
     provider: str
     message: str
+    forbidden: bool = False
+    """Whether it is the operator who does not allow it here."""
 
 
 class AttestorSet:
@@ -72,27 +75,25 @@ class AttestorSet:
         Raises:
             Deferred: its libraries are missing or its settings wrong.
         """
-        if provider not in self._ready:
-            self._ready[provider] = self._prepare(provider)
-        attestor = self._ready[provider]
+        attestor = self._prepared(provider)
         if isinstance(attestor, BrokenAttestor):
             raise Deferred(Reason.ATTESTOR_UNAVAILABLE, attestor.message)
         return attestor
 
     def broken(self) -> tuple[BrokenAttestor, ...]:
         """All authorized attestors that cannot be asked, for the policy's conditions."""
-        found = []
-        for authorized in self.policy.authorized_attestors:
-            try:
-                self.ready(authorized.provider)
-            except Deferred as error:
-                found.append(BrokenAttestor(authorized.provider, error.defer.message))
-        return tuple(found)
+        prepared = (self._prepared(authorized.provider) for authorized in self.policy.authorized_attestors)
+        return tuple(one for one in prepared if isinstance(one, BrokenAttestor))
+
+    def _prepared(self, provider: str) -> ReadyAttestor | BrokenAttestor:
+        if provider not in self._ready:
+            self._ready[provider] = self._prepare(provider)
+        return self._ready[provider]
 
     def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
         namespace = self.policy.cluster.namespace
         if not self._configuration.attestor(provider).allows(namespace):
-            return BrokenAttestor(provider, f"this controller does not allow attestor {provider} in {namespace}")
+            return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
         settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
             operator=deepcopy(self._configuration.attestor(provider).settings),
             policy=deepcopy(self.policy.authorized(provider).settings),
@@ -102,7 +103,7 @@ class AttestorSet:
             attestor = self._registry.load(provider)
             insecure = attestor.description.security is Security.INSECURE
             if insecure and not self._configuration.insecure_allowed(namespace):
-                return BrokenAttestor(provider, f"this controller does not allow insecure attestors in {namespace}")
+                return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
             return ReadyAttestor(attestor.description, attestor.controller_half(settings))
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))

@@ -85,13 +85,8 @@ class Surveyor:
         kind = condition_types.ATTESTORS_CONFIGURED
         if isinstance(policy, UnreadablePolicy):
             return PolicyCondition(kind, False, "PolicyInvalid", policy.message)
-        configuration = self._around.configuration
-        for attestor in policy.authorized_attestors:
-            if not configuration.attestor(attestor.provider).allows(self._key.namespace):
-                return PolicyCondition(
-                    kind, False, "AttestorNotAllowed", f"this controller does not allow {attestor.provider} here"
-                )
         broken = adjudicator.attestors(policy).broken()
         if broken:
-            return PolicyCondition(kind, False, "AttestorUnavailable", "; ".join(one.message for one in broken))
+            reason = "AttestorNotAllowed" if any(one.forbidden for one in broken) else "AttestorUnavailable"
+            return PolicyCondition(kind, False, reason, "; ".join(one.message for one in broken))
         return PolicyCondition(kind, True, "Configured", "every authorized attestor is ready")

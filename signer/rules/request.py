@@ -157,16 +157,25 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
     provider = facts.attestor.provider
     policy_names_the_attestor(facts.policy, provider)
     if not facts.operator_allows:
-        raise Refused(
-            Reason.ATTESTOR_NOT_AUTHORIZED,
-            f"this controller does not allow attestor {provider} in namespace {facts.cluster.key.namespace}",
-        )
+        raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, not_allowed(provider, facts.cluster.key.namespace))
     if facts.attestor.security is Security.INSECURE and not facts.insecure_allowed:
-        raise Refused(
-            Reason.ATTESTOR_NOT_AUTHORIZED,
-            f"attestor {provider} is insecure, and this controller does not allow it in namespace "
-            f"{facts.cluster.key.namespace}",
-        )
+        raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, insecure_not_allowed(provider, facts.cluster.key.namespace))
+
+
+def not_allowed(provider: str, namespace: str) -> str:
+    """What a person is told, who may be a tenant; the operator decides."""
+    return (
+        f"this controller does not allow attestor {provider} in namespace {namespace}: its configuration file says "
+        f"where, in attestors.{provider}.namespaces"
+    )
+
+
+def insecure_not_allowed(provider: str, namespace: str) -> str:
+    """The same, where flags decide."""
+    return (
+        f"attestor {provider} is insecure, and this controller does not allow it in namespace {namespace}: see its "
+        "flags --enable-insecure-attestor and --insecure-attestor-namespaces"
+    )
 
 
 def policy_names_the_attestor(policy: Policy, provider: str) -> None:

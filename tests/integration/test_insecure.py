@@ -43,6 +43,10 @@ def test_all_three_must_name_it(house: House, flag: bool, namespace: bool, polic
         assert (verdict.condition, verdict.reason) == ("Denied", "AttestorNotAuthorized")
         assert verdict.certificate == b""
         assert house.records(cluster) == []
+    if policy and not (flag and namespace):
+        shown = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+        assert shown["reason"] == "AttestorNotAllowed"
+        assert "--enable-insecure-attestor" in shown["message"]
     house.wait_for_event(verdict.reason, "m")
 
 
