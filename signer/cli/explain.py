@@ -51,6 +51,10 @@ _EXIT_CODES: Final = {
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
 }
 _KIND: Final = "CertificateSigningRequest"
+NO_SETTINGS: Final = (
+    "Every attestor counts as allowed here, and none has settings of the operator: if the controller has a "
+    "configuration file, give it with --config, or run this in its Pod, where the file and what it names are."
+)
 
 
 class ExplainFailed(Exception):
@@ -105,7 +109,7 @@ def _explain(options: argparse.Namespace) -> int:
 async def _live(options: argparse.Namespace) -> Explanation:
     if options.cluster is None:
         raise WrongUse("--cluster NAMESPACE/NAME says which Cluster the CSR was posted in")
-    key = cluster_key(options.cluster, default_namespace="default")
+    key = _named_cluster(options)
     configuration = configuration_of(options)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
@@ -116,7 +120,8 @@ async def _live(options: argparse.Namespace) -> Explanation:
         source: Source = management if options.record is None else recorder
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
-        explained, judgement = await explain(manifest, key, around, _notes(manifest))
+        notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
+        explained, judgement = await explain(manifest, key, around, notes)
         if options.record is not None:
             documents = recorder.documents(manifest, explained, judgement, around, registry.noted)
             _write(options.record, as_yaml(documents))
@@ -132,10 +137,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     manifest = _given(options.csr) or _the_named(recorded, options.csr)
     configuration = replace(configuration, namespace=header.controller_namespace)
     notes = ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked.", *_notes(manifest)]
-    if options.cluster is not None:
-        key = cluster_key(options.cluster, default_namespace="default")
-    else:
-        key = _recorded_cluster(recorded)
+    key = _named_cluster(options) if options.cluster is not None else _recorded_cluster(recorded)
     if header.insecure_allowed and not configuration.insecure_enabled:
         allowed = frozenset({key.namespace})
         configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
@@ -152,6 +154,10 @@ async def _offline(options: argparse.Namespace) -> Explanation:
         load_authority_certificates,
     )
     return (await explain(manifest, key, around, tuple(notes)))[0]
+
+
+def _named_cluster(options: argparse.Namespace) -> ClusterKey:
+    return cluster_key(options.cluster, default_namespace=options.namespace or "default")
 
 
 def _recorded_cluster(recorded: RecordedObjects) -> ClusterKey:

@@ -65,8 +65,13 @@ class Cases:
         self._inventory.require_in_touch()
         cluster = self._inventory.clusters.get(self._key.namespace, self._key.name)
         policy = self._inventory.policies.get(self._key.namespace, self._key.name)
-        if cluster is None or policy is None:
-            raise Deferred(Reason.POLICY_INVALID, f"Cluster {self._key} or its NodeAttestationPolicy is gone")
+        if cluster is None:
+            raise Deferred(Reason.POLICY_INVALID, f"there is no Cluster {self._key}")
+        if policy is None:
+            raise Deferred(
+                Reason.POLICY_INVALID,
+                f"there is no NodeAttestationPolicy {self._key}, and without one the Cluster is not touched",
+            )
         if isinstance(policy, UnreadablePolicy):
             raise Deferred(Reason.POLICY_INVALID, f"NodeAttestationPolicy {self._key}: {policy.message}")
         return Case(cluster, policy, self.attestors(policy), self._now())

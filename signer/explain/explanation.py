@@ -175,7 +175,12 @@ def _unheeded(
     manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, judgement: Judgement
 ) -> Heeded | Unheeded:
     """What keeps a request from its judge without being a check."""
-    served = around.configuration.watch_filter
+    only, served = around.configuration.watch_namespace, around.configuration.watch_filter
+    if only is not None and only != key.namespace:
+        return Unheeded(
+            f"Cluster {key} is not served: --namespace is {only}",
+            "Explain it with the --namespace of the controller that serves it, or without.",
+        )
     cluster = judgement.inventory.clusters.get(key.namespace, key.name)
     if cluster is not None and not served.lets_in(cluster):
         return Unheeded(

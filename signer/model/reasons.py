@@ -263,8 +263,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "delete it.",
         ),
         Reason.POLICY_INVALID: ReasonExplanation(
-            "The NodeAttestationPolicy cannot be followed, or it or its Cluster has just gone.",
-            "Correct the field that the message names.",
+            "The NodeAttestationPolicy cannot be followed, or there is none, or no Cluster, of that name.",
+            "Correct the field that the message names. Where there is no policy, write one of the Cluster's name, in "
+            "the Cluster's namespace.",
         ),
         Reason.ATTESTOR_UNAVAILABLE: ReasonExplanation(
             "The attestor cannot be loaded, its settings are wrong, or it did not answer within 30 seconds.",

@@ -41,12 +41,14 @@ class Explain:
         settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
         self._config.write_text(yaml.safe_dump({"attestors": settings}))
         self._capsys = capsys
+        self.configured = True
         self.error = ""
 
     def text(self, csr: str, *arguments: str, cluster: str = "default/workload") -> tuple[int, str]:
         self._capsys.readouterr()
-        given = ["--kubeconfig", str(self.kubeconfig), "--config", str(self._config), "--cluster", cluster]
-        code = main(["explain", csr, *given, *arguments])
+        given = ["--kubeconfig", str(self.kubeconfig), "--cluster", cluster]
+        config = ["--config", str(self._config)] if self.configured else []
+        code = main(["explain", csr, *given, *config, *arguments])
         written = self._capsys.readouterr()
         self.error = written.err
         return code, written.out

@@ -14,6 +14,7 @@ import yaml
 
 from attestors.wire import pem
 from attestors.wire.names import Purpose
+from signer.cli.explain import NO_SETTINGS
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.model.cluster import WATCH_FILTER_LABEL
@@ -172,6 +173,19 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
     assert "example.com/signer" in report["message"]
 
 
+def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Explain) -> None:
+    assert explain.text("join", "--namespace", "elsewhere", cluster="workload")[0] == 1
+    assert "Secret elsewhere/workload-kubeconfig does not exist" in explain.error
+
+
+def test_it_says_that_it_was_given_no_configuration(cluster: WorldCluster, explain: Explain) -> None:
+    """The command that an Event names has no ``--config``: its answer may be another one than the controller's."""
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    assert NO_SETTINGS not in explain("join")[1]["notes"]
+    explain.configured = False
+    assert NO_SETTINGS in explain("join")[1]["notes"]
+
+
 def test_a_cluster_that_the_controller_does_not_serve(cluster: WorldCluster, explain: Explain) -> None:
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
@@ -180,6 +194,8 @@ def test_a_cluster_that_the_controller_does_not_serve(cluster: WorldCluster, exp
     assert "label cluster.x-k8s.io/watch-filter is not blue" in report["message"]
     cluster.patch({"metadata": {"labels": {WATCH_FILTER_LABEL: "blue"}}})
     assert explain("join", "--watch-filter", "blue")[1]["verdict"] == "approve"
+    code, report = explain("join", "--namespace", "elsewhere")
+    assert (code, report["message"]) == (6, "Cluster default/workload is not served: --namespace is elsewhere")
 
 
 def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, explain: Explain) -> None:
@@ -370,4 +386,5 @@ def test_a_policy_that_cannot_be_followed(house: House, cluster: WorldCluster, e
     house.management.client.delete(path)
     code, report = explain("join")
     assert (code, report["reason"]) == (5, "PolicyInvalid")
+    assert report["message"].startswith("there is no NodeAttestationPolicy default/workload")
     assert outcomes(report)["policy"] == "stopped"
