@@ -24,27 +24,31 @@ API, over real HTTPS::
 =================================== ====================================================================
 
 :func:`embedded_api` gives the API server of a cluster, to inject faults into and to read its log of requests. The
-functions ``open_…`` are the same as context managers, for fixtures of a wider scope.
+functions ``open_…`` are the same as context managers, for fixtures of a wider scope; :mod:`signer.testing.opening` has
+them without pytest.
 
 pytest imports this module in every run on a machine that has the distribution: what is heavy is imported inside.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from signer.testing.opening import MakeWorkloadCluster as MakeWorkloadCluster
+from signer.testing.opening import StartController as StartController
+from signer.testing.opening import embedded_api as embedded_api
+from signer.testing.opening import open_controllers as open_controllers
+from signer.testing.opening import open_management_cluster as open_management_cluster
+from signer.testing.opening import open_workload_clusters as open_workload_clusters
+
 if TYPE_CHECKING:
-    from signer.controller.run import ControllerOptions
     from signer.kube.client import JsonObject
-    from signer.kube.connection import ClusterConnection
-    from signer.testing.api import EmbeddedAPI
     from signer.testing.certificates import ClusterCertificateAuthority, EncryptionAlgorithm
     from signer.testing.nodes import SimulatedNode
-    from signer.testing.world import ManagementCluster, RunningController, WorldCluster
+    from signer.testing.world import ManagementCluster, WorldCluster
 
 
 class MakeCertificateAuthority(Protocol):
@@ -52,21 +56,6 @@ class MakeCertificateAuthority(Protocol):
 
     def __call__(self, algorithm: EncryptionAlgorithm | None = None) -> ClusterCertificateAuthority:
         """A CA with a key of that algorithm; ECDSA P-256, which is made fastest, by default."""
-        ...
-
-
-class MakeWorkloadCluster(Protocol):
-    """Type of ``make_workload_cluster``."""
-
-    def __call__(
-        self,
-        name: str = "workload",
-        *,
-        namespace: str = "default",
-        authority: ClusterCertificateAuthority | None = None,
-        **api_options: Any,
-    ) -> WorldCluster:
-        """A Cluster with its Secrets and its own embedded API; ``api_options`` are those of ``EmbeddedAPI``."""
         ...
 
 
@@ -114,90 +103,6 @@ class MakeSigningRequest(Protocol):
     ) -> JsonObject:
         """A manifest with these bytes as ``spec.request``; the usages are a kubelet client's by default."""
         ...
-
-
-class StartController(Protocol):
-    """Type of ``attestation_controller``."""
-
-    def __call__(
-        self,
-        *,
-        options: ControllerOptions | None = None,
-        connection: ClusterConnection | None = None,
-        **configuration: Any,
-    ) -> RunningController:
-        """Start a controller; ``configuration`` are the fields of ``signer.controller.configuration.Configuration``.
-
-        It acts as an administrator of the management cluster, or as the user of ``connection``.
-        """
-        ...
-
-
-def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
-    """The embedded API of a cluster of these fixtures: its ``faults``, its log ``requests``, its objects.
-
-    Raises:
-        TypeError: the cluster stands on another API server.
-    """
-    from signer.testing.api import EmbeddedAPI
-
-    if not isinstance(cluster.api, EmbeddedAPI):
-        raise TypeError(f"{type(cluster.api).__name__} is not an embedded API")
-    return cluster.api
-
-
-@contextlib.contextmanager
-def open_management_cluster() -> Iterator[ManagementCluster]:
-    """What ``management_cluster`` gives, for a fixture of a wider scope."""
-    from signer.testing.api import EmbeddedAPI
-    from signer.testing.world import ManagementCluster
-
-    with EmbeddedAPI() as api, ManagementCluster(api) as management:
-        yield management
-
-
-@contextlib.contextmanager
-def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
-    """What ``make_workload_cluster`` gives, for a fixture of a wider scope."""
-    from signer.testing.api import EmbeddedAPI
-
-    with contextlib.ExitStack() as stack:
-
-        def make(
-            name: str = "workload",
-            *,
-            namespace: str = "default",
-            authority: ClusterCertificateAuthority | None = None,
-            **api_options: Any,
-        ) -> WorldCluster:
-            authority = authority or _new_authority()
-            options = {"seed_kubeadm": True, **api_options}
-            api = EmbeddedAPI(ca_certificate=authority.certificate, ca_key=authority.private_key, **options)
-            cluster = management.add_cluster(name, stack.enter_context(api), namespace=namespace)
-            stack.callback(cluster.close)
-            return cluster
-
-        yield make
-
-
-@contextlib.contextmanager
-def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
-    """What ``attestation_controller`` gives, for a fixture of a wider scope; all controllers stop at its end."""
-    from signer.controller.configuration import Configuration
-    from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
-
-    with contextlib.ExitStack() as stack:
-
-        def start(
-            *,
-            options: ControllerOptions | None = None,
-            connection: ClusterConnection | None = None,
-            **configuration: Any,
-        ) -> RunningController:
-            chosen = Configuration(**{"namespace": CONTROLLER_NAMESPACE, **configuration})
-            return stack.enter_context(RunningController(connection or management.api.connection(), chosen, options))
-
-        yield start
 
 
 def _new_authority(algorithm: EncryptionAlgorithm | None = None) -> ClusterCertificateAuthority:

@@ -161,6 +161,12 @@ TABLE: Final = (
         RunBy("tests/documents/test_tpm.py::test_the_commands_make_a_quote_that_verifies"),
     ),
     Entry("docs/tpm.md", "", RunBy("tests/documents/test_tpm.py::test_the_commands_give_the_fingerprint")),
+    Entry(
+        "docs/testing.md",
+        "python -m pytest",
+        RunBy("tests/documents/test_example_provider.py::test_a_node_joins_and_renews_not"),
+    ),
+    Entry("docs/testing.md", "python join.py", RunBy("tests/documents/test_testing.py::test_a_join_without_pytest")),
     Entry("docs/troubleshooting.md", "kubectl", _READ),
     Entry(
         "docs/writing-an-attestor.md",

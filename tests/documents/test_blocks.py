@@ -31,7 +31,9 @@ from tests.support.helm import render_chart
 
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
-KUBECTL_COMMANDS = {"annotate", "apply", "create", "delete", "describe", "get", "label", "patch", "scale", "wait"}
+KUBECTL_COMMANDS = {
+    *("annotate", "apply", "create", "delete", "describe", "exec", "get", "label", "patch", "scale", "wait")
+}
 HELM_COMMANDS = {"install", "uninstall", "upgrade"}
 RUN_ELSEWHERE = {
     *("openssl", "sha256sum"),
@@ -205,6 +207,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
         case "podman":
             assert arguments[0] == "build", block
             assert (ROOT / arguments[-1] / "Containerfile").exists(), block
+        case "python" if arguments[0].endswith(".py"):  # a file that the page shows
+            assert f"`{arguments[0]}`:" in block.document.read_text(encoding="utf-8"), block
         case "python":
             assert arguments[0] == "-m", block
             assert importlib.util.find_spec(arguments[1]) is not None, block
@@ -216,7 +220,7 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert block.document.name == "quickstart-kind.md", block
         case "pip":
             assert arguments[0] == "install", block
-            extras = re.fullmatch(r"\.(?:\[([a-z,]+)\])?", arguments[1])
+            extras = re.fullmatch(r"(?:\.|/src)(?:\[([a-z,]+)\])?", arguments[1])
             assert extras is not None, block
             assert set((extras[1] or "").split(",")) - {""} <= set(project_extras()), block
         case _:
@@ -231,7 +235,9 @@ def project_extras() -> dict[str, Any]:
 def check_kubectl(arguments: list[str]) -> None:
     command, *rest = arguments
     assert command in KUBECTL_COMMANDS
-    if rest[0] == "rolebinding":
+    if command == "exec":
+        check_exec(rest)
+    elif rest[0] == "rolebinding":
         check_binding(dict(zip(rest[2::2], rest[3::2], strict=True)))
     elif command == "create" and rest[0] in ("namespace", "configmap"):
         assert rest[1]
@@ -247,6 +253,17 @@ def check_kubectl(arguments: list[str]) -> None:
         assert written <= ANNOTATIONS
     if command == "label":
         assert {word.partition("=")[0] for word in rest if "=" in word} <= LABELS
+
+
+def check_exec(arguments: list[str]) -> None:
+    """In the Pod of the chart, with the configuration file that is mounted there."""
+    before, after = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    objects = list(yaml.safe_load_all(COMPONENTS.read_text(encoding="utf-8")))
+    [deployment] = [one for one in objects if one["kind"] == "Deployment"]
+    assert before == ["--namespace", "node-attestation-system", f"deployment/{deployment['metadata']['name']}"]
+    assert after[0] == "node-attestation-controller"
+    options = cli._parser().parse_args(after[1:])
+    assert f"--config={options.config}" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def check_binding(flags: dict[str, str]) -> None:

@@ -1,0 +1,130 @@
+"""What the pytest fixtures give, as context managers: for test suites without pytest, and fixtures of a wider scope.
+
+::
+
+    with (
+        open_management_cluster() as management,
+        open_workload_clusters(management) as make_cluster,
+        open_controllers(management) as start_controller,
+    ):
+        cluster = make_cluster("production")
+
+In this order: what is opened last is closed first, and a controller stops before its API servers do.
+
+:mod:`signer.testing.fixtures` imports this module in every run of pytest: what is heavy is imported inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from signer.controller.run import ControllerOptions
+    from signer.kube.connection import ClusterConnection
+    from signer.testing.api import EmbeddedAPI
+    from signer.testing.certificates import ClusterCertificateAuthority
+    from signer.testing.world import ManagementCluster, RunningController, WorldCluster
+
+
+class MakeWorkloadCluster(Protocol):
+    """Type of ``make_workload_cluster``."""
+
+    def __call__(
+        self,
+        name: str = "workload",
+        *,
+        namespace: str = "default",
+        authority: ClusterCertificateAuthority | None = None,
+        **api_options: Any,
+    ) -> WorldCluster:
+        """A Cluster with its Secrets and its own embedded API; ``api_options`` are those of ``EmbeddedAPI``."""
+        ...
+
+
+class StartController(Protocol):
+    """Type of ``attestation_controller``."""
+
+    def __call__(
+        self,
+        *,
+        options: ControllerOptions | None = None,
+        connection: ClusterConnection | None = None,
+        **configuration: Any,
+    ) -> RunningController:
+        """Start a controller; ``configuration`` are the fields of ``signer.controller.configuration.Configuration``.
+
+        It acts as an administrator of the management cluster, or as the user of ``connection``.
+        """
+        ...
+
+
+def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
+    """The embedded API of a cluster of these fixtures: its ``faults``, its log ``requests``, its objects.
+
+    Raises:
+        TypeError: the cluster stands on another API server.
+    """
+    from signer.testing.api import EmbeddedAPI
+
+    if not isinstance(cluster.api, EmbeddedAPI):
+        raise TypeError(f"{type(cluster.api).__name__} is not an embedded API")
+    return cluster.api
+
+
+@contextlib.contextmanager
+def open_management_cluster(capi_crds: Path | None = None) -> Iterator[ManagementCluster]:
+    """What ``management_cluster`` gives; ``capi_crds`` is a folder with Cluster API's own CRDs, else reduced ones."""
+    from signer.testing.api import EmbeddedAPI
+    from signer.testing.world import ManagementCluster
+
+    with EmbeddedAPI() as api, ManagementCluster(api, capi_crds=capi_crds) as management:
+        yield management
+
+
+@contextlib.contextmanager
+def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
+    """What ``make_workload_cluster`` gives: each Cluster has an embedded API of its own, with kubeadm's grants."""
+    from signer.testing.api import EmbeddedAPI
+    from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
+
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            name: str = "workload",
+            *,
+            namespace: str = "default",
+            authority: ClusterCertificateAuthority | None = None,
+            **api_options: Any,
+        ) -> WorldCluster:
+            authority = authority or new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256)
+            options = {"seed_kubeadm": True, **api_options}
+            api = EmbeddedAPI(ca_certificate=authority.certificate, ca_key=authority.private_key, **options)
+            cluster = management.add_cluster(name, stack.enter_context(api), namespace=namespace)
+            stack.callback(cluster.close)
+            return cluster
+
+        yield make
+
+
+@contextlib.contextmanager
+def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
+    """What ``attestation_controller`` gives; all controllers stop at its end."""
+    from signer.controller.configuration import Configuration
+    from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
+
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *,
+            options: ControllerOptions | None = None,
+            connection: ClusterConnection | None = None,
+            **configuration: Any,
+        ) -> RunningController:
+            chosen = Configuration(**{"namespace": CONTROLLER_NAMESPACE, **configuration})
+            return stack.enter_context(RunningController(connection or management.api.connection(), chosen, options))
+
+        yield start
