@@ -33,10 +33,12 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
     SECRETS,
 )
+from signer.model.cluster import ClusterKey
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, BlockingClient
 from signer.testing.kubeadm_config import kubeadm_config
 from signer.testing.running_controller import CONTROLLER_NAMESPACE as CONTROLLER_NAMESPACE
 from signer.testing.running_controller import RunningController as RunningController
+from signer.testing.undecided import why_undecided
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 
@@ -337,9 +339,17 @@ class WorldCluster:
             return client.create(CERTIFICATE_SIGNING_REQUESTS.collection(), manifest)
 
     def wait_until_decided(self, name: str, seconds: float = DEFAULT_WAIT_SECONDS) -> Verdict:
-        """Wait until a CSR has a certificate, or was denied, or has failed."""
+        """Wait until a CSR has a certificate, or was denied, or has failed.
+
+        Raises:
+            TimeoutError: none of it within ``seconds``; the message says what it waits for.
+        """
         path = CERTIFICATE_SIGNING_REQUESTS.collection()
-        return Verdict.of(self.client().wait_for(path, name, _is_decided, seconds))
+        try:
+            return Verdict.of(self.client().wait_for(path, name, _is_decided, seconds))
+        except TimeoutError as late:
+            why = why_undecided(self.management.client, ClusterKey(self.namespace, self.name), name)
+            raise TimeoutError(f"{late}; {why}") from None
 
     def verdict(self, name: str) -> Verdict:
         """What stands on the CSR now."""

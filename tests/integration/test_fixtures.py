@@ -10,6 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from signer.kube.resources import EVENTS
 from signer.testing.certificates import ClusterCertificateAuthority, EncryptionAlgorithm
 from signer.testing.fixtures import (
     MakeCertificateAuthority,
@@ -37,6 +38,26 @@ def test_a_machine_joins(
     node = make_node("machine-1", provider_id("machine-1"), "keyed-mac", settings)
     workload_cluster.submit_with_token(node.client_request("csr-1"))
     assert workload_cluster.wait_until_decided("csr-1").reason == "Attested"
+
+
+def test_waiting_in_vain_says_what_for(
+    workload_cluster: WorldCluster, make_node: MakeNode, attestation_controller: StartController
+) -> None:
+    """What an author forgets: policy, controller, Machine. A request that waits says nothing itself."""
+    workload_cluster.submit_with_token(make_node("m", "test:///m", "insecure").client_request("csr"))
+
+    def why(seconds: float) -> str:
+        with pytest.raises(TimeoutError, match="csr did not get there in") as late:
+            workload_cluster.wait_until_decided("csr", seconds)
+        return str(late.value)
+
+    assert why(0.1).endswith("there is no NodeAttestationPolicy default/workload: authorize() writes one")
+    workload_cluster.authorize("insecure")
+    assert why(0.1).endswith("its policy has no conditions: no controller looks at it")
+    attestation_controller(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
+    collection = EVENTS.collection("default")
+    workload_cluster.management.client.wait_for_any(collection, lambda event: event["reason"] == "MachineNotFound")
+    assert why(0.1).endswith("MachineNotFound: no Machine has provider ID test:///m yet")
 
 
 def test_input_that_no_node_makes(
