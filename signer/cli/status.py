@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 EXIT_NEEDS_ATTENTION: Final = 3
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _UNKNOWN: Final = "?"
+_HEADINGS: Final = (
+    *("Cluster", "Mode", "Ready", "Attestors", "Attested", "Waiting", "Denied in the\nlast hour"),
+    f"Days left\n{' / '.join(f'<{days}' for days in DAYS)} / more",
+    "CA until",
+)
 
 
 def add_status(commands: Commands) -> None:
@@ -114,20 +120,31 @@ def show(found: Sequence[ClusterStatus], now: datetime, console: Console) -> Non
     if not found:
         console.print("No Cluster has a NodeAttestationPolicy: none is touched.")
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("Cluster", "Mode", "Ready", "Attestors", "Attested", "Waiting", "Denied in the last hour"):
-        table.add_column(heading, overflow="fold")
-    bounds = " ".join(f"<{days}" for days in DAYS)
-    table.add_column(f"Days left {bounds} more", overflow="fold")
-    table.add_column("CA until", overflow="fold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in _HEADINGS:
+        table.add_column(heading, no_wrap=True)
     for one in found:
         table.add_row(*_row(one, now))
-    console.print(table)
+    unbounded = console.options.update(max_width=sys.maxsize)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        console.print(table)
+    else:
+        _show_narrow(found, now, console)
     for one in found:
         for need in one.needs(now):
             console.print(Text.assemble((str(one.cluster), "bold"), f" {need}"))
     if not any(one.needs(now) for one in found):
         console.print(Text("Nothing needs attention.", style="green"))
+
+
+def _show_narrow(found: Sequence[ClusterStatus], now: datetime, console: Console) -> None:
+    """Some lines for each Cluster: a table this wide would break its words."""
+    for one in found:
+        cluster, mode, ready, *others = _row(one, now)
+        console.print(Text.assemble((cluster.plain, "bold"), f", {mode}, Ready ", ready))
+        said = (f"{heading}: {text}" for heading, text in zip(_HEADINGS[3:], others, strict=True))
+        console.print(Padding("; ".join(said).replace("\n", " ").replace(" / ", "/"), (0, 0, 0, 2)))
+    console.print()
 
 
 def _row(one: ClusterStatus, now: datetime) -> list[Text]:
@@ -138,15 +155,15 @@ def _row(one: ClusterStatus, now: datetime) -> list[Text]:
         numbers = [*(attestations.lives.below[days] for days in DAYS), attestations.lives.more]
         lives = " / ".join(str(number) for number in numbers)
         for word, count in (("expired", attestations.lives.expired), ("overdue", attestations.lives.overdue)):
-            lives += f", {count} {word}" if count else ""
+            lives += f",\n{count} {word}" if count else ""
     if not isinstance(requests, Unreachable):
         more = "" if requests.counted_all else "+"
         waiting = f"{requests.pending}{more}"
-        denied = ", ".join(f"{reason} {count}{more}" for reason, count in requests.denied.items()) or "none"
+        denied = ",\n".join(f"{reason} {count}{more}" for reason, count in requests.denied.items())
     until = f"{authority.not_after:%Y-%m-%d}" if isinstance(authority, AuthorityLife) else _UNKNOWN
     ready = one.ready.status or "Unknown"
     style = "red" if one.needs(now) else "green"
-    plain = (one.attestors, attested, waiting, denied, lives, until)
+    plain = (one.attestors, attested, waiting, denied or "none", lives, until)
     return [Text(str(one.cluster)), Text(one.mode), Text(ready, style=style), *(Text(text) for text in plain)]
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from signer.authority import load_authority_certificates
 from signer.cli import explain_output, status
+from signer.cli.output import WIDTH_OF_FILES
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.explain.explanation import explain
 from signer.explain.fleet import (
@@ -81,7 +82,7 @@ def objects(recorded: dict[str, Any], node_name: str) -> list[dict[str, Any]]:
     ]
 
 
-def fleet() -> str:
+def fleet(width: int = WIDTH_OF_FILES) -> str:
     """What ``status`` prints of three Clusters, one of which cannot be reached."""
     ready = Readiness("True", "Ready", "requests are decided")
     refused = Readiness("False", "Unreachable", "Unreachable: connection refused")
@@ -115,10 +116,10 @@ def fleet() -> str:
             year,
         ),
     )
-    return _printed(lambda console: status.show(found, _MOMENT, console))
+    return _printed(lambda console: status.show(found, _MOMENT, console), width)
 
 
-def _printed(show: Callable[[Console], None]) -> str:
+def _printed(show: Callable[[Console], None], width: int = WIDTH) -> str:
     output = io.StringIO()
-    show(Console(file=output, width=WIDTH, highlight=False, color_system=None))
+    show(Console(file=output, width=width, highlight=False, color_system=None))
     return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
