@@ -194,6 +194,14 @@ TABLE: Final = (
         "python -m tests.soak",
         RunBy("tests/soak/test_soak.py::test_faults_for_a_short_while"),
     ),
+    Entry(
+        "docs/explain.md",
+        "kubectl exec",
+        NotRun(
+            "no kubelet runs Pods here; tests/integration/test_explain.py runs the command as its ServiceAccount, and "
+            "test_blocks.py holds it against the Deployment"
+        ),
+    ),
     Entry("docs/explain.md", "kubectl", _READ),
     Entry(
         "docs/explain.md",
