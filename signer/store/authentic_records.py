@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, AttestedNode, InvalidRecord, MachineKey, parse_record
+from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord

@@ -24,7 +24,8 @@ from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, parse_record, record_name, record_spec
+from signer.model.record import AttestedNode, record_name
+from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
 from signer.store.arrivals import Arrival
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord

@@ -20,7 +20,7 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.kept_grants import OtherGenerations, generation_field, kept_name, parse_kept
-from signer.model.record import parse_record
+from signer.model.record_object import parse_record
 from signer.model.seal import KEY_BYTES, RecordSeals
 from signer.model.side_door import ClusterIdentity
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys

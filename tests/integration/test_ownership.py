@@ -21,14 +21,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.model.cluster import ClusterKey
-from signer.model.record import (
-    AttestedIdentity,
-    AttestedNode,
-    JournalEntry,
-    MachineKey,
-    StockApproval,
-    record_spec,
-)
+from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
+from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.model.signing_request import spec_digest

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.resources import ATTESTED_NODES, SECRETS
-from signer.model.record import parse_record, record_spec
+from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys

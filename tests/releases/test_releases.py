@@ -32,7 +32,8 @@ from signer.kube.resources import (
 )
 from signer.model.kept_grants import parse_kept, parse_owner
 from signer.model.policy import parse_policy
-from signer.model.record import AttestedNode, parse_record, record_spec
+from signer.model.record import AttestedNode
+from signer.model.record_object import parse_record, record_spec
 from signer.model.reservation import parse_reservation, reservation_spec
 from signer.model.seal import RecordSeals
 from signer.store.controller_key import parse_controller_keys

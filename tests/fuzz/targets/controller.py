@@ -30,7 +30,8 @@ from signer.model.kept_grants import KeptGrants, parse_kept
 from signer.model.kubernetes_time import format_time, parse_time
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
-from signer.model.record import AttestedNode, InvalidRecord, parse_record, record_spec
+from signer.model.record import AttestedNode
+from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from signer.model.reservation import InvalidReservation, Reservation, parse_reservation, reservation_spec
 from signer.model.seal import ControllerKeys
 from signer.model.side_door import (

@@ -16,10 +16,8 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
 from signer.model.reasons import Reason
-from signer.model.record import (
-    AttestedNode,
-    record_spec,
-)
+from signer.model.record import AttestedNode
+from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.cluster_api import ClusterAPIVersion

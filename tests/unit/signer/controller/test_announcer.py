@@ -19,7 +19,8 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHI
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore
 from signer.model.reasons import Reason
-from signer.model.record import JournalEntry, record_spec
+from signer.model.record import JournalEntry
+from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.model.signing_request import (
     Malformed,

@@ -21,7 +21,7 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from tests.unit.signer.builders import attested_identity, machine_view
-from tests.unit.signer.model.test_record import IDENTITIES, JSON, TEXT
+from tests.unit.signer.model.test_record_object import IDENTITIES, JSON, TEXT
 
 PAIR = Pair(MachineKey.of(machine_view()), attested_identity())
 PATHS = [

@@ -13,7 +13,8 @@ import pytest
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.record import AttestedNode, JournalEntry, StockApproval, parse_record, record_spec
+from signer.model.record import AttestedNode, JournalEntry, StockApproval
+from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import (
     ControllerKeys,
     Fault,

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from signer.model.decision import Deferred
-from signer.model.record import AttestedNode, MachineKey, record_spec
+from signer.model.record import AttestedNode, MachineKey
+from signer.model.record_object import record_spec
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, KeyUse, RecordSeals
 from signer.rules.machine import NoRecord

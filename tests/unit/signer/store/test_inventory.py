@@ -21,7 +21,8 @@ from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
-from signer.model.record import MachineKey, record_spec
+from signer.model.record import MachineKey
+from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
 from signer.rules.stock_serving import record_of

@@ -14,7 +14,8 @@ from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotSer
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
-from signer.model.record import AttestedNode, parse_record, record_name, record_spec
+from signer.model.record import AttestedNode, record_name
+from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
