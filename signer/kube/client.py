@@ -24,6 +24,7 @@ from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, Un
 from signer.kube.http.failures import MalformedAnswer
 from signer.kube.http.pool import Answer, Pool
 from signer.kube.http.request import Origin, RequestWriter
+from signer.kube.listing import Listing
 from signer.kube.shallow import shallow
 from signer.kube.tls import client_context
 from signer.kube.transport import (
@@ -43,15 +44,8 @@ MAXIMUM_VALUES = 500_000
 WATCH_READ_BYTES = 16 * 1024
 """At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
 LIST_PAGE_OBJECTS = 500
-PAGE_DIVISOR = 8
-"""By this much smaller pages are asked for where one is too large."""
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
-LIST_SECONDS = 300.0
-"""For all pages of one list, our own pauses not counted; about as long as a continue token is good for (etcd is
-compacted every five minutes)."""
-EMPTY_PAGES = 16
-"""In a row, in one list. An API server fills each page but the last."""
 PACED_ANSWER_BYTES = 64 * 1024
 """Answers to calls that are larger are paced, as watches and lists are: no honest answer to a write is so large."""
 _PAGE_CPU_SECONDS = 0.0005
@@ -69,7 +63,6 @@ Parameters = Mapping[str, str | int | bool]
 # Absolute, no empty and no dot segments, nothing that starts a query or leaves the path, also when decoded.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
-_CONTINUE = re.compile(r"[ -~]{0,8192}", re.ASCII)
 _CONTENT_TYPE_JSON = "application/json"
 
 
@@ -168,36 +161,23 @@ class Client:
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
-        loop, empty, rested = asyncio.get_running_loop(), 0, 0.0
-        ends_at = loop.time() + LIST_SECONDS
-        query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
+        loop, rested = asyncio.get_running_loop(), 0.0
+        listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
             try:
-                page, size, rest = await self._call("GET", path, query)
+                page, size, rest = await self._call("GET", path, listing.query)
             except AnswerTooLarge:
-                if limit == 1:
+                if not listing.ask_for_less():
                     raise
-                query["limit"] = limit = max(1, limit // PAGE_DIVISOR)
                 continue
             rested += rest
-            budget -= size
-            if budget < 0:
-                raise UnexpectedAnswer("all pages of the list together are too large", status=200)
-            token, items = _continue_token(page), len(page["items"])
-            if items > limit:
-                raise UnexpectedAnswer("the list's page holds more items than were asked for", status=200)
-            if token and token == query.get("continue"):
-                raise UnexpectedAnswer("the list continues with the page that was just read", status=200)
+            items = listing.read(page, size)
             began = time.thread_time()
             yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
             looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
             rested += await self._rest_after(_PAGE_CPU_SECONDS + looked)
-            if not token:
+            if not listing.goes_on(loop.time() - rested):
                 return
-            empty = 0 if items else empty + 1
-            if empty > EMPTY_PAGES or loop.time() - rested > ends_at:
-                raise UnexpectedAnswer("the list has no end: too many empty pages, or too much time", status=200)
-            query["continue"] = token
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
         """POST to a collection or to a create-only subresource. Not repeated: Unreachable may mean it happened."""
@@ -384,13 +364,3 @@ def _bearer(token: str) -> str:
     if _TOKEN.fullmatch(token) is None:
         raise Unauthorized("the bearer token is empty, too long or holds characters that no header can carry")
     return f"Bearer {token}"
-
-
-def _continue_token(page: JsonObject) -> str:
-    metadata = page.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(page.get("items"), list):
-        raise UnexpectedAnswer("the answer is no Kubernetes list", status=200)
-    token = metadata.get("continue", "")
-    if not isinstance(token, str) or _CONTINUE.fullmatch(token) is None:
-        raise UnexpectedAnswer("the list's continue token is malformed", status=200)
-    return token

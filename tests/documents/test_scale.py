@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from signer.controller import door_keeping, pending, reachability, room, side_door, workload_access, workload_cluster
-from signer.kube import allowances, client
+from signer.kube import allowances, client, listing
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
 from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH
@@ -30,8 +30,8 @@ def test_figures_are_those_of_the_code() -> None:
         f"{allowances.LARGE_BYTES // MIB} MiB, beyond the first {allowances.SMALL_BYTES // 1024} KiB of each |",
         f"| {client.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
-        f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {client.LIST_SECONDS / 60:.0f} minutes, "
-        f"{client.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
+        f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {listing.LIST_SECONDS / 60:.0f} minutes, "
+        f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
         f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {room.TOGETHER_BYTES // MIB} MiB, "
         f"beyond the first {room.OWN_BYTES // MIB} MiB of each;",
         f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),

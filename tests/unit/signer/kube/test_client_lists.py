@@ -8,12 +8,13 @@ import pytest
 from aiohttp import web
 
 from signer.kube.allowances import Pace
-from signer.kube.client import EMPTY_PAGES, LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
+from signer.kube.client import LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     AnswerTooLarge,
     Gone,
     UnexpectedAnswer,
 )
+from signer.kube.listing import EMPTY_PAGES
 from tests.unit.signer.kube.support import (
     Authority,
     aiohttp_server,
@@ -146,7 +147,7 @@ async def test_a_list_takes_no_longer_than_its_time(
         token = str(int(request.query.get("continue", "0")) + 1)
         return web.json_response({"metadata": {"continue": token}, "items": [{}]})
 
-    monkeypatch.setattr("signer.kube.client.LIST_SECONDS", 0.05)
+    monkeypatch.setattr("signer.kube.listing.LIST_SECONDS", 0.05)
     async with aiohttp_server(authority, endless, context=tls) as server, Client(server.connection) as client:
         with pytest.raises(UnexpectedAnswer, match="no end"):
             async for _ in client.list_pages("/api/v1/secrets"):
@@ -158,7 +159,7 @@ async def test_time_that_was_left_to_others_is_not_the_lists(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else who has many hostile servers could keep an honest one's long list from ever being read."""
-    monkeypatch.setattr("signer.kube.client.LIST_SECONDS", 2.0)
+    monkeypatch.setattr("signer.kube.listing.LIST_SECONDS", 2.0)
     monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 0.55)
     handler = _pages(*({"metadata": {"continue": token}, "items": [{}]} for token in ("a", "b", "c", "d", "")))
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
