@@ -16,8 +16,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "No role of the instance's account is let in.", "Name one in the operator's `allowedRoles`."
         ),
         "CallerIdentityRefused": ReasonExplanation(
-            "STS does not accept the presigned request: wrong signature, or credentials that have run out, or that do not hold"
-            " in the Region that the node asks.",
+            "STS does not accept the presigned request: wrong signature, or credentials that have run out, or that do "
+            "not hold in the Region that the node asks.",
             "The node asks again; where it comes back, mend its clock, or its `region`.",
         ),
         "CallerIsAnotherInstance": ReasonExplanation(

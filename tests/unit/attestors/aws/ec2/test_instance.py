@@ -180,8 +180,9 @@ def test_a_description_that_is_not_understood_is_nobodys_fault(changes: dict[str
 
 @pytest.mark.parametrize("name", ["InstanceId", "State", "MetadataOptions"])
 def test_a_field_that_is_missing_is_named(name: str) -> None:
+    changes: dict[str, Any] = {name: ...}
     with pytest.raises(UnexpectedDescription, match=f"without {name}$"):
-        read(**{name: ...})
+        read(**changes)
 
 
 def test_an_instance_of_nobody_is_nobodys_fault() -> None:
