@@ -21,7 +21,8 @@ class NameIndex:
     def __init__(self) -> None:
         self._holders: _Holders = {}
         self._nodes: _Holders = {}
-        self._called: dict[tuple[ClusterKey, str], set[str]] = {}
+        self._called: dict[ClusterKey, dict[str, dict[str, int]]] = {}
+        """Of each Cluster the provider IDs by their ends; how many pools list each, for several may list the same."""
 
     def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         """A Machine appeared, changed or went."""
@@ -45,17 +46,25 @@ class NameIndex:
             self._call(after.cluster, frozenset(), after.provider_ids)
 
     def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        by_end = self._called.setdefault(cluster, {})
         for provider_id in gone:
-            called = self._called[cluster, _segment(provider_id)]
-            called.discard(provider_id)
+            end = _segment(provider_id)
+            called = by_end[end]
+            called[provider_id] -= 1
+            if not called[provider_id]:
+                del called[provider_id]
             if not called:
-                del self._called[cluster, _segment(provider_id)]
+                del by_end[end]
         for provider_id in new:
-            self._called.setdefault((cluster, _segment(provider_id)), set()).add(provider_id)
+            called = by_end.setdefault(_segment(provider_id), {})
+            called[provider_id] = called.get(provider_id, 0) + 1
+        if not by_end:
+            del self._called[cluster]
 
     def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
         """Provider IDs of other instances of MachinePools of the same Cluster that end in that name."""
-        return frozenset(self._called.get((machine.cluster, node_name), set()) - {machine.provider_id})
+        called = self._called.get(machine.cluster, {}).get(node_name, {})
+        return frozenset(called.keys() - {machine.provider_id})
 
     def others_called(self, machine: MachineView, node_name: str) -> frozenset[ObjectKey]:
         """Other Machines of the same Cluster that have that name, or that node."""

@@ -73,17 +73,16 @@ class CertificateLives:
         """A record of ours was written, replaced, or is gone."""
         if isinstance(before, AttestedNode):
             cluster = before.machine.cluster
-            lives = self._lives[cluster]
+            lives = self._lives.get(cluster, {})
             lives.pop(key, None)
-            if not lives:
-                del self._lives[cluster]
+            if not lives:  # as where no record of the cluster has a client certificate in its journal
+                self._lives.pop(cluster, None)
             self._summed.pop(cluster, None)
         if isinstance(after, AttestedNode):
             cluster = after.machine.cluster
-            lives = self._lives.setdefault(cluster, {})
             entry = last_client_entry(after)
             if isinstance(entry, JournalEntry):
-                lives[key] = _life(after, entry)
+                self._lives.setdefault(cluster, {})[key] = _life(after, entry)
             self._summed.pop(cluster, None)
 
     def machines_changed(self, clusters: Iterable[ClusterKey]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
+from signer.model.machine_pool import MachinePoolView
 from signer.rules.serving import canonical
 from signer.store.name_index import NameIndex
 from tests.unit.signer.builders import CLUSTER, machine_view
@@ -98,3 +99,34 @@ def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]
             for text in (other.name, other.infrastructure_name, *(one.address for one in other.addresses))
         }
         assert index.held_by_others(asking, asked) == expected & asked
+
+
+POOL_CHANGES = st.tuples(
+    st.sampled_from(["p1", "p2", "p3"]),
+    st.none() | st.tuples(st.sampled_from(["prod", "lab"]), st.frozensets(st.sampled_from(["a/x", "b/x", "b/y"]))),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(POOL_CHANGES, max_size=12))
+def test_instances_like_a_look_at_all_pools(
+    changes: list[tuple[str, tuple[str, frozenset[str]] | None]],
+) -> None:
+    """Several pools may list the same instance, and each may drop it; a fault here would end the controller."""
+    index, pools = NameIndex(), dict[str, MachinePoolView]()
+    for name, content in [*changes, *((name, None) for name in ("p1", "p2", "p3"))]:
+        before = pools.pop(name, None)
+        if content is not None:
+            cluster, provider_ids = content
+            pools[name] = MachinePoolView(ClusterKey("team-a", cluster), name, name, provider_ids, True, False, False)
+        index.pool_changed(before, pools.get(name))
+        for asking in (
+            ASKING,
+            replace(ASKING, provider_id="b/x"),
+            replace(ASKING, cluster=ClusterKey("team-a", "lab")),
+        ):
+            listed = {one for pool in pools.values() if pool.cluster == asking.cluster for one in pool.provider_ids}
+            for end in ("x", "y", "z"):
+                expected = {one for one in listed if one.endswith(f"/{end}")} - {asking.provider_id}
+                assert index.instances_called(asking, end) == expected
+    assert index._called == {}

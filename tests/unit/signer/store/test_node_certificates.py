@@ -114,3 +114,17 @@ def test_nothing_is_added_up_again_while_nothing_changes() -> None:
     world = World()
     world.node("node", NOW)
     assert world.found() is world.found()
+
+
+def test_records_whose_journals_hold_no_client_certificate_any_more_come_and_go() -> None:
+    """Sixteen serving certificates since the last client certificate; a fault here would end the controller."""
+    world = World()
+    world.node("node", NOW + LIFE)
+    for name in ("one", "two"):
+        record = world.node(name, NOW + LIFE)
+        world.put(name, replace(record, journal=record.journal[1:]))
+    assert budget(world) == [NOW + LIFE]
+    for name in ("node", "one", "two"):
+        world.put(name, NoRecord())
+    assert budget(world) == []
+    assert world.found() == NodeCertificates()
