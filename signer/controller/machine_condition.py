@@ -120,10 +120,9 @@ class MachineConditions:
     def _changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         if provider_ids == ALL_PROVIDER_IDS:
             return  # the next resync is soon enough for a Cluster or a policy
-        for provider_id in provider_ids:
-            for machine in self._inventory.machines_with(cluster, provider_id):
-                if _waits(machine):
-                    self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)
+        for machine in self._inventory.machine_objects_with(cluster, provider_ids):
+            if _waits(machine):
+                self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)
 
     async def _resync_for_ever(self) -> None:
         while True:

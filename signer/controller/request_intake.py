@@ -5,9 +5,11 @@ What is judged is in :mod:`signer.controller.request_handling`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol
 
+from signer.controller.backlog import AT_ONCE, Backlog
 from signer.controller.bounded_request import UnusableRequest, bounded
 from signer.controller.figures import QueueFigures
 from signer.controller.list_beside import ListBeside
@@ -64,7 +66,11 @@ class RequestIntake:
             together=surroundings.requests_together,
         )
         self.queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane, unattended=unattended)
+        self._to_judge = Backlog(self._judge_again)
+        self._to_glance_at = Backlog(self._glance_again)
         self._beside = ListBeside(overtaken=True)
+        self._listed: Iterator[None] = iter(())
+        """What is to be done about the last list."""
         self._seen: dict[str, float] = {}
         """Since when each is kept, by the monotonic clock; the oldest first."""
         self._meanwhile: dict[str, JsonObject] = {}
@@ -75,18 +81,35 @@ class RequestIntake:
     # What the watch says
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """All CSRs of the cluster as they are now."""
+        """All CSRs of the cluster as they are now. What there is to do about many is left to :meth:`settle`."""
+        self._listed = self._take_list(objects)
+        for _ in itertools.islice(self._listed, AT_ONCE):
+            pass
+
+    async def settle(self) -> None:
+        """Do what is left to do about the last list; to be awaited before anything else is told."""
+        slices = Slices()
+        try:
+            for _ in self._listed:
+                await slices.leave_turn()
+        finally:
+            self._listed = iter(())
+
+    def _take_list(self, objects: Sequence[JsonObject]) -> Iterator[None]:
+        """One request in each step: to pack thousands of them takes most of a second."""
         left_out = self.pending.list_ends()
         self._meanwhile.clear()  # a list is newer
+        self._beside.overtake()
         names = {request_name(manifest) for manifest in objects}
         for name in self.pending:
             if name not in names:
                 self.drop(name)
+                yield
         for manifest in objects:
             if manifest:  # those that had to make way for others are empty
                 self._keep(manifest)
+                yield
         self.pending.left_out |= left_out
-        self._beside.overtake()
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
@@ -168,13 +191,17 @@ class RequestIntake:
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
         if provider_ids == ALL_PROVIDER_IDS:
-            # No Machine has changed: glancing at thousands again would hold up every other cluster for seconds.
-            for name in self.pending:
-                self.queue.add(name)
-            return
-        for name in self.pending.waiting_for(provider_ids):
-            self.pending.glance_again(name)
+            self._to_judge.add(tuple(self.pending))  # no Machine has changed: there is nothing new to be glanced at
+        else:
+            self._to_glance_at.add(self.pending.waiting_for(provider_ids))
+
+    def _judge_again(self, name: str) -> None:
+        if name in self.pending:
             self.queue.add(name)
+
+    def _glance_again(self, name: str) -> None:
+        self.pending.glance_again(name)
+        self._judge_again(name)
 
     def stop(self) -> None:
         """Take no more work."""
@@ -182,6 +209,8 @@ class RequestIntake:
 
     def close(self) -> None:
         """The cluster is no longer served."""
+        self._to_judge.clear()
+        self._to_glance_at.clear()
         self.pending.close()
 
     def _make_way(self, name: str) -> None:

@@ -214,6 +214,7 @@ class WorkloadCluster:
                     keep=self._holds_of_list,
                     timeout_seconds=WATCH_SECONDS,
                     page_limit=PAGE_REQUESTS,
+                    settle=self._requests.settle,
                 ),
                 name=f"{self.key} watch",
             )

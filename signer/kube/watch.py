@@ -102,6 +102,7 @@ async def list_and_watch(
     keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
     standing: Callable[[], None] = lambda: None,
+    settle: Callable[[], Awaitable[None]] | None = None,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Random | None = None,
@@ -113,6 +114,7 @@ async def list_and_watch(
     page arrives, and may cut an object down in place to what ``sink.replaced`` needs of it, so that no list is ever
     held whole. More than ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is
     called when a watch that the server has accepted has lived for ``STABLE_SECONDS``, even if it has said nothing.
+    ``settle`` is awaited after each ``sink.replaced``, before anything else is told: what a large list still asks for.
     ``clock`` (seconds, monotonic), ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
@@ -128,6 +130,7 @@ async def list_and_watch(
         keep=keep,
         maximum_objects=maximum_objects,
         standing=standing,
+        settle=settle,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
     )
@@ -149,6 +152,7 @@ class _Loop:
     keep: Callable[[JsonObject], bool]
     maximum_objects: int
     standing: Callable[[], None]
+    settle: Callable[[], Awaitable[None]] | None
     clock: Callable[[], float]
     random: Random
     next: _Next = _Next.LIST
@@ -224,6 +228,8 @@ class _Loop:
         self.resource_version = version
         self.next = _Next.WATCH
         self.sink.replaced(objects)
+        if self.settle is not None:
+            await self.settle()
         self.sink.synced()
 
     async def _watch(self) -> None:

@@ -170,6 +170,10 @@ class Inventory:
         """The cluster's Machines with that provider ID, and instances of MachinePools that no Machine stands for."""
         return self._index.machines_with(cluster, provider_id)
 
+    def machine_objects_with(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> Iterator[MachineView]:
+        """The cluster's Machines with one of these provider IDs, without instances of MachinePools."""
+        return self._index.machine_objects_with(cluster, provider_ids)
+
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
         """The Machine or instance of that key, as it is now."""
         return self._index.machine(key)

@@ -30,19 +30,24 @@ class MachineIndex:
         self._machines: dict[ObjectKey, MachineView] = {}
         self._pools: dict[ObjectKey, MachinePoolView] = {}
         self._pools_by_cluster: dict[ClusterKey, dict[ObjectKey, None]] = {}
-        self._pools_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, None]] = {}
+        self._pools_by_provider_id: dict[ClusterKey, dict[str, tuple[ObjectKey, ...]]] = {}
 
     # Look-ups
 
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
         """The cluster's Machines with that provider ID, then the instances that no Machine stands for."""
         machines = tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
-        listing = self._pools_by_provider_id.get((cluster, provider_id))
+        listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
         if listing is None:  # most have no pool, and each request asks a few times
             return machines
         standing = {machine.owner_pool for machine in machines}
         pools = (self._pools[key] for key in listing)
         return (*machines, *(pool.instance(provider_id) for pool in pools if pool.name not in standing))
+
+    def machine_objects_with(self, cluster: ClusterKey, provider_ids: Iterable[str]) -> Iterator[MachineView]:
+        """The cluster's Machines with one of these provider IDs, and no instances: a pool may have thousands."""
+        for provider_id in provider_ids:
+            yield from tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
         """The Machine or instance of that key, as it is now."""
@@ -100,16 +105,32 @@ class MachineIndex:
         if before is not None:
             self._pools.pop(key)
             _drop(self._pools_by_cluster, before.cluster, key)
-            for provider_id in removed:
-                _drop(self._pools_by_provider_id, (before.cluster, provider_id), key)
+            self._list_no_more(before.cluster, key, removed)
         if after is not None:
             self._pools[key] = after
             self._pools_by_cluster.setdefault(after.cluster, {})[key] = None
-            for provider_id in added:
-                self._pools_by_provider_id.setdefault((after.cluster, provider_id), {})[key] = None
-        if before is not None and after is not None and replace(before, provider_ids=after.provider_ids) == after:
+            self._list(after.cluster, key, added)
+        if before is not None and after is not None and _differ_in_their_lists_only(before, after):
             return _concerned([(after.cluster, added | removed)])
         return _concerned((pool.cluster, pool.provider_ids) for pool in (before, after) if pool is not None)
+
+    def _list(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
+        """There may be ten thousand in one event: nothing is made for each that is one pool's alone."""
+        alone, listing = (pool,), self._pools_by_provider_id.setdefault(cluster, {})
+        for provider_id in provider_ids:
+            if listing.setdefault(provider_id, alone) is not alone:
+                listing[provider_id] = (*listing[provider_id], pool)
+        if not listing:
+            del self._pools_by_provider_id[cluster]
+
+    def _list_no_more(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
+        listing = self._pools_by_provider_id.get(cluster, {})
+        for provider_id in provider_ids:
+            pools = listing.pop(provider_id)
+            if len(pools) > 1:
+                listing[provider_id] = tuple(other for other in pools if other != pool)
+        if not listing:
+            self._pools_by_provider_id.pop(cluster, None)
 
 
 def _concerned(changes: Iterable[tuple[ClusterKey, frozenset[str]]]) -> Concerned:
@@ -118,6 +139,11 @@ def _concerned(changes: Iterable[tuple[ClusterKey, frozenset[str]]]) -> Concerne
         if provider_ids:
             concerned[cluster] = concerned.get(cluster, frozenset()) | provider_ids
     return concerned
+
+
+def _differ_in_their_lists_only(before: MachinePoolView, after: MachinePoolView) -> bool:
+    """Whether its other instances are as they were: how many there are is no matter of each."""
+    return replace(before, provider_ids=after.provider_ids, replicas=after.replicas) == after
 
 
 def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey) -> None:

@@ -7,11 +7,13 @@ from typing import cast
 
 import pytest
 
+from signer.controller.backlog import AT_ONCE
 from signer.controller.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.publisher import Publisher
-from signer.kube.client import Client
+from signer.kube import slices
+from signer.kube.client import Client, JsonObject
 from signer.store.inventory import ALL_PROVIDER_IDS
-from tests.unit.signer.controller.handling_house import Judge, Panic, SlowJudge, holding
+from tests.unit.signer.controller.handling_house import Judge, Panic, SlowJudge, handling_by, holding, turns
 from tests.unit.signer.controller.requests import csr
 
 
@@ -79,3 +81,82 @@ async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_
     assert judge.glances == 2
     handling.intake.wake(frozenset({"node-1"}))
     assert judge.glances == 3
+
+
+@pytest.mark.parametrize("woken", [frozenset({"one"}), ALL_PROVIDER_IDS])
+async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(woken: frozenset[str]) -> None:
+    """A thief knows the provider ID of a Machine that is yet to come; a tenant's Machines and policy come and go."""
+    intake = holding(Judge(), 3 * AT_ONCE).intake
+    names = tuple(intake.pending)
+    for name in names:
+        intake.pending.waits_for(name, ["one"])
+        await intake.queue.get()
+        intake.queue.done(name)
+    intake.wake(woken)
+    assert len(intake.queue) == AT_ONCE
+    intake.removed(csr(names[-1], f"uid-{len(names) - 1}"))  # before its turn
+    await turns(3)
+    assert [await intake.queue.get() for _ in range(len(intake.queue))] == list(names[:-1])
+
+
+async def test_nobody_is_woken_when_the_cluster_is_no_longer_served() -> None:
+    judge = Judge()
+    intake = holding(judge, 3 * AT_ONCE).intake
+    for name in tuple(intake.pending):
+        intake.pending.waits_for(name, ["one"])
+    intake.wake(frozenset({"one"}))
+    intake.close()
+    glances = judge.glances
+    await turns(3)
+    assert judge.glances == glances
+
+
+LISTED = [f"node-{number}" for number in range(2 * AT_ONCE)]
+
+
+def listed() -> list[JsonObject]:
+    return [csr(name, f"uid-{name}") for name in LISTED]
+
+
+async def test_a_large_list_is_kept_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing thousands in one go would hold up all other clusters; so would letting go of those that are gone."""
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    intake = handling_by(Judge()).intake
+    intake.replaced(listed())
+    assert len(intake.pending) == AT_ONCE
+    settling = asyncio.create_task(intake.settle())
+    await turns(2)
+    assert AT_ONCE < len(intake.pending) < AT_ONCE + 5
+    await settling
+    assert list(intake.pending) == LISTED
+    intake.replaced(listed()[:1])
+    assert len(intake.pending) == AT_ONCE
+    await intake.settle()
+    assert list(intake.pending) == LISTED[:1]
+
+
+async def test_what_was_left_out_of_a_large_list_is_told_when_it_is_settled() -> None:
+    """Else those that go make room, and the list is asked for again while it is still being kept."""
+    intake = handling_by(Judge()).intake
+    objects = listed()
+    for manifest in objects:
+        assert intake.pending.holds_of_list(manifest)
+    intake.pending._list.left_out = True
+    intake.replaced(objects)
+    told = [intake.pending.left_out]
+    await intake.settle()
+    assert [*told, intake.pending.left_out] == [False, True]
+    assert len(intake.pending) == len(LISTED)
+
+
+async def test_of_a_list_whose_connection_ends_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    intake = handling_by(Judge()).intake
+    intake.replaced(listed())
+    settling = asyncio.create_task(intake.settle())
+    await turns(1)
+    settling.cancel()
+    await asyncio.gather(settling, return_exceptions=True)
+    kept = len(intake.pending)
+    await intake.settle()
+    assert len(intake.pending) == kept < len(LISTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from attestors.wire.names import StockSigner
 from signer.controller import pending as pending_module
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.adjudicator import Adjudication
+from signer.controller.backlog import AT_ONCE
 from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
+from signer.kube.watch import Sink
 from signer.model.decision import Decision, Deny
 from tests.unit.signer.controller.served_cluster import DEFERRAL, Served, csr
 
@@ -144,6 +147,21 @@ async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> 
             served.cluster._holds_of_list(approved(uid))
         served.cluster.replaced([])
         assert served.cluster._door._approvals == counted
+
+
+async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watching(Exception):
+        """It would begin now."""
+
+    async def list_once(*_: object, sink: Sink, settle: Callable[[], Awaitable[None]], **options: object) -> None:
+        sink.replaced([csr(f"csr-{number}", f"uid-{number}") for number in range(2 * AT_ONCE)])
+        await settle()
+        raise Watching
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", list_once)
+    with pytest.raises(Watching):
+        await served.cluster._serve_over(served.client)
+    assert len(served.requests.pending) == 2 * AT_ONCE
 
 
 async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -140,6 +140,16 @@ def test_others_have_their_turn_while_a_page_is_looked_at(monkeypatch: pytest.Mo
     assert order == ["a", "after a", "b", "after b"]
 
 
+def test_nothing_is_watched_before_a_list_is_settled() -> None:
+    async def settle() -> None:
+        await asyncio.sleep(7)
+
+    source, sink = play([[page(3, "a")]], [[]], settle=settle)
+    assert source.log == ["list", "watch 3"]
+    assert gaps(source, of=lambda entry: True) == [7]
+    assert sink.calls == [("replaced", ["a"]), ("synced", None)]
+
+
 @pytest.mark.parametrize(
     ("watch", "log"),
     [

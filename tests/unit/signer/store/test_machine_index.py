@@ -14,7 +14,6 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.record import MachineKey
 from signer.rules.machine import MachineGone
-from signer.store import machine_index
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.mirror import ObjectKey
 from tests.unit.signer.builders import CLUSTER, machine_view
@@ -130,16 +129,36 @@ def test_change_of_the_pool_concerns_all_its_instances(followed: Followed, chang
 def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [f"p{number}" for number in range(10_000)]
     followed.put(machine_pool("pool", *many))
-    dropped: list[Any] = []
-    real = machine_index._drop
+    touched: list[str] = []
+    for method in ("_list", "_list_no_more"):
+        real = getattr(followed.index, method)
 
-    def drop(index: Any, index_key: Any, key: ObjectKey) -> None:
-        dropped.append(index_key)
-        real(index, index_key, key)
+        def spied(
+            cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str], real: Callable[..., None] = real
+        ) -> None:
+            touched.extend(provider_ids)
+            real(cluster, pool, provider_ids)
 
-    monkeypatch.setattr(machine_index, "_drop", drop)
+        monkeypatch.setattr(followed.index, method, spied)
     assert followed.put(machine_pool("pool", *many[1:], "new")) == {CLUSTER: {"p0", "new"}}
-    assert dropped == [CLUSTER, (CLUSTER, "p0")]
+    assert sorted(touched) == ["new", "p0"]
+
+
+def test_how_many_instances_a_pool_has_concerns_none_of_them(followed: Followed) -> None:
+    """Else each step of an autoscaler, or of a tenant, would wake ten thousand."""
+    followed.put(machine_pool("pool", "p1", "p2", replicas=2))
+    assert followed.put(machine_pool("pool", "p1", "p2", replicas=3)) == {}
+    assert followed.put(machine_pool("pool", "p1", "p3", replicas=4)) == {CLUSTER: {"p2", "p3"}}
+
+
+def test_machines_alone(followed: Followed) -> None:
+    followed.put(machine_pool("pool", "p1", "p2"))
+    followed.put(machine("m1", "p1"))
+    followed.put(machine("m2", "p1"))
+    followed.put(machine("m3", "p3"))
+    followed.put(machine("m4", "p1", cluster=LAB))
+    found = followed.index.machine_objects_with(CLUSTER, ["p1", "p2", "p3"])
+    assert [one.name for one in found] == ["m1", "m2", "m3"]
 
 
 class TestByKey:
