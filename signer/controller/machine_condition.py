@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.slices import Slices
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
@@ -99,8 +100,9 @@ class MachineConditions:
         self._off_until: dict[str, float] = {}
         """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
         self._said: set[str] = set()
+        self._resync_wanted = asyncio.Event()
         inventory.on_change(self._changed)
-        inventory.on_shards(self.resync)
+        inventory.on_shards(self._resync_wanted.set)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
@@ -126,24 +128,34 @@ class MachineConditions:
 
     async def _resync_for_ever(self) -> None:
         while True:
-            self.resync()
-            await asyncio.sleep(RESYNC_SECONDS)
+            self._resync_wanted.clear()
+            await self.resync()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESYNC_SECONDS):
+                    await self._resync_wanted.wait()
 
-    def resync(self) -> None:
+    async def resync(self) -> None:
         """Go through all Machines, and queue those whose condition is not known to be right."""
-        waiting: set[ObjectKey] = set()
-        for machine in self._inventory.machines.values():
-            if _waits(machine) and self._inventory.shards.own(machine.cluster):
-                key = (machine.cluster.namespace, machine.name)
-                waiting.add(key)
+        slices = Slices()
+        for machine in list(self._inventory.machines.values()):  # they may change meanwhile, which is told by itself
+            key = (machine.cluster.namespace, machine.name)
+            if _waits(machine) and self._is_kept(key):
                 with contextlib.suppress(Deferred):
                     if not self._is_right(key, machine):
                         self._queue.add_after(key, SETTLE_SECONDS)
+            await slices.leave_turn()
         now = self._monotonic()
         self._off_until = {where: end for where, end in self._off_until.items() if end > now}
         for memory in (self._last, self._written):
-            for key in [key for key in memory if key not in waiting]:
-                del memory[key]
+            for key in list(memory):
+                if not self._is_kept(key):
+                    memory.pop(key, None)
+                await slices.leave_turn()
+
+    def _is_kept(self, key: ObjectKey) -> bool:
+        """Whether that Machine waits for the condition, and is in one of this replica's shards."""
+        machine = self._inventory.machines.get(*key)
+        return machine is not None and _waits(machine) and self._inventory.shards.own(machine.cluster)
 
     def _is_right(self, key: ObjectKey, machine: MachineView) -> bool:
         written = self._written.get(key)

@@ -140,7 +140,7 @@ class World:
 
     async def settle(self) -> None:
         """Look at everything once, and let what is queued be done."""
-        self.conditions.resync()
+        await self.conditions.resync()
         await self.worked()
 
     async def worked(self) -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from signer.controller import machine_condition
 from signer.controller.machine_condition import MachineConditions
+from signer.kube import slices
 from signer.kube.errors import Forbidden, NotFound, ServerError
-from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
+from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.shard import SomeShards
+from signer.store.mirror import ObjectKey
 from tests.unit.signer import builders
 from tests.unit.signer.controller.machine_condition_world import (
     APPROVED,
@@ -93,9 +95,30 @@ async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_
         world.conditions.decided(world.mirror(), DENIED)
         await world.settle()
         assert world.calls == []
+        resyncing = asyncio.create_task(world.conditions._resync_for_ever())
+        await asyncio.sleep(0)
         world.inventory.own_shards(SomeShards(1, frozenset({0})))
-        await world.worked()
+        await asyncio.wait_for(world.patched.wait(), 5)
+        resyncing.cancel()
+        await asyncio.gather(resyncing, return_exceptions=True)
     assert world.condition()["status"] == "True"
+
+
+async def test_others_have_their_turn_while_all_machines_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs some ten microseconds, and there may be tens of thousands."""
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    world = World()
+    order: list[str] = []
+
+    def is_right(key: ObjectKey, machine: MachineView) -> bool:
+        order.append("looked at")
+        return True
+
+    monkeypatch.setattr(world.conditions, "_is_right", is_right)
+    asyncio.get_running_loop().call_soon(order.append, "others")
+    world.inventory.machines.applied({**world.stored, "metadata": {**world.stored["metadata"], "name": "second"}})
+    await world.conditions.resync()
+    assert order == ["looked at", "others", "looked at"]
 
 
 async def test_a_cluster_without_a_policy_is_never_touched() -> None:
@@ -315,7 +338,7 @@ async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
         await world.settle()
         assert len(world.asked) == 2
         world.clock.pass_by(machine_condition.OFF_SECONDS)
-        world.conditions.resync()
+        await world.conditions.resync()
     assert world.conditions._off_until == {}, "namespaces come and go"
 
 
