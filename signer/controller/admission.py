@@ -28,7 +28,6 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import (
-    JOURNAL_ENTRIES,
     AttestedIdentity,
     AttestedNode,
     JournalEntry,
@@ -239,7 +238,8 @@ class Admission:
             if not isinstance(issued, NotRepeatable):
                 self._require_still(case, facts)
                 return issued
-            if len(record.journal) == JOURNAL_ENTRIES and record.journal[0].decided > facts.now - _JOURNAL_SPAN:
+            going = record.makes_way
+            if isinstance(going, JournalEntry) and going.decided > facts.now - _JOURNAL_SPAN:
                 raise Deferred(
                     Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
                 )

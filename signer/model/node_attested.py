@@ -15,7 +15,7 @@ from attestors.contract import Security
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry, Unjournaled
+from signer.model.record import AttestedNode, JournalEntry
 
 NODE_ATTESTED: Final = "NodeAttested"
 """The condition's type, for ``spec.readinessGates[].conditionType``."""
@@ -69,14 +69,8 @@ def valid_until(record: AttestedNode) -> datetime:
 
     ``last_not_after`` also counts those of another identity that had the node name before, perhaps an insecure one.
     """
-    entry = last_client_entry(record)
+    entry = record.last_client_entry()
     return entry.not_after if isinstance(entry, JournalEntry) else record.first_attestation
-
-
-def last_client_entry(record: AttestedNode) -> JournalEntry | Unjournaled:
-    """The journal entry of the client certificate of the record's own identity that runs out last."""
-    entries = (entry for entry in record.journal if entry.decided >= record.first_attestation and entry.is_for_client)
-    return max(entries, key=lambda entry: entry.not_after, default=Unjournaled())
 
 
 def node_attested_after(decision: Decision, hint: str = "") -> NodeAttested:

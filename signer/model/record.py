@@ -145,6 +145,25 @@ class AttestedNode:
             if entry.public_key_digest == public_key_digest and entry.signer_name == signer_name
         )
 
+    def last_client_entry(self) -> JournalEntry | Unjournaled:
+        """The journal entry of the client certificate of the record's own identity that runs out last; of several such
+        the newest.
+        """
+        journal = reversed(self.journal)
+        own = (entry for entry in journal if entry.decided >= self.first_attestation and entry.is_for_client)
+        return max(own, key=lambda entry: entry.not_after, default=Unjournaled())
+
+    @property
+    def makes_way(self) -> JournalEntry | Unjournaled:
+        """The entry that goes when another one comes; none while there is room.
+
+        Never that of the last client certificate: with it the node asks for all others, however many.
+        """
+        if len(self.journal) < JOURNAL_ENTRIES:
+            return Unjournaled()
+        last = self.last_client_entry()
+        return next(entry for entry in self.journal if entry is not last)
+
     def has_stock_approval(self, csr_uid: str, spec_digest: str) -> bool:
         """Whether exactly that stock serving request with exactly that content was journaled."""
         return any(one.csr_uid == csr_uid and one.spec_digest == spec_digest for one in self.stock_approvals)
@@ -154,16 +173,17 @@ class AttestedNode:
         return replace(self, stock_approvals=(*self.stock_approvals, approval)[-STOCK_APPROVALS:])
 
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
-        """The record after one more attestation; the oldest entries go when the journal is full.
+        """The record after one more attestation; when the journal is full, one entry makes way.
 
         Another identity under the same node name starts its own history; only the expiry and the journal go on. Whose
         an entry is shows in ``decided`` alone, so clocks of replicas, which may differ, are not relied upon for that:
         an identity's entries are never before its first attestation, and its predecessors' always are.
         """
         same = identity.digest == self.identity.digest
+        going: JournalEntry | Unjournaled = Unjournaled()
         if same:
-            first_attestation = self.first_attestation
-        else:
+            first_attestation, going = self.first_attestation, self.makes_way
+        else:  # whoever had the name before asks for nothing any more: the oldest entry goes
             first_attestation = max((entry.decided, *(former.decided + _TICK for former in self.journal)))
         if entry.decided < first_attestation:
             entry = replace(entry, decided=first_attestation)
@@ -175,7 +195,7 @@ class AttestedNode:
             first_attestation=first_attestation,
             last_attestation=max(self.last_attestation, entry.decided),
             last_not_after=max(self.last_not_after, entry.not_after),
-            journal=(*self.journal, entry)[-JOURNAL_ENTRIES:],
+            journal=(*(one for one in self.journal if one is not going), entry)[-JOURNAL_ENTRIES:],
             stock_approvals=self.stock_approvals if same else (),
         )
 

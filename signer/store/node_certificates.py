@@ -16,7 +16,6 @@ from typing import Final
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.node_attested import last_client_entry
 from signer.model.record import AttestedNode, JournalEntry, MachineKey
 from signer.rules.machine import MachineGone, NoRecord
 from signer.store.mirror import ObjectKey
@@ -80,7 +79,7 @@ class CertificateLives:
             self._summed.pop(cluster, None)
         if isinstance(after, AttestedNode):
             cluster = after.machine.cluster
-            entry = last_client_entry(after)
+            entry = after.last_client_entry()
             if isinstance(entry, JournalEntry):
                 self._lives.setdefault(cluster, {})[key] = _life(after, entry)
             self._summed.pop(cluster, None)

@@ -20,7 +20,16 @@ from signer.model.record import (
     record_name,
 )
 from signer.rules.serving import valid_client_entries
-from tests.unit.signer.builders import CLUSTER, NODE, NOW, attested_identity, journal_entry, machine_view, record
+from tests.unit.signer.builders import (
+    CLUSTER,
+    NODE,
+    NOW,
+    SERVING_SIGNER,
+    attested_identity,
+    journal_entry,
+    machine_view,
+    record,
+)
 
 
 class TestDigestsAndNames:
@@ -127,6 +136,31 @@ class TestJournal:
             made = made.with_entry(journal_entry(number), machine=machine_view(), identity=attested_identity())
             assert len(made.journal) == min(number, JOURNAL_ENTRIES)
         assert [entry.serial_number for entry in made.journal] == list(range(14, 30))
+
+    def test_serving_certificates_never_crowd_out_the_client_certificate_by_which_they_are_asked_for(self) -> None:
+        """A node whose addresses change asks for one after the other, and renews its client certificate days later."""
+        made = record(journal=(journal_entry(1, not_after=NOW + timedelta(days=3)), journal_entry(2)))
+        for number in range(3, 40):
+            entry = journal_entry(number, signer_name=SERVING_SIGNER)
+            made = made.with_entry(entry, machine=machine_view(), identity=attested_identity())
+        assert [entry.serial_number for entry in made.journal] == [2, *range(25, 40)]
+        assert made.last_client_entry() == journal_entry(2)
+        going = made.makes_way
+        assert isinstance(going, JournalEntry)
+        assert going.serial_number == 25
+        renewed = made.with_entry(
+            journal_entry(40, not_after=NOW + timedelta(days=9)), machine=machine_view(), identity=attested_identity()
+        )
+        assert renewed.makes_way == journal_entry(2), "it is not the last any more"
+
+    def test_a_former_identitys_client_certificate_makes_way(self) -> None:
+        full = record(journal=tuple(journal_entry(number) for number in range(1, JOURNAL_ENTRIES + 1)))
+        full = replace(full, journal=(replace(full.journal[0], not_after=NOW + timedelta(days=99)), *full.journal[1:]))
+        made = full.with_entry(journal_entry(50), machine=machine_view(), identity=attested_identity("ek:2"))
+        assert [entry.serial_number for entry in made.journal] == [*range(2, JOURNAL_ENTRIES + 1), 50]
+
+    def test_nothing_makes_way_while_there_is_room(self) -> None:
+        assert record(journal=(journal_entry(1),)).makes_way == Unjournaled()
 
     def test_whose_an_entry_is_does_not_hang_on_the_clocks_of_replicas(self) -> None:
         """The one that was first to write may have been the later one to look at its clock."""
