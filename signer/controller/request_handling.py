@@ -12,13 +12,14 @@ from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
 from signer.controller.logs import log_context
+from signer.controller.pending import request_name
 from signer.controller.publisher import Publisher
 from signer.controller.request_intake import HeedsRoom, RequestIntake
 from signer.controller.supervision import was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
@@ -199,6 +200,8 @@ class RequestHandling:
         """
         try:
             current = await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
+            if request_name(current) != name:  # which would be kept instead, and this one be forgotten
+                raise UnexpectedAnswer("the answer is another CSR", status=200)
         except NotFound:
             self._drop_this(name, manifest)
         except ApiError:

@@ -122,6 +122,16 @@ async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(
     assert not served.requests._changed_once
 
 
+async def test_an_api_server_that_shows_another_request_instead_has_neither_forgotten(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("other", "uid-2")
+    await served.handle("csr")
+    assert list(served.requests.pending) == ["csr"]
+    assert served.requests.queue.delayed == 1
+
+
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = served.cluster
