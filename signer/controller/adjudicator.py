@@ -161,7 +161,7 @@ class Adjudicator:
         return self._placed(Lane(Screening.UNSCREENED, requester_of(manifest), provider_id))
 
     def _placed(self, lane: Lane) -> Lane:
-        if not lane.provider_id or self._inventory.machines_with(self._key, lane.provider_id):
+        if not lane.provider_id or self._inventory.matching(self._key, lane.provider_id):
             return lane
         return Lane(Screening.UNKNOWN_MACHINE, lane.requester, lane.provider_id)
 
@@ -260,7 +260,7 @@ class Adjudicator:
     async def _authority_to_repeat(self, record: AttestedNode, case: Case) -> Authority:
         """The CA, where the record's Machine is still there and to stay."""
         provider_id = record.machine.provider_id
-        matched = case.account.matched = self._inventory.machines_with(self._key, provider_id)
+        matched = case.account.matched = self._inventory.matching(self._key, provider_id)
         case.account.repeat = RepeatStage(record)
         require_not_deleting(the_machine(provider_id, matched))
         authority = await self._attestation.authority()

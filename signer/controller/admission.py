@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
 
@@ -52,6 +53,8 @@ from signer.store.records import RecordChanged, Records
 from signer.store.reservations import Reservations
 
 _RECORD_ATTEMPTS: Final = 5
+_MOST_OTHERS: Final = 8
+"""Machines of one name that a decision looks at."""
 _JOURNAL_SPAN: Final = timedelta(minutes=1)
 """A journal that was filled faster than this still holds requests between approval and certificate."""
 
@@ -117,7 +120,7 @@ class Admission:
     def _matched(self, attested: Attested, case: Case) -> MachineView:
         provider_id = attested.outcome.provider_id
         with self._trace.step(Step.MATCH) as note:
-            machines = case.account.matched = self._inventory.machines_with(self._key, provider_id)
+            machines = case.account.matched = self._inventory.matching(self._key, provider_id)
             note(lambda: compared.match(provider_id, machines))
             machine = the_machine(provider_id, machines)
             require_as_told(attested.told, machine)
@@ -220,11 +223,16 @@ class Admission:
         return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
 
     def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
-        keys = sorted(self._inventory.names.others_called(machine, node_name))
-        others = [self._inventory.machines.get(*key) for key in keys]
-        for provider_id in sorted(self._inventory.names.instances_called(machine, node_name)):
-            others += self._inventory.machines_with(self._key, provider_id)
-        return tuple(other for other in others if other is not None and not other.deleting)
+        """Those whose node it is before those that are only called so; a few of them say as much as all."""
+        inventory = self._inventory
+        others = filter(
+            None, (inventory.machines.get(*key) for key in inventory.names.others_called(machine, node_name))
+        )
+        instances = chain.from_iterable(
+            inventory.machines_with(self._key, provider_id)
+            for provider_id in sorted(inventory.names.instances_called(machine, node_name))
+        )
+        return tuple(islice((other for other in chain(others, instances) if not other.deleting), _MOST_OTHERS))
 
     def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
         asked = request.certificate_request

@@ -163,7 +163,7 @@ class Announcer:
         """The one Machine, or instance of a MachinePool, that the request claims to be; none where it is not clear."""
         with contextlib.suppress(Refused):
             if isinstance(parsed, SigningRequest):
-                machines = self._around.inventory.machines_with(self._key, claimed_provider_id(parsed))
+                machines = self._around.inventory.matching(self._key, claimed_provider_id(parsed))
                 if machines:
                     return machines if len(machines) == 1 else ()
                 return self._called(node_name_of(parsed))

@@ -77,7 +77,7 @@ class Claims:
         Raises:
             Refused: it is not well formed.
         """
-        return self._inventory.machines_with(self._key, claimed_provider_id(request))
+        return self._inventory.matching(self._key, claimed_provider_id(request))
 
     def asks(self, request: SigningRequest) -> NodeAsks | TokenAsks:
         """Who asks, with the trace of the bootstrap token.

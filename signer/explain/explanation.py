@@ -242,7 +242,7 @@ def _claimed(judgement: Judgement, key: ClusterKey) -> MachineView | None:
     if isinstance(parsed, Malformed) or not isinstance(parsed, SigningRequest):
         return None
     try:
-        machines = judgement.inventory.machines_with(key, claimed_provider_id(parsed))
+        machines = judgement.inventory.matching(key, claimed_provider_id(parsed))
     except Refused:
         return None
     return machines[0] if len(machines) == 1 else None

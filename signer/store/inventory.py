@@ -66,6 +66,9 @@ A watch that is accepted and says nothing fails after ``client.WATCH_IDLE_SECOND
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
 """Nobody is woken by a collection that is watched again and has not changed."""
 
+MOST_MATCHING: Final = 8
+"""Machines with one provider ID that a decision looks at, and that its line in the audit log holds."""
+
 Wake: TypeAlias = Callable[[ClusterKey, ProviderIDs], None]
 
 
@@ -169,6 +172,10 @@ class Inventory:
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
         """The cluster's Machines with that provider ID, and instances of MachinePools that no Machine stands for."""
         return self._index.machines_with(cluster, provider_id)
+
+    def matching(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
+        """Those of :meth:`machines_with` that a request is judged by: of several, a few say as much as all."""
+        return self._index.some_with(cluster, provider_id, MOST_MATCHING)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, without instances of MachinePools."""

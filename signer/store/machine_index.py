@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
@@ -40,9 +41,23 @@ class MachineIndex:
         listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
         if listing is None:  # most have no pool, and each request asks a few times
             return machines
+        return (*machines, *self._instances(provider_id, machines, listing))
+
+    def some_with(self, cluster: ClusterKey, provider_id: str, most: int) -> tuple[MachineView, ...]:
+        """The first of :meth:`machines_with`: whoever makes thousands has them looked at by nobody."""
+        machines = self._machines_by_provider_id.get((cluster, provider_id), {}).values()
+        listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
+        if listing is None or len(machines) >= most:
+            return tuple(islice(machines, most))
+        return tuple(islice(chain(machines, self._instances(provider_id, machines, listing)), most))
+
+    def _instances(
+        self, provider_id: str, machines: Iterable[MachineView], listing: Iterable[ObjectKey]
+    ) -> Iterator[MachineView]:
+        """Those of the pools that list it, for which none of the Machines stands."""
         standing = {machine.owner_pool for machine in machines}
         pools = (self._pools[key] for key in listing)
-        return (*machines, *(pool.instance(provider_id) for pool in pools if pool.name not in standing))
+        return (pool.instance(provider_id) for pool in pools if pool.name not in standing)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: Iterable[str]) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, and no instances: a pool may have thousands."""

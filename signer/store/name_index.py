@@ -66,11 +66,12 @@ class NameIndex:
         called = self._called.get(machine.cluster, {}).get(node_name, {})
         return frozenset(called.keys() - {machine.provider_id})
 
-    def others_called(self, machine: MachineView, node_name: str) -> frozenset[ObjectKey]:
-        """Other Machines of the same Cluster that have that name, or that node."""
+    def others_called(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
+        """Other Machines of the same Cluster that have that node, and then those that have that name."""
         own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
         held = (machine.cluster, canonical(node_name))
-        return frozenset((self._holders.get(held, set()) | self._nodes.get(held, set())) - own)
+        nodes = self._nodes.get(held, set()) - own
+        return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
 
     def held_by_others(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names`` that another Machine of the same Cluster has; each is in its one spelling."""

@@ -151,6 +151,18 @@ def test_how_many_instances_a_pool_has_concerns_none_of_them(followed: Followed)
     assert followed.put(machine_pool("pool", "p1", "p3", replicas=4)) == {CLUSTER: {"p2", "p3"}}
 
 
+def test_of_many_with_one_provider_id_a_few_are_looked_at(followed: Followed) -> None:
+    for number in range(5):
+        followed.put(machine(f"m{number}", "p1"))
+        followed.put(machine_pool(f"pool{number}", "p1", "p2"))
+    every = followed.index.machines_with(CLUSTER, "p1")
+    assert len(every) == 10
+    for most in (1, 5, 7, 10, 11):
+        assert followed.index.some_with(CLUSTER, "p1", most) == every[:most]
+    assert len(followed.index.some_with(CLUSTER, "p2", 3)) == 3
+    assert followed.index.some_with(LAB, "p1", 3) == ()
+
+
 def test_machines_alone(followed: Followed) -> None:
     followed.put(machine_pool("pool", "p1", "p2"))
     followed.put(machine("m1", "p1"))

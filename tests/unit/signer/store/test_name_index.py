@@ -57,6 +57,15 @@ def test_an_instance_has_no_name_of_its_own() -> None:
     assert index_of(machine("pool", "10.0.0.3")).held_by_others(instance, {"10.0.0.3", "pool"}) == {"10.0.0.3", "pool"}
 
 
+def test_those_whose_node_it_is_come_before_those_that_are_only_called_so() -> None:
+    index = index_of(ASKING, machine("b", "node"), machine("c", "x", node_ref="node"), machine("a", "node"))
+    assert [name for _, name in index.others_called(ASKING, "node")] == ["c", "a", "b"]
+    both = machine("b", "node", node_ref="node")
+    index.changed(("team-a", "b"), machine("b", "node"), both)
+    assert [name for _, name in index.others_called(ASKING, "node")] == ["b", "c", "a"]
+    assert [name for _, name in index.others_called(both, "node")] == ["c", "a"]
+
+
 def test_a_node_ref_is_what_a_kubelet_chose() -> None:
     assert index_of(machine("other", node_ref="victim")).held_by_others(ASKING, {"victim"}) == frozenset()
 
