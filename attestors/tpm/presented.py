@@ -81,7 +81,8 @@ def _check_certificate(
     if wire.ENDORSEMENT_CERTIFICATE_FIELD not in evidence.fields:
         raise denied(
             "EndorsementCertificateMissing",
-            "this TPM shows no endorsement certificate, and the operator's endorsement authorities want one",
+            "this TPM shows no endorsement certificate, and the operator's endorsement authorities want one: with the "
+            "node's setting ek choose a key that has one",
         )
     certificate = evidence.binary(wire.ENDORSEMENT_CERTIFICATE_FIELD, maximum_bytes=wire.MAXIMUM_CERTIFICATE_BYTES)
     chain = (

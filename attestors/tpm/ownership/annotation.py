@@ -24,4 +24,6 @@ def judge_annotation(
             f"annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION} of {whose} is neither sha256: with 64 lower-case "
             "hexadecimal digits nor a public key in PEM"
         )
-    return Owned(source) if expected == fingerprint(endorsement_key) else OwnedByOthers(f"{whose} has another TPM")
+    if expected == fingerprint(endorsement_key):
+        return Owned(source)
+    return OwnedByOthers(f"by its annotation, {whose} has another TPM")

@@ -60,7 +60,9 @@ class Inventory:
             case Contradiction(lines):
                 return self._unclear("this provider ID", lines)
             case ListingLine(key):
-                return Owned(self.name) if key == shown else OwnedByOthers(f"{_whom(request)} has another TPM")
+                if key == shown:
+                    return Owned(self.name)
+                return OwnedByOthers(f"{self} says that {_whom(request)} has another TPM")
             case NoLine():
                 if listing.lists(shown):
                     return OwnedByOthers(f"{self} has it under another provider ID: {_whom(request)} has another TPM")

@@ -50,6 +50,7 @@ def test_the_machines_own(said: str) -> None:
 def test_another_machines(source: str, said: str) -> None:
     found = ask(source, said)
     assert isinstance(found, OwnedByOthers)
+    assert found.message.startswith("by its annotation, ")
     assert found.message.endswith("Machine worker-1 has another TPM")
     assert ("InfraMachine" in found.message) == (source == "InfraMachine")
 

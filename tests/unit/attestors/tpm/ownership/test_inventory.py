@@ -41,11 +41,13 @@ def test_an_instance_of_a_pool_needs_no_machine() -> None:
     found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), CHIP.key, NOT_VERIFIED))
     assert found == Owned(SourceName.INVENTORY)
     found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), OTHER.key, NOT_VERIFIED))
-    assert found == OwnedByOthers("the claimed machine has another TPM")
+    assert found == OwnedByOthers("ConfigMap inventory says that the claimed machine has another TPM")
 
 
 def test_another_machines() -> None:
-    assert ask(listed(f"{PROVIDER_ID} {OTHER.fingerprint}")) == OwnedByOthers("Machine worker-1 has another TPM")
+    assert ask(listed(f"{PROVIDER_ID} {OTHER.fingerprint}")) == OwnedByOthers(
+        "ConfigMap inventory says that Machine worker-1 has another TPM"
+    )
 
 
 def test_a_chip_that_is_listed_for_another_machine() -> None:
