@@ -73,6 +73,8 @@ class _Read(Generic[T]):
     """What was read last, and how the files looked then."""
 
     signature: _Signature
+    since: int
+    """When they were first seen to look so, in nanoseconds."""
     settled: bool
     digest: bytes
     result: T | OperatorFileUnusable
@@ -129,16 +131,21 @@ class WatchedFiles(Generic[T]):
         contents = tuple(_contents(source) for source in self._sources)
         if self._look() != signature:
             raise OperatorFileUnusable(f"{_names(self._sources)}: changed while it was read")
-        settled = all(max(changed, modified) < now - _SETTLED_NANOSECONDS for *_, modified, changed in signature)
+        before = self._read
+        since = before.since if isinstance(before, _Read) and before.signature == signature else now
+        # By our own clock, too: one stamp that is ahead of it would have everything read for each request.
+        settled = since < now - _SETTLED_NANOSECONDS or all(
+            max(changed, modified) < now - _SETTLED_NANOSECONDS for *_, modified, changed in signature
+        )
         digest = _digest(contents)
-        if isinstance(self._read, _Read) and self._read.digest == digest:
-            return _Read(signature, settled, digest, self._read.result)
+        if isinstance(before, _Read) and before.digest == digest:
+            return _Read(signature, since, settled, digest, before.result)
         result: T | OperatorFileUnusable
         try:
             result = self._parse(contents)
         except OperatorFileUnusable as error:
             result = error
-        return _Read(signature, settled, digest, result)
+        return _Read(signature, since, settled, digest, result)
 
     def _look(self) -> _Signature:
         found = []

@@ -22,7 +22,7 @@ def judge_annotation(
     except NoFingerprint:
         return Unclear(
             f"annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION} of {whose} is neither sha256: with 64 lower-case "
-            "hexadecimal digits nor a public key in PEM"
+            "hexadecimal digits, without line end or space, nor a public key in PEM"
         )
     if expected == fingerprint(endorsement_key):
         return Owned(source)

@@ -97,6 +97,24 @@ def test_one_that_is_replaced_by_another_of_the_same_size_and_time(watch: Watch)
     assert watch.files.current() == b"A|G"
 
 
+def test_a_stamp_that_is_ahead_of_the_clock_settles_too(watch: Watch) -> None:
+    """Else all files would be read for each request, until that time has come."""
+    os.utime(watch.file, ns=(watch.now, watch.now + LATER))
+    for passed, settled in ((0, False), (2_000_000_000, False), (1, True)):
+        watch.now += passed
+        watch.files.current()
+        assert is_settled(watch) is settled
+    watch.file.write_bytes(b"G")
+    os.utime(watch.file, ns=(watch.now, watch.now + LATER + 1))
+    assert watch.files.current() == b"A|G"
+    assert not is_settled(watch)
+
+
+def is_settled(watch: Watch) -> bool:
+    assert isinstance(watch.files._read, operator_files._Read)
+    return watch.files._read.settled
+
+
 @pytest.mark.parametrize("ago", [0, 2_000_000_000, -LATER], ids=["now", "just-now", "in-the-future"])
 def test_one_that_changed_just_now_may_have_changed_again(watch: Watch, ago: int) -> None:
     """Within one tick of the file system's clock, which a rewritten file of the same size does not show."""
