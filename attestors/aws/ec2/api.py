@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,6 +40,8 @@ IAM: Final = "AWS IAM"
 STS: Final = "AWS STS"
 MAXIMUM_INSTANCES: Final = 200
 """In one call: values of one filter."""
+MAXIMUM_CLIENTS: Final = 64
+"""That are kept: one of EC2 takes one and a half megabytes, and there may be hundreds of accounts."""
 
 _MAXIMUM_PAGES: Final = 10
 _SESSION_NAME: Final = "node-attestation-controller"
@@ -95,7 +98,7 @@ class AWSAPI:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._making = threading.Lock()
-        self._clients: dict[tuple[str, str, str], Any] = {}
+        self._clients: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
         # EC2's description alone takes tens of megabytes once it is read.
         self._loader = botocore.session.get_session().get_component("data_loader")
 
@@ -158,17 +161,20 @@ class AWSAPI:
             raise CloudUnavailable(service, f"cannot be reached for {region.name} ({type(error).__name__})") from None
 
     def _client(self, name: str, account: str, region: Region) -> Any:
-        key = (name, account, region.name)
+        key = _place(name, account, region)
         # Sessions are not safe to share between threads while clients are made; clients are.
         with self._making:
             if key not in self._clients:
                 self._clients[key] = self._make(name, account, region)
+            self._clients.move_to_end(key)
+            while len(self._clients) > MAXIMUM_CLIENTS:
+                self._clients.popitem(last=False)
             return self._clients[key]
 
     def _forget(self, name: str, account: str, region: Region) -> None:
         """A client keeps the credentials that it was made with, or that there were none: let them be found anew."""
         with self._making:
-            self._clients.pop((name, account, region.name), None)
+            self._clients.pop(_place(name, account, region), None)
 
     def _make(self, name: str, account: str, region: Region) -> Any:
         session = self._session()
@@ -238,6 +244,11 @@ def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Described]:
                 yield read_description(description, account=reservation.get("OwnerId", ""), region=region.name)
             except UnexpectedDescription as error:
                 raise CloudUnavailable(EC2, str(error)) from error
+
+
+def _place(name: str, account: str, region: Region) -> tuple[str, str, str]:
+    """Which client: IAM is one for all Regions of a partition."""
+    return (name, account, region.partition.name if name == "iam" else region.name)
 
 
 def _require_of_account(role_arn: str, account: str) -> None:

@@ -16,7 +16,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from attestors.aws import AWSAttestor
-from attestors.aws.ec2.api import AWSAPI, Access
+from attestors.aws.ec2.api import AWSAPI, MAXIMUM_CLIENTS, Access
 from attestors.aws.ec2.instance import Instance, MetadataOptions
 from attestors.aws.partitions import parse_region
 from attestors.aws.services import Elsewhere
@@ -218,6 +218,27 @@ def test_where_the_role_of_another_account_is_refused_its_name_is_told(
     assert str(caught.value).startswith(message)
     assert (role in str(caught.value)) is (code == "AccessDenied")
     assert asking.instances(OTHER_ACCOUNT, REGION, ["i-0123456789abcdef0"]) == ()
+
+
+def test_clients_are_few_and_the_last_used_ones(ec2: FakeEC2) -> None:
+    """Each takes a megabyte and a half, and there may be hundreds of accounts."""
+    asking = api(ec2)
+    first = asking._client("ec2", ACCOUNT, REGION)
+    for number in range(MAXIMUM_CLIENTS - 1):
+        asking._client("iam", f"{number:012}", REGION)
+    assert asking._client("ec2", ACCOUNT, REGION) is first
+    asking._client("ec2", OTHER_ACCOUNT, REGION)
+    assert len(asking._clients) == MAXIMUM_CLIENTS
+    assert asking._client("ec2", ACCOUNT, REGION) is first
+    assert ("iam", f"{0:012}", "aws") not in asking._clients
+
+
+def test_iam_has_one_client_for_all_regions_of_an_account_and_ec2_one_for_each(ec2: FakeEC2) -> None:
+    asking, other = api(ec2), parse_region("eu-central-1")
+    assert asking._client("iam", ACCOUNT, REGION) is asking._client("iam", ACCOUNT, other)
+    assert asking._client("iam", ACCOUNT, REGION) is not asking._client("iam", ACCOUNT, parse_region("cn-north-1"))
+    assert asking._client("iam", ACCOUNT, REGION) is not asking._client("iam", OTHER_ACCOUNT, REGION)
+    assert asking._client("ec2", ACCOUNT, REGION) is not asking._client("ec2", ACCOUNT, other)
 
 
 def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
