@@ -50,10 +50,12 @@ def standard_output() -> Iterator[None]:
 def output_kept_back() -> Iterator[None]:
     """Standard output is for what is printed behind this alone; in here, where attestors work, it is standard error.
 
-    For their libraries and programs, it stays so: a library in C may keep what it writes until this process ends.
+    For their libraries and programs, it stays so: a library in C may keep what it writes until this process ends. A
+    process that they fork has none, for a kubelet reads to its end, however long that one lives.
     """
     sys.stdout.flush()
     kept = os.fdopen(fcntl.fcntl(sys.stdout.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w", encoding="utf-8")
+    os.register_at_fork(after_in_child=kept.close)
     os.dup2(sys.stderr.fileno(), 1)
     sys.stdout = sys.stderr
     try:

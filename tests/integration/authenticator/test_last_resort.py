@@ -254,6 +254,27 @@ def test_nobody_waits_for_a_thread_behind_the_first_credential(desk: Desk, node:
 
 
 @pytest.mark.slow
+def test_nobody_waits_for_a_process_behind_the_first_credential(desk: Desk, node: Node) -> None:
+    """A kubelet reads stdout to its end. Of stderr it gives its own."""
+    node.supply_bootstrap()
+    gate, log = node.folder / "gate", node.folder / "log"
+    forked = f"""
+        if os.fork() == 0:
+            for _ in range(9000):
+                if Path({str(gate)!r}).exists():
+                    break
+                time.sleep(0.01)
+            os._exit(0)
+    """
+    try:
+        with desk.granting(), log.open("w") as stderr:
+            done = run_with(node.program(), forked, stderr=stderr)
+    finally:
+        gate.touch()
+    assert certificate_in(done.stdout) == stored(node.program())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "code", "said"),
     [("EvidenceUnavailable('no TPM')", ExitCode.NO_EVIDENCE, "no TPM"), ("ValueError('x')", 1, "ValueError: x")],
