@@ -98,6 +98,7 @@ class ChallengeIssued:
     challenge: str
 
     def __post_init__(self) -> None:
+        _check_text("challenge", self.challenge)
         if not 0 < len(self.challenge) <= 16 * 1024:
             raise InvalidOutcome("a challenge has 1 to 16384 characters")
 

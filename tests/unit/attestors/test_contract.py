@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 
 import pytest
 
@@ -201,6 +202,12 @@ class TestChallengeIssued:
     def test_refuses_what_no_annotation_holds(self, length: int) -> None:
         with pytest.raises(InvalidOutcome, match="16384"):
             ChallengeIssued("c" * length)
+
+    @pytest.mark.parametrize("challenge", [b"challenge", ["challenge"], "\ud800"])
+    def test_is_text(self, challenge: Any) -> None:
+        """Of bytes the node would read something else than it was challenged with, in a request that is denied."""
+        with pytest.raises(InvalidOutcome, match="challenge is"):
+            ChallengeIssued(challenge)
 
 
 def test_outcomes_cannot_be_changed() -> None:
