@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.contract import Security
@@ -16,7 +18,7 @@ from signer.controller.configuration import Configuration
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from signer.model.cluster import LONG_AGO, ClusterKey
+from signer.model.cluster import ClusterKey
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode, Policy, UntraceableTokens
 from signer.store import policy_statuses
@@ -34,9 +36,9 @@ MACHINE_POOL_TOKENS_EXTENDED: Final = "MachinePoolTokensExtended"
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"
 """Reason of AutoApprovalRemoved: first certificates are proven shut, and renewal is left to those not attested yet."""
 
-SHOWN_LATE: Final = timedelta(seconds=10)
+SHOWN_LATE_SECONDS: Final = 10.0
 """For so long, what the watch shows of a status may be older than what was written or read last."""
-READ_AGAIN: Final = timedelta(minutes=5)
+READ_AGAIN_SECONDS: Final = 300.0
 """What others write over a status is put right at most this often: it may be a controller that does the same."""
 
 
@@ -151,16 +153,19 @@ class PolicyStatus:
         now: Callable[[], datetime],
         permits: Permits,
         shown: Callable[[], str],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """``permits``: see :func:`permitted_in`; the names of other attestors' signers are not published.
 
         ``shown`` says what the watch shows: see :meth:`~signer.store.policy_statuses.PolicyStatuses.shown`.
+        ``monotonic`` is a clock, in seconds.
         """
         self._client = client
         self._path = NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)
         self._key = key
         self._registry = registry
         self._now = now
+        self._monotonic = monotonic
         self._permits = permits
         self._shown = shown
         self._written: JsonObject | None = None
@@ -169,15 +174,15 @@ class PolicyStatus:
         """The digest of what stood there when it was written or read last."""
         self._was_shown = False
         """Whether the watch has shown that."""
-        self._stands_since = LONG_AGO
-        self._read_again = LONG_AGO
+        self._stands_since = -math.inf
+        self._read_again = -math.inf
         """When it was read because somebody else had written."""
 
     async def write(self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition]) -> None:
         """Write if anything changed; a fault of the management cluster is logged and tried again at the next call."""
         try:
             if self._written is not None and self._somebody_else_wrote():
-                self._written, self._read_again = None, self._now()
+                self._written, self._read_again = None, self._monotonic()
             if self._written is None or policy is None or policy.uid != self._written_uid:
                 current = await self._client.get(self._path)
                 self._written = current.get("status") or {}
@@ -195,7 +200,7 @@ class PolicyStatus:
 
     def _stands(self, manifest: JsonObject) -> None:
         digest = policy_statuses.status_digest(manifest)
-        self._standing, self._was_shown, self._stands_since = digest, False, self._now()
+        self._standing, self._was_shown, self._stands_since = digest, False, self._monotonic()
 
     def _somebody_else_wrote(self) -> bool:
         """Whether the watch shows what is not ours, and it is time to see to it."""
@@ -203,8 +208,9 @@ class PolicyStatus:
         if shown == self._standing:
             self._was_shown = True
             return False
-        may_be_older = not self._was_shown and self._now() < self._stands_since + SHOWN_LATE
-        return shown != policy_statuses.NOT_SHOWN and not may_be_older and self._now() >= self._read_again + READ_AGAIN
+        now = self._monotonic()
+        may_be_older = not self._was_shown and now < self._stands_since + SHOWN_LATE_SECONDS
+        return shown != policy_statuses.NOT_SHOWN and not may_be_older and now >= self._read_again + READ_AGAIN_SECONDS
 
     def _status(
         self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition], before: JsonObject

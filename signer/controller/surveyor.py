@@ -37,6 +37,7 @@ class Surveyor:
             surroundings.now,
             permits,
             partial(surroundings.inventory.policy_statuses.shown, key),
+            surroundings.monotonic,
         )
 
     async def survey(

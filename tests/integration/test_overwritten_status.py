@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ pytestmark = pytest.mark.slow
 def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes that would have it written anew."""
     monkeypatch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
-    monkeypatch.setattr(conditions, "SHOWN_LATE", timedelta(0))
-    monkeypatch.setattr(conditions, "READ_AGAIN", timedelta(0))
+    monkeypatch.setattr(conditions, "SHOWN_LATE_SECONDS", 0.0)
+    monkeypatch.setattr(conditions, "READ_AGAIN_SECONDS", 0.0)
     cluster = house.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
     cluster.add_machine("older", provider_id=provider_id("older"))
     house.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from signer.controller.conditions import (
     AUTO_APPROVAL_REMOVED,
     BOOTSTRAP_TOKENS_TRACEABLE,
     CERTIFICATE_AUTHORITY_AVAILABLE,
+    READ_AGAIN_SECONDS,
     READY,
-    SHOWN_LATE,
+    SHOWN_LATE_SECONDS,
     WORKLOAD_CLUSTER_REACHABLE,
     PolicyCondition,
     PolicyStatus,
@@ -25,7 +27,7 @@ from signer.kube.errors import ApiError, NotFound, ServerError
 from signer.model.cluster import ClusterKey
 from signer.model.policy import Policy, parse_policy
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
-from tests.unit.signer.controller.support import Clock, registry
+from tests.unit.signer.controller.support import NOW, Clock, registry
 
 PATH = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/nodeattestationpolicies/prod"
 START = "2026-03-01T12:00:00Z"
@@ -66,6 +68,7 @@ class World:
             self.clock.now,
             lambda provider: True,
             lambda: self.shown,
+            self.clock.monotonic,
         )
 
     def watch_catches_up(self) -> None:
@@ -262,13 +265,25 @@ async def test_what_somebody_else_wrote_is_put_right(world: World) -> None:
     assert world.calls == ["get", "patch", "get", "patch"]
 
 
+async def test_also_where_the_clock_is_set_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.clock, "now", lambda: NOW - timedelta(seconds=world.clock.monotonic()))
+    world.status = world.restarted()
+    await world.write(condition(met=False))
+    for number in range(2):
+        world.somebody_else_writes(f"no {number}")
+        world.watch_catches_up()
+        world.clock.pass_by(READ_AGAIN_SECONDS)
+        await world.write(condition(met=False))
+        assert world.condition(READY)["status"] == "False"
+
+
 async def test_also_what_was_written_before_our_own_was_shown(world: World) -> None:
     await world.write(condition(met=False))
     world.somebody_else_writes()
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
-    world.clock.pass_by(SHOWN_LATE.total_seconds())
+    world.clock.pass_by(SHOWN_LATE_SECONDS)
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "False"
 
