@@ -94,7 +94,7 @@ clean: ## Remove the virtual environment and caches
 $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found: install it, or name one with PYTHON=..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
-	@echo "Making $(VENV) with $(PYTHON) (once)"
+	@echo "Making $(VENV) with $(PYTHON) (once; it takes a minute or more)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
 	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
