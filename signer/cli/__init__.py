@@ -33,7 +33,7 @@ from signer.controller.configuration import InvalidConfiguration
 from signer.controller.leadership import LeadershipLost
 from signer.controller.preflight import PreflightFailed
 from signer.crds import custom_resource_definitions
-from signer.kube.errors import ApiError
+from signer.kube.errors import ApiError, Forbidden, Unauthorized
 from signer.kube.management import ManagementConfigurationRefused
 
 _DISTRIBUTION: Final = "capi-node-attestation"
@@ -44,6 +44,12 @@ EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 """As ``sysexits.h`` has it; no command says anything else with it."""
 EXIT_INTERRUPTED: Final = 130
 """As shells say it: 128 and SIGINT."""
+
+
+_CURES: Final[dict[type[ApiError], str]] = {
+    Unauthorized: ": it does not know these credentials, or not any more: see --kubeconfig",
+    Forbidden: ": grant that to whom --kubeconfig names, or be somebody who has it (docs/operating.md, Grants)",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        _say(f"the management cluster: {error}")
+        _say(f"the management cluster: {error}{_CURES.get(type(error), '')}")
         return EXIT_FAILED
     except OutputNotWritten as error:
         give_up(sys.stdout)

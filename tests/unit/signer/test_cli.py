@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,7 @@ from signer.cli.leader_election import leader_election
 from signer.controller import cluster_api_change
 from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
+from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes
 from signer.testing.api import EmbeddedAPI
 from tests.support.full_disk import run_on_full_disk
@@ -386,6 +388,26 @@ def test_management_cluster_without_our_definitions(tmp_path: Path, capsys: pyte
         assert run("status", "--kubeconfig", str(path)) == EXIT_FAILED
     error = capsys.readouterr().err
     assert "/nodeattestationpolicies is not served there: apply what `node-attestation-controller crds` prints" in error
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        (lambda api: api.token_connection("unknown"), "401 Unauthorized: .*: see --kubeconfig"),
+        (lambda api: api.connection("tenant", ()), "403 Forbidden: .* cannot list .*: grant that to whom"),
+    ],
+    ids=["nobody", "nobody of rank"],
+)
+def test_management_cluster_that_says_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], connect: Callable[[EmbeddedAPI], ClusterConnection], said: str
+) -> None:
+    with EmbeddedAPI() as api:
+        for file in sorted(REDUCED.glob("*.yaml")):
+            api.apply_yaml(file.read_text())
+        path = tmp_path / "kubeconfig"
+        path.write_text(api.kubeconfig(connection=connect(api)))
+        assert run("status", "--kubeconfig", str(path)) == EXIT_FAILED
+    assert re.search(f"the management cluster: {said}", capsys.readouterr().err)
 
 
 def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
