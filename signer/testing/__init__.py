@@ -1,0 +1,1 @@
+"""An embedded Kubernetes API, the real controller and simulated nodes: docs/testing.md says what is public."""
