@@ -13,6 +13,7 @@ from signer.model.record import (
     STOCK_APPROVALS,
     AttestedIdentity,
     AttestedNode,
+    JournalEntry,
     MachineKey,
     StockApproval,
     Unjournaled,
