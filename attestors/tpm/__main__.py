@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import binascii
+import io
 import os
 import re
 import sys
@@ -42,6 +43,8 @@ _REFUSED: Final = (EndorsementCertificateRefused, MalformedStructure, Unsuitable
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: it verifies; 1: it is refused, and why; 2: wrong use, or a file cannot be used."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names in certificates are of any script
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         for name, value in options.judge(options).items():
             print(f"{name:<16}{value}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from attestors.tpm.__main__ import EXIT_REFUSED, EXIT_USAGE, main
+from tests.support import endorsement_certificates as write
+from tests.unit.attestors.tpm.endorsement.support import authority_draft, elliptic_key, endorsement
 from tests.unit.attestors.tpm.support import FIXTURES, recording
 
 CERTIFICATES = FIXTURES / "tpm" / "certificates"
@@ -87,6 +91,18 @@ def test_a_certificate_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
         garbage.write_bytes(content)
         assert run("endorsement", garbage, *AUTHORITIES) == EXIT_REFUSED
         assert capsys.readouterr().out.startswith("refused: The endorsement key certificate ")
+
+
+def test_a_name_that_the_terminal_cannot_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, key = write.common_name("Pr\u00fcfstelle", tag=0x0C), elliptic_key("root")
+    root = tmp_path / "root"
+    root.write_bytes(authority_draft(name, name, key).signed(key, write.SHA256_ECDSA))
+    certificate = tmp_path / "certificate"
+    certificate.write_bytes(endorsement(signer=key, issuer=name))
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    assert run("endorsement", certificate, "--roots", root) == 0
+    assert rb"CN=Pr\xfcfstelle" in written.getvalue()
 
 
 def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
