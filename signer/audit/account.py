@@ -6,6 +6,7 @@ is in none of them: it is read again from the request.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -39,6 +40,9 @@ from signer.model.policy import Policy
 from signer.model.record import AttestedNode
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.stock_serving import PairStanding
+
+MOST_OWNERS: Final = 8
+"""Of one bootstrap token that a line of the log names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +88,14 @@ class Asks:
     cause: str = ""
 
     @classmethod
-    def of(cls, asks: NodeAsks | TokenAsks) -> Asks:
-        """Write it down."""
+    def of(cls, asks: NodeAsks | TokenAsks, machine: MachineView | None = None) -> Asks:
+        """Write it down; ``machine`` is the one that the evidence proves, where it is known by now."""
         if isinstance(asks, NodeAsks):
             return cls(NodeAsks.__name__)
         kind = type(asks.trace).__name__
         match asks.trace:
             case TracedTo(owners):
-                return cls(kind, tuple(sorted(owners, key=lambda owner: (str(owner), owner.uid))))
+                return cls(kind, _some_of(owners, machine))
             case TracingOff(cause) | TracingInterrupted(cause):
                 return cls(kind, cause=cause)
             case Untraceable():
@@ -114,6 +118,19 @@ class Asks:
         if self.kind not in traces or (self.kind == TracedTo.__name__ and not self.owners):
             raise InvalidValue("asks is of no known kind")
         return TokenAsks(traces[self.kind])
+
+
+def _some_of(owners: frozenset[TokenOwner], machine: MachineView | None) -> tuple[TokenOwner, ...]:
+    """Those by which it is judged again: the Machine itself, if it is one of them, and that there are others. Where the
+    operator preset one token for all there are thousands, and each line would name them all.
+    """
+    own = frozenset(owner for owner in owners if machine is not None and owner.is_owner_of(machine))
+    some = (*heapq.nsmallest(1, own, key=_order), *heapq.nsmallest(MOST_OWNERS, owners - own, key=_order))
+    return tuple(sorted(some[:MOST_OWNERS], key=_order))
+
+
+def _order(owner: TokenOwner) -> tuple[str, str]:
+    return str(owner), owner.uid
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Admission:
     async def _require_own_token(self, request: SigningRequest, case: Case, machine: MachineView) -> None:
         username = request.envelope.username
         if case.audited:
-            case.account.token = Asks.of(self._tokens.asks(self._key, username))
+            case.account.token = Asks.of(self._tokens.asks(self._key, username), machine)
         with self._trace.step(Step.TOKEN) as note:
             note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
             await self._tokens.require_the_machines(username, machine, case.policy)

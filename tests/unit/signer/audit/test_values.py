@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from signer.audit.account import (
+    MOST_OWNERS,
     Account,
     AnswerStage,
     Asks,
@@ -23,10 +24,10 @@ from signer.audit.account import (
     StockStage,
 )
 from signer.audit.values import InvalidValue, read, write
-from signer.model.bootstrap_token import NodeAsks, TokenAsks, TracedTo
+from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
 from signer.model.cluster import ClusterView
 from signer.model.policy import AuthorizedAttestor
-from tests.unit.signer.builders import cluster_view
+from tests.unit.signer.builders import CLUSTER, cluster_view, machine_view
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
 st.register_type_strategy(datetime, MOMENTS)
@@ -64,6 +65,19 @@ def test_the_same_bytes_each_time(data: st.DataObject) -> None:
 @given(asks=st.from_type(TokenAsks).filter(lambda asks: asks.trace != TracedTo(frozenset())) | st.builds(NodeAsks))
 def test_who_asks(asks: Any) -> None:
     assert read(Asks, json.loads(write(Asks.of(asks))), "asks").asks() == asks
+
+
+@pytest.mark.parametrize("name", ["m000", "m500", "other"])
+def test_of_a_token_that_thousands_have_the_machine_is_named_and_some_others(name: str) -> None:
+    """By all of them a line would be larger than lines may be, and nobody could join."""
+    owners = frozenset(TokenOwner(CLUSTER.namespace, "Machine", f"m{number:03}", "u") for number in range(1000))
+    machine = machine_view(name=name)
+    kept = Asks.of(TokenAsks(TracedTo(owners)), machine).owners
+    assert len(kept) == MOST_OWNERS
+    assert list(kept) == sorted(kept, key=str)
+    assert any(owner.is_owner_of(machine) for owner in kept) == (name != "other")
+    assert kept[:3] == tuple(sorted(owners, key=str)[:3]), "whom a denial names"
+    assert len(Asks.of(TokenAsks(TracedTo(owners))).owners) == MOST_OWNERS
 
 
 def test_an_empty_account() -> None:
