@@ -8,6 +8,7 @@ import pytest
 from signer.controller import request_handling
 from signer.controller.publisher import Publisher
 from signer.controller.workers import OWN_WORKERS, Crew
+from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
 from signer.model.decision import Defer
@@ -97,6 +98,7 @@ async def test_what_cannot_be_looked_at_after_it_was_judged_is_judged_again(capl
     """What changed meanwhile makes the glance panic, which is no ``Exception``: the worker goes on."""
     judge = SlowJudge(OSError())
     handling = holding(judge, 1)
+    handling.intake.queue._backoff = Backoff(3600.0, 3600.0, 0)  # a pause may be next to nothing otherwise
     workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
     await judge.begun.wait()
     handling.intake.applied(csr("node-0", "uid-0", labels={"version": "2"}))
