@@ -84,7 +84,7 @@ class Registry:
             raise missing_extra(entry_point, error) from error
         except AttributeError as error:
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} does not exist") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InvalidAttestor(
                 f"attestor {provider!r} of {_distribution(entry_point)} fails when imported: {type(error).__name__}"
             ) from error

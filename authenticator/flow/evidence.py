@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
@@ -31,6 +32,19 @@ USAGES: Final = {
 """Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
 
 
+@contextmanager
+def _code_of(provider: str) -> Iterator[None]:
+    """That attestor's code runs, which may not end the program: with an exit code of its own, perhaps that of success.
+
+    Raises:
+        NoEvidence: it called ``sys.exit``.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising what is wrong") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Attestation:
     """The attestor that this node was told to use."""
@@ -45,11 +59,13 @@ class Attestation:
 
         Raises:
             InvalidConfiguration: it is not installed, lacks a library, or does not take these settings.
+            NoEvidence: it ended the program.
         """
         attestors = registry or Registry()
         try:
             attestor = attestors.load(configuration.provider)
-            node_half = attestor.node_half(configuration.settings)
+            with _code_of(configuration.provider):
+                node_half = attestor.node_half(configuration.settings)
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
         except InvalidSettings as error:
@@ -71,7 +87,8 @@ class Attestation:
         if self.configured_provider_id:
             return self.configured_provider_id
         try:
-            return check_provider_id(self.node_half.provider_id())
+            with _code_of(self.description.provider):
+                return check_provider_id(self.node_half.provider_id())
         except EvidenceUnavailable as error:
             raise NoEvidence(f"attestor {self.description.provider}: {error} (or give --provider-id)") from error
         except InvalidProviderID as error:
@@ -111,9 +128,10 @@ class Attestation:
                 dns_names=subject.dns_names,
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
             )
-            gathered = self.node_half.gather(
-                GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
-            )
+            with _code_of(subject.provider):
+                gathered = self.node_half.gather(
+                    GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
+                )
             content = request.encode(RequestBlocks(asked, subject.provider, evidence.encode(gathered)))
         except EvidenceUnavailable as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error

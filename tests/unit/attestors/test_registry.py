@@ -150,9 +150,13 @@ def test_an_extra_that_is_not_declared_is_not_named(module: Path) -> None:
         Registry([entry_point(distribution="without-extras")]).load("example")
 
 
-def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path) -> None:
-    module.write_text("raise RuntimeError('no device /dev/secret')")
-    with pytest.raises(InvalidAttestor, match=r"'example' of example-distribution fails when imported: RuntimeError$"):
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [("raise RuntimeError('no device /dev/secret')", "RuntimeError"), ("import sys; sys.exit(0)", "SystemExit")],
+)
+def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path, statement: str, fault: str) -> None:
+    module.write_text(statement)
+    with pytest.raises(InvalidAttestor, match=rf"'example' of example-distribution fails when imported: {fault}$"):
         Registry([entry_point()]).load("example")
 
 
