@@ -54,7 +54,8 @@ class Workers:
         self._is_wanted = is_wanted
         self._crew = crew if crew is not None else Crew()
         self._context = contextvars.copy_context()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they were called, in which they are ended, too."""
         self._held = 0
         """Of the crew."""
         self._ended = False
@@ -67,7 +68,7 @@ class Workers:
         """There is work for so many more of them; beyond the limit it waits for those that there are."""
         while count > 0 and self._may_be_more():
             task = asyncio.create_task(self._work(), name=self._name, context=self._context.copy())
-            self._tasks.add(task)
+            self._tasks[task] = None
             self._hold()
             task.add_done_callback(self._leave)
             count -= 1
@@ -75,7 +76,7 @@ class Workers:
     async def finished(self) -> None:
         """Wait until each has ended by itself: there is no more work to come."""
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(tuple(self._tasks))
 
     async def end(self) -> None:
         """End all of them, wherever they are, and wait for that. None is called any more."""
@@ -95,7 +96,7 @@ class Workers:
 
     def _leave(self, task: asyncio.Task[None]) -> None:
         """It has ended. Whoever was called for meanwhile found its place still taken."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._hold()
         if not task.cancelled() and (fault := task.exception()) is not None:
             _LOG.error("a worker failed", exc_info=fault, extra={"task": self._name})
