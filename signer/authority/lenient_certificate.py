@@ -27,16 +27,35 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
-from signer.authority.der import DerError, Element, Tag, integer, read_elements, read_single, sequence
+from signer.authority.der import (
+    DerError,
+    Element,
+    Tag,
+    integer,
+    object_identifier,
+    read_elements,
+    read_single,
+    sequence,
+)
 
-__all__ = ["CACertificate", "CertificateUnreadable", "NotIssuedBy", "parse_ca_certificate"]
+__all__ = ["CACertificate", "CertificateUnreadable", "NotIssuedBy", "OtherKey", "parse_ca_certificate"]
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _VERSION_TAG = 0xA0
 _ACCEPTED_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 """Of a signature that a chain rests on. A SHA-1 or MD5 signature can be carried over to another certificate."""
+_LOADED_KEYS = tuple(
+    object_identifier(dotted) for dotted in ("1.2.840.113549.1.1.1", "1.2.840.113549.1.1.10", "1.2.840.10045.2.1")
+)
+"""RSA, also bound to RSASSA-PSS, and elliptic curves. A Diffie-Hellman key of a few KiB (X9.42, with a subgroup) takes
+the library many seconds, and no other thread runs meanwhile: one tenant's Secret would stop all clusters."""
 _LIBRARY_ERRORS = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 """What the library raises for malformed certificates beside ValueError and TypeError; none is a subclass of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A kind of key that no cluster's CA has. It is not looked at."""
 
 
 class CertificateUnreadable(ValueError):
@@ -60,7 +79,7 @@ class CACertificate:
     subject: bytes = field(repr=False)
     """DER of the subject's Name, to be copied into issued certificates: Go compares names byte by byte."""
     subject_public_key_info: bytes = field(repr=False)
-    public_key: CertificatePublicKeyTypes = field(repr=False, compare=False)
+    public_key: CertificatePublicKeyTypes | OtherKey = field(repr=False, compare=False)
     extensions: x509.Extensions = field(repr=False, compare=False)
     not_before: datetime
     not_after: datetime
@@ -107,6 +126,8 @@ class CACertificate:
         """
         if self.issuer != issuer.subject:
             raise NotIssuedBy("the issuer has another name")
+        if isinstance(issuer.public_key, OtherKey):
+            raise NotIssuedBy("the issuer has a key of a kind that is not looked at")
         try:
             if not isinstance(self._readable.signature_hash_algorithm, _ACCEPTED_HASHES):
                 raise NotIssuedBy("the signature's hash is not SHA-256, SHA-384 or SHA-512")
@@ -140,7 +161,7 @@ def parse_ca_certificate(der: bytes) -> CACertificate:
             issuer=outline.issuer,
             subject=outline.subject,
             subject_public_key_info=outline.subject_public_key_info,
-            public_key=readable.public_key(),
+            public_key=_public_key(outline, readable),
             extensions=readable.extensions,
             not_before=readable.not_valid_before_utc,
             not_after=readable.not_valid_after_utc,
@@ -198,6 +219,13 @@ def _read_outline(der: bytes) -> _Outline:
     )
 
 
+def _public_key(outline: _Outline, readable: x509.Certificate) -> CertificatePublicKeyTypes | OtherKey:
+    parts = read_elements(read_single(outline.subject_public_key_info, Tag.SEQUENCE).content)
+    if not parts or not parts[0].content.startswith(_LOADED_KEYS):
+        return OtherKey()
+    return readable.public_key()
+
+
 def _is_positive(serial_number: Element) -> bool:
     content = serial_number.content
     if not content:
@@ -213,7 +241,9 @@ def _with_serial_number_one(outline: _Outline) -> bytes:
     return sequence(sequence(*elements), outline.signature_algorithm, outline.signature)
 
 
-def _verify_signature(signed: x509.Certificate, signed_bytes: bytes, public_key: CertificatePublicKeyTypes) -> None:
+def _verify_signature(
+    signed: x509.Certificate, signed_bytes: bytes, public_key: CertificatePublicKeyTypes | OtherKey
+) -> None:
     """What ``verify_directly_issued_by`` does after comparing names, over bytes of our choice."""
     parameters = signed.signature_algorithm_parameters
     hash_algorithm = signed.signature_hash_algorithm

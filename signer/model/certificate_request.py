@@ -55,6 +55,10 @@ SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_s
 EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
 """PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
 
+_LOADED_KEYS: Final = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))
+"""rsaEncryption and id-ecPublicKey: what the library is asked to load. A Diffie-Hellman key of 8 KiB (X9.42, with a
+subgroup) takes it seconds, and no other thread runs meanwhile."""
+
 # The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound),
 # about a country outside two, and about an authority key identifier's serial number below one. Length says enough for
 # UTF8String and PrintableString; others grow when decoded.
@@ -301,14 +305,17 @@ def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid
 
 
 def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, object, bytes]:
+    standing = _standing_key(request.tbs_certrequest_bytes)
+    if not _is_loaded(standing):
+        return PublicKeyFacts(KeyKind.OTHER), None, b""
     try:
         key = request.public_key()
         subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except _LIBRARY_ERRORS:
-        # Explicit curve parameters, unknown algorithms, points off the curve: a key, but none that we sign.
+        # Explicit curve parameters, unknown curves, points off the curve: a key, but none that we sign.
         return PublicKeyFacts(KeyKind.OTHER), None, b""
-    if not _key_stands_as(subject_public_key_info, request.tbs_certrequest_bytes):
-        # Compressed points, RSA restricted to PSS: the binding and the certificate would hold other bytes than the CSR.
+    if subject_public_key_info != standing:
+        # Compressed points, parameters left out: the binding and the certificate would hold other bytes than the CSR.
         return PublicKeyFacts(KeyKind.OTHER), None, b""
     if isinstance(key, rsa.RSAPublicKey):
         facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
@@ -319,12 +326,19 @@ def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts
     return facts, key, subject_public_key_info
 
 
-def _key_stands_as(subject_public_key_info: bytes, to_be_signed: bytes) -> bool:
-    """Whether the request holds these very bytes behind version and subject; the library has read it as DER before."""
+def _standing_key(to_be_signed: bytes) -> bytes:
+    """The key as it stands in the request, behind version and subject; the library has read it as DER before."""
     position, _ = _content(to_be_signed, 0)
     for _ in range(2):  # version, subject
         _, position = _content(to_be_signed, position)
-    return to_be_signed.startswith(subject_public_key_info, position)
+    _, end = _content(to_be_signed, position)
+    return to_be_signed[position:end]
+
+
+def _is_loaded(subject_public_key_info: bytes) -> bool:
+    algorithm, _ = _content(subject_public_key_info, 0)
+    identifier, _ = _content(subject_public_key_info, algorithm)
+    return subject_public_key_info.startswith(_LOADED_KEYS, identifier)
 
 
 def _content(der: bytes, start: int) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
 from pathlib import Path
 
@@ -8,8 +9,17 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.authority.der import Tag, encode, read_elements, read_single, sequence
-from signer.authority.lenient_certificate import CertificateUnreadable, NotIssuedBy, parse_ca_certificate
+from signer.authority.der import (
+    Tag,
+    bit_string,
+    encode,
+    integer,
+    object_identifier,
+    read_elements,
+    read_single,
+    sequence,
+)
+from signer.authority.lenient_certificate import CertificateUnreadable, NotIssuedBy, OtherKey, parse_ca_certificate
 from signer.authority.pem import read_blocks
 from tests.unit.signer.authority.support import capi_secret, ec_key, make, openssl, pem_key, rsa_key, with_serial_number
 
@@ -147,6 +157,19 @@ def rebuilt(**changes: bytes) -> bytes:
 def test_refuses_what_is_no_certificate(der: bytes) -> None:
     with pytest.raises(CertificateUnreadable):
         parse_ca_certificate(der)
+
+
+@pytest.mark.parametrize("bits", [512, 30_000])
+def test_a_key_that_no_authority_has_is_not_looked_at(bits: int) -> None:
+    """X9.42 Diffie-Hellman with a subgroup: the library takes ten seconds over the larger one, all threads wait."""
+    number = integer((1 << bits) - 3)
+    group = sequence(object_identifier("1.2.840.10046.2.1"), sequence(number, integer(2), number))
+    before = time.process_time()
+    certificate = parse_ca_certificate(rebuilt(key=sequence(group, bit_string(integer((1 << bits) - 7)))))
+    assert time.process_time() - before < 0.3
+    assert certificate.public_key == OtherKey()
+    with pytest.raises(NotIssuedBy):
+        certificate.require_directly_issued_by(certificate)
 
 
 def test_version_1_without_extensions_is_no_authority() -> None:

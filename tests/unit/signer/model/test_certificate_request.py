@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,6 +45,7 @@ from tests.unit.signer.builders import (
     ec_key,
     extension,
     extension_request,
+    integer,
     ip,
     node_subject,
     oid,
@@ -125,6 +127,12 @@ class TestView:
         assert view.key == PublicKeyFacts(KeyKind.OTHER)
         assert view.subject_public_key_info == b""
         assert view.signature_is_valid() is SelfSignature.INVALID
+
+    @pytest.mark.parametrize("kind", ["1.3.101.112", "1.3.101.110"], ids=["Ed25519", "X25519"])
+    def test_the_library_is_not_asked_for_a_key_of_another_kind(self, kind: str) -> None:
+        known = sequence(sequence(oid(kind)), tlv(0x03, b"\0" + bytes(range(32))))
+        view = parse_certificate_request(pkcs10(public_key=known))
+        assert (view.key, view.public_key, view.subject_public_key_info) == (PublicKeyFacts(KeyKind.OTHER), None, b"")
 
     def test_key_elsewhere_does_not_count(self) -> None:
         point = public_key_info(ec_key())[-64:]
@@ -215,7 +223,7 @@ class TestView:
         request = x509.CertificateSigningRequestBuilder(x509.Name([])).sign(key, None)
         view = parse_certificate_request(request.public_bytes(Encoding.DER))
         assert (view.key.kind, view.signature_hash) == (KeyKind.OTHER, "")
-        assert view.subject_public_key_info == public_key_info(key)
+        assert view.subject_public_key_info == b""
         assert view.signature_is_valid() is SelfSignature.VALID
 
 
@@ -295,6 +303,15 @@ class TestBounds:
         assert malformed(too_large) == "the certificate request is larger than 8192 bytes"
         with pytest.raises(MalformedCertificateRequest):
             glance_at_provider_id(too_large)
+
+    def test_a_key_of_another_kind_takes_no_time(self) -> None:
+        """Of X9.42 Diffie-Hellman with a subgroup: the library takes two seconds over this one."""
+        number = integer((1 << 20_000) - 3)
+        group = sequence(oid("1.2.840.10046.2.1"), sequence(number, integer(2), number))
+        der = pkcs10(public_key=sequence(group, tlv(0x03, b"\0" + integer((1 << 20_000) - 7))))
+        before = time.process_time()
+        assert parse_certificate_request(der).key == PublicKeyFacts(KeyKind.OTHER)
+        assert time.process_time() - before < 0.3
 
     def test_extensions(self) -> None:
         assert len(parse_certificate_request(pkcs10(extensions=many(MAXIMUM_EXTENSIONS))).extensions) == 16

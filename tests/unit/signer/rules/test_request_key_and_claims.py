@@ -74,6 +74,12 @@ def probabilistic_rsa() -> bytes:
     return sequence(sequence(oid("1.2.840.113549.1.1.10")), tlv(0x03, b"\0" + key))
 
 
+def diffie_hellman() -> bytes:
+    number = integer((1 << 2048) - 3)
+    group = sequence(oid("1.2.840.10046.2.1"), sequence(number, integer(2), number))
+    return sequence(group, tlv(0x03, b"\0" + integer(5)))
+
+
 KEYS = {
     "P-224": encoded(ec_key(ec.SECP224R1)),
     "P-192": encoded(ec_key(ec.SECP192R1)),
@@ -88,6 +94,7 @@ KEYS = {
     "Ed25519": encoded(ed25519.Ed25519PrivateKey.generate()),
     "X25519": encoded(x25519.X25519PrivateKey.generate()),
     "ML-DSA-44": encoded(mldsa.MLDSA44PrivateKey.generate()),
+    "X9.42 Diffie-Hellman": diffie_hellman(),
     "unknown algorithm": sequence(sequence(oid("1.2.3.4")), tlv(0x03, b"\0x")),
     "RSA exponent 1": rsa_public_key_info(modulus(2048), 1),
     "RSA exponent 2": rsa_public_key_info(modulus(2048), 2),
