@@ -24,6 +24,7 @@ from signer.authority import (
     certificate_validity,
     issue,
     new_serial_number,
+    require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.model.decision import Approve, Deferred, Refused
@@ -192,11 +193,13 @@ async def repeat(
     """Make the certificate of a journal entry again, after a crash between journal and certificate.
 
     A copy that somebody approved comes here before its shape is judged: it may ask for what no certificate may have.
+    And the CA's certificate may be a new one for its old key, which is valid only since then.
     """
     if not fits(entry, authority, now):
         return NotRepeatable()
     try:
         issuance = planned(request, record.node_name, entry)
+        require_issuable(authority, issuance)
     except IssuanceRefused:
         return NotRepeatable()
     certificate = await signing.sign_again(issuance, entry.certificate_digest, authority)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
@@ -42,6 +43,12 @@ def authority(number: int = 1, algorithm: EncryptionAlgorithm = EncryptionAlgori
     del number
     made = new_cluster_certificate_authority(algorithm, now=NOW, duration=timedelta(days=30))
     return Authority(load_certificate_authority(made.secret_data, now=NOW))
+
+
+def renewed(key: ec.EllipticCurvePrivateKey, at: datetime) -> Authority:
+    """A CA certificate that was made for this key then."""
+    made = new_cluster_certificate_authority(key=key, now=at)
+    return Authority(load_certificate_authority(made.secret_data, now=at))
 
 
 ENTRY = builders.journal_entry(ca_cert_hash=signing_hash(authority()))
@@ -137,6 +144,15 @@ class TestRepeat:
         request, record, entry, _ = await issued()
         other = replace(entry, certificate_digest="00" * 32)
         assert isinstance(await repeat(request, record, other, authority(), NOW), NotRepeatable)
+
+    async def test_of_a_ca_certificate_that_was_renewed_for_its_key_is_planned_anew(self) -> None:
+        """It begins before the CA's new certificate, so it cannot be made again; that must not be for ever."""
+        key = ec_key()
+        chosen = renewed(key, NOW)
+        request, record, entry, _ = await issued(chosen=chosen)
+        later = renewed(key, NOW + timedelta(hours=1))
+        assert signing_hash(later) == signing_hash(chosen)
+        assert isinstance(await repeat(request, record, entry, later, NOW + timedelta(hours=1)), NotRepeatable)
 
     async def test_one_that_no_longer_fits_is_planned_anew(self) -> None:
         request, record, entry, _ = await issued()
