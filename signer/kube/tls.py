@@ -8,6 +8,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 
+from signer.kube.client_credential import certificates_in, private_key_in
 from signer.kube.connection import ClusterConnection
 
 
@@ -58,10 +59,11 @@ def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) ->
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     try:
-        load_certificate(context, certificate, key)
+        load_certificate(context, certificates_in(certificate), private_key_in(key))
     except (ssl.SSLError, OSError, ValueError):
         raise TlsMaterialRefused(
-            "the client certificate and key cannot be used: both PEM, the key unencrypted and the certificate's own"
+            "the client certificate and key cannot be used: both PEM, the key unencrypted and the certificate's own; "
+            "RSA of 2048 to 4096 bits, Ed25519, or ECDSA on P-256, P-384 or P-521"
         ) from None
 
 
