@@ -21,9 +21,11 @@ MAXIMUM_OVERHEAD_BYTES = 64 * 1024
 """Of encrypted bytes that are no data, beyond what comes with it: a server that sends key updates or session tickets
 without end has us work for nothing. A handshake ends with a few hundred bytes of tickets, a record has some 22."""
 OVERHEAD_PER_DATA_BYTE = 64
-MAXIMUM_HANDSHAKE_BYTES = 256 * 1024
-"""OpenSSL takes certificates of 100 KiB. It passes over requests to begin anew (TLS 1.2) in any number, and while a
-server sends fast enough, nobody else has a turn: not even the clock that would end it."""
+MAXIMUM_HANDSHAKE_BYTES = 32 * 1024
+"""API servers send some 4 KiB: a few certificates, and the names of those who may have issued ours. OpenSSL takes
+certificates of 100 KiB, which a server can choose so that to verify them all takes half a second. It also passes over
+requests to begin anew (TLS 1.2) in any number. Meanwhile nobody else has a turn: not even the clock that would end
+it."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -72,7 +74,7 @@ class TlsTransport(asyncio.Transport):
                 raise ConnectionResetError
             came += len(data)
             if came > MAXIMUM_HANDSHAKE_BYTES:
-                raise _failure("the server's handshake has no end")
+                raise _failure("the server's handshake is too long")
             self._incoming.write(data)
 
     async def _send_handshake(self) -> None:

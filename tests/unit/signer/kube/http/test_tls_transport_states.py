@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,13 +101,27 @@ async def test_a_handshake_without_end(authority: Authority) -> None:
         opened = await connected(connection)
         with pytest.raises(ssl.SSLError) as raised:
             await connect(opened, client_context(connection), "127.0.0.1", Recording())
-        assert raised.value.reason == "the server's handshake has no end"
+        assert raised.value.reason == "the server's handshake is too long"
         assert opened.fileno() == -1
 
 
-def test_a_handshake_may_hold_the_largest_certificates() -> None:
-    """OpenSSL's own bound (SSL_CTX_set_max_cert_list), which comes first."""
-    assert MAXIMUM_HANDSHAKE_BYTES > 2 * 100 * 1024
+async def test_a_chain_of_certificates_without_end(authority: Authority) -> None:
+    """Sixty RSA keys with the largest exponents: 0.4 seconds of the event loop for each handshake."""
+    pair = authority.issue("server", "127.0.0.1")
+    for others, kept in ((20, True), (200, False)):
+        chain = server_context(replace(pair, certificate=pair.certificate + authority.certificate * others))
+        listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=chain)
+        connection = ClusterConnection(
+            f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", authority.certificate
+        )
+        async with listener:
+            opened = await connected(connection)
+            if kept:
+                (await connect(opened, client_context(connection), "127.0.0.1", Recording())).abort()
+                continue
+            with pytest.raises(ssl.SSLError) as raised:
+                await connect(opened, client_context(connection), "127.0.0.1", Recording())
+            assert raised.value.reason == "the server's handshake is too long"
 
 
 async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Authority, own_tls: ssl.SSLContext) -> None:
