@@ -35,6 +35,7 @@ from signer.model.record import (
     MachineKey,
     new_record,
     record_name,
+    was_just_decided,
 )
 from signer.model.reservation import Pair
 from signer.model.signing_request import SigningRequest
@@ -247,7 +248,7 @@ class Admission:
                 self._require_still(case, facts)
                 return issued
             going = record.makes_way
-            if isinstance(going, JournalEntry) and going.decided > facts.now - _JOURNAL_SPAN:
+            if isinstance(going, JournalEntry) and was_just_decided(going.decided, _JOURNAL_SPAN, facts.now):
                 raise Deferred(
                     Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN
                 )

@@ -19,7 +19,7 @@ from signer.controller.configuration import Configuration
 from signer.model.cluster import ClusterKey
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
-from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, record_name
+from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, record_name, was_just_decided
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import MalformedStockServingRequest, StockServingRequest
 from signer.rules import step_comparisons as compared
@@ -190,13 +190,13 @@ def _require_room(record: AttestedNode, case: Case) -> None:
     """An entry gives way to a new one only when its request is no longer there."""
     if len(record.stock_approvals) < STOCK_APPROVALS:
         return
-    free_at = record.stock_approvals[0].decided + SETTLED_REQUESTS_ARE_KEPT
-    if free_at > case.now:
+    oldest = record.stock_approvals[0].decided
+    if was_just_decided(oldest, SETTLED_REQUESTS_ARE_KEPT, case.now):
         raise Deferred(
             Reason.RESERVATION_PENDING,
             f"node {record.node_name} asks too often: {STOCK_APPROVALS} of its serving requests were approved since "
-            f"{record.stock_approvals[0].decided:%H:%M:%S} UTC",
-            free_at - case.now,
+            f"{oldest:%H:%M:%S} UTC",
+            oldest + SETTLED_REQUESTS_ARE_KEPT - case.now,
         )
 
 

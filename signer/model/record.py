@@ -22,6 +22,8 @@ JOURNAL_ENTRIES: Final = 16
 """Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
 STOCK_APPROVALS: Final = 8
 """Approvals of stock serving requests kept per record."""
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+"""By how much the clocks of replicas may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,15 @@ class AttestedNode:
 @dataclass(frozen=True, slots=True)
 class Unjournaled:
     """There is no journal entry for that CSR."""
+
+
+def was_just_decided(decided: datetime, span: timedelta, now: datetime) -> bool:
+    """Whether that was less than ``span`` ago.
+
+    What is dated further ahead than clocks differ was decided while a clock was ahead, and nobody knows when: it must
+    not hold anybody up until that date has come.
+    """
+    return now - span < decided <= now + _CLOCKS_DIFFER
 
 
 def record_name(cluster: ClusterKey, node_name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -13,13 +13,14 @@ import pytest
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller import admission
 from signer.controller.attestation import Attestation
+from signer.controller.run import ControllerOptions
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.house import House, certificate_of, node_of, provider_id
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
@@ -153,3 +154,20 @@ def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
     assert {verdict.condition for verdict in verdicts} == {"Approved", ""}
     [record] = house.records(cluster)
     assert "join-workload-m" in {entry["csrName"] for entry in record["spec"]["journal"]}
+
+
+def test_a_node_that_asked_while_the_clock_was_a_day_ahead_need_not_wait_for_that_day(house: House) -> None:
+    """Its journal is full of entries that are dated ahead, because nothing that it was given was valid yet."""
+    ahead = timedelta(days=1)
+    cluster = house.cluster()
+    house.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
+    house.join(cluster, "m")
+    names = [f"ahead-{number}" for number in range(JOURNAL_ENTRIES - 1)]
+    for name in names:
+        cluster.submit_as_node(node_of(cluster, "m").client_request(name), "m")
+        assert cluster.wait_until_decided(name).condition == "Approved"
+    ahead = timedelta(0)
+    cluster.submit_as_node(node_of(cluster, "m").client_request("again"), "m")
+    verdict = cluster.wait_until_decided("again")
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+    assert certificate_of(verdict).not_valid_before_utc < datetime.now(UTC)

@@ -142,6 +142,13 @@ class TestApproval:
         assert await world.decide(numbered(99)) == APPROVED
         assert [name for name, _ in world.approvals][-2:] == [f"csr-{STOCK_APPROVALS - 1}", "csr-99"]
 
+    async def test_as_many_while_the_clock_was_a_day_ahead(self, world: World) -> None:
+        world.clock.pass_by(86400)
+        for number in range(STOCK_APPROVALS):
+            await world.decide(numbered(number))
+        world.clock.pass_by(-86400)
+        assert await world.decide(numbered(99)) == APPROVED
+
 
 class TestNotAttested:
     async def test_no_record(self, world: World) -> None:

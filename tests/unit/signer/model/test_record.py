@@ -19,6 +19,7 @@ from signer.model.record import (
     Unjournaled,
     new_record,
     record_name,
+    was_just_decided,
 )
 from signer.rules.serving import valid_client_entries
 from tests.unit.signer.builders import (
@@ -187,6 +188,14 @@ class TestJournal:
         assert newest == again.journal[1], "planned anew after the CA changed"
         for csr_uid, digest in (("uid-1", "other"), ("uid-3", "cd" * 32), ("", ""), ("csr-1", "cd" * 32)):
             assert made.entry_for(csr_uid, digest) == Unjournaled()
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "just"), [(60, False), (59, True), (0, True), (-300, True), (-301, False), (-86400, False)]
+)
+def test_what_was_decided_while_a_clock_was_ahead_is_not_what_was_just_decided(seconds_ago: int, just: bool) -> None:
+    """A few minutes ahead is another replica's clock."""
+    assert was_just_decided(NOW - timedelta(seconds=seconds_ago), timedelta(minutes=1), NOW) is just
 
 
 class TestStockApprovals:
