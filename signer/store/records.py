@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
@@ -22,7 +22,7 @@ from signer.kube.resources import ATTESTED_NODES
 from signer.kube.slices import Slices
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
@@ -131,7 +131,7 @@ class Records:
         spec = {**record_spec(record), "seal": self._inventory.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
-                written = await self._change(record, spec)
+                written = await self._change(record, cluster, spec)
             else:
                 written = await self._begin(record, cluster, spec)
         except (AlreadyExists, Conflict, NotFound) as error:
@@ -140,12 +140,19 @@ class Records:
         stored = self._inventory.records.written(written)
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
-    async def _change(self, record: AttestedNode, spec: JsonObject) -> JsonObject:
+    async def _change(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
         path, version = _path(record), _Version(record.uid, record.resource_version)
         kept = self._inventory.authentic.metadata_of(record)
         foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
-        return await self._client.replace(path, _whole(record, version, foreign, spec))
+        return await self._client.replace(path, _whole(record, version, self._owned(foreign, cluster), spec))
+
+    def _owned(self, foreign: JsonObject, cluster: ClusterView) -> JsonObject:
+        """With the Cluster as owner where none is: backups are restored without owners, and nobody would delete it."""
+        owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._inventory)
+        if any(isinstance(owner, Mapping) and _kind_of(owner) == _kind_of(own) for owner in owners):
+            return foreign
+        return {**foreign, "ownerReferences": [*owners, own]}
 
     async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Create it where there was no record, or no record of ours."""
@@ -218,14 +225,21 @@ def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory, 
             "name": record.name,
             "namespace": cluster.key.namespace,
             "labels": {CLUSTER_NAME_LABEL: cluster.key.name},
-            "ownerReferences": [
-                {
-                    "apiVersion": inventory.version.clusters.api_version,
-                    "kind": "Cluster",
-                    "name": cluster.key.name,
-                    "uid": cluster.uid,
-                }
-            ],
+            "ownerReferences": [_owner_reference(cluster, inventory)],
         },
         "spec": spec,
     }
+
+
+def _owner_reference(cluster: ClusterView, inventory: Inventory) -> JsonObject:
+    return {
+        "apiVersion": inventory.version.clusters.api_version,
+        "kind": "Cluster",
+        "name": cluster.key.name,
+        "uid": cluster.uid,
+    }
+
+
+def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
+    """API group and kind: in whichever version."""
+    return text_of(owner, "apiVersion").rpartition("/")[0], text_of(owner, "kind")

@@ -161,7 +161,7 @@ async def test_node_without_a_record(world: World) -> None:
 async def test_change_keeps_foreign_metadata(world: World, note: str, calls: list[str]) -> None:
     written = await world.write(record())
     stored = world.api.objects[PATH]
-    owners = [{"apiVersion": "x", "kind": "Cluster", "name": "moved", "uid": "elsewhere"}]
+    owners = [{"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "moved", "uid": "elsewhere"}]
     foreign = {
         "ownerReferences": owners,
         "labels": {"team": "a"},
@@ -178,6 +178,23 @@ async def test_change_keeps_foreign_metadata(world: World, note: str, calls: lis
     assert {key: metadata[key] for key in foreign} == foreign
     assert world.recorded() == changed
     assert world.api.calls == [(call, PATH) for call in calls]
+
+
+@pytest.mark.parametrize(
+    "others", [[], [{"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "prod", "uid": "db"}]]
+)
+@pytest.mark.parametrize("note", ["little", "m" * 2048])
+async def test_a_record_that_was_restored_without_its_owner_gets_it_again(
+    world: World, others: list[dict[str, Any]], note: str
+) -> None:
+    """Velero leaves owners out, and without one a record outlives its Cluster."""
+    written = await world.write(record())
+    stored = world.api.objects[PATH]
+    [own] = stored["metadata"]["ownerReferences"]
+    metadata = {**stored["metadata"], "ownerReferences": others, "annotations": {"note": note}}
+    world.inventory.records.applied(world.api.put(PATH, {**stored, "metadata": metadata}, written.uid))
+    await world.write(next_version(world.recorded()))
+    assert world.api.objects[PATH]["metadata"]["ownerReferences"] == [*others, own]
 
 
 async def test_change_by_whoever_has_not_seen_the_metadata_keeps_it_too(world: World) -> None:
