@@ -127,6 +127,11 @@ TABLE: Final = (
         RunBy("tests/documents/test_deploy.py::test_a_policy_is_accepted_and_can_be_followed"),
     ),
     Entry("docs/recovering.md", "kubectl delete", RunBy(f"{_OPERATORS}::test_record_and_reservations_are_deleted")),
+    Entry(
+        "docs/recovering.md",
+        "kubectl patch secret node-attestation-controller-key --namespace node-attestation-system --type merge",
+        RunBy(f"{_OPERATORS}::test_a_copy_of_the_key_becomes_the_previous_one"),
+    ),
     Entry("docs/recovering.md", "kubectl patch secret", RunBy(f"{_OPERATORS}::test_the_controller_key_is_rotated")),
     Entry(
         "docs/recovering.md",

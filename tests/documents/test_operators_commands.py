@@ -21,7 +21,7 @@ from signer.kube.resources import (
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.kept_grants import OtherGenerations, generation_field, kept_name, parse_kept
 from signer.model.record_object import parse_record
-from signer.model.seal import KEY_BYTES, RecordSeals
+from signer.model.seal import KEY_BYTES, Fault, RecordSeals, Unauthentic
 from signer.model.side_door import ClusterIdentity
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI
@@ -102,7 +102,7 @@ def target() -> Iterator[ManagementCluster]:
 @pytest.mark.slow
 def test_the_controller_key_is_rotated(management_cluster: ManagementCluster, cluster: WorldCluster) -> None:
     before = parse_controller_keys(management_cluster.client.get(KEY))
-    (rotation,) = documented("patch", "secret")
+    rotation, _ = documented("patch", "secret")
     assert rotation[-1].count("BASE64-OF-32-RANDOM-BYTES") == 1
     assert [step["op"] for step in json.loads(rotation[-1])] == ["copy", "replace"]
     rotation[-1] = rotation[-1].replace("BASE64-OF-32-RANDOM-BYTES", NEW_KEY)
@@ -112,6 +112,24 @@ def test_the_controller_key_is_rotated(management_cluster: ManagementCluster, cl
     assert after.current != before.current
     record = parse_record(management_cluster.client.items(ATTESTED_NODES.collection(cluster.namespace))[0])
     assert RecordSeals(after).unseal(record) == record
+
+
+@pytest.mark.slow
+def test_a_copy_of_the_key_becomes_the_previous_one(
+    management_cluster: ManagementCluster, cluster: WorldCluster
+) -> None:
+    """A controller that started without it has made another one meanwhile."""
+    copied: str = management_cluster.client.get(KEY)["data"]["current"]
+    record = parse_record(management_cluster.client.items(ATTESTED_NODES.collection(cluster.namespace))[0])
+    lost = management_cluster.client.patch(KEY, {"data": {"current": NEW_KEY}})
+    assert RecordSeals(parse_controller_keys(lost)).unseal(record) == Unauthentic(Fault.UNKNOWN_KEY)
+    _, command = documented("patch", "secret")
+    assert command[-1].count("CURRENT-OF-THE-COPY") == 1
+    command[-1] = command[-1].replace("CURRENT-OF-THE-COPY", copied)
+    kubectl(embedded_api(management_cluster), command)
+    found = management_cluster.client.get(KEY)
+    assert found["data"] == {"current": NEW_KEY, "previous": copied}
+    assert RecordSeals(parse_controller_keys(found)).unseal(record) == record
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
-from signer.kube.resources import MACHINES_V1BETA2
+from signer.kube.resources import ATTESTED_NODES, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey
+from signer.model.record import record_name
 from signer.testing.world import WorldCluster
 from tests.integration.house import House, pending, provider_id
 from tests.integration.ownership import assert_one_owner_each
@@ -143,6 +145,26 @@ def test_a_slip_in_the_annotation_does_not_let_it_speak(house: House, cluster: W
     """As of a provisioning script with an empty variable."""
     node = add_worker(cluster, annotations={ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said})
     assert_waits(house, node, "is neither sha256:")
+
+
+def test_a_node_whose_record_is_lost_waits_until_the_machine_says_what_its_reservations_do(
+    house: House, cluster: WorldCluster
+) -> None:
+    """As docs/recovering.md has it: by a restored backup, or under another controller key."""
+    renewing = assert_joins(add_worker(cluster))
+    house.management.client.delete(
+        ATTESTED_NODES.object(record_name(ClusterKey("default", cluster.name), renewing.machine), "default")
+    )
+    waits = assert_waits(house, renewing, "no TPM is recorded of Machine")
+    reserved = {
+        one["spec"]["identity"] for one in house.reservations() if one["spec"]["machineRef"]["name"] == renewing.machine
+    }
+    said = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: reserved.pop().removeprefix("tpm:")}
+    cluster.patch_machine(renewing.machine, {"metadata": {"annotations": said}})
+    assert cluster.wait_until_decided(waits).reason == "ChallengeIssued"
+    renewing = assert_joins(renewing.with_new_key())
+    cluster.patch_machine(renewing.machine, {"metadata": {"annotations": dict.fromkeys(said)}})
+    assert_joins(renewing)
 
 
 def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCluster) -> None:
