@@ -26,7 +26,7 @@ from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
-from signer.model.reservation import Pair
+from signer.model.reservation import Pair, Reservation
 from signer.rules.stock_serving import FORMER_IS_REMEMBERED
 from signer.store.inventory import Inventory
 from signer.store.rebuild import Rebuild, pair_of
@@ -175,8 +175,14 @@ class Upkeep:
     # Releasing reservations
 
     async def _release_reservations(self) -> None:
-        pairs = {reservation.pair for reservation in self._inventory.reservations.values()}
-        async for pair in _bounded(pairs, self._is_abandoned):
+        looked_at: set[Pair] = set()  # each stands there twice
+
+        def concerned(reservation: Reservation) -> bool:
+            return self._is_abandoned(reservation.pair) and reservation.pair not in looked_at
+
+        async for reservation in _bounded(self._inventory.reservations.values(), concerned):
+            pair = reservation.pair
+            looked_at.add(pair)
             with self._one(str(pair.machine)):
                 # The index of records is asked once more, after the API server: others wrote while we waited.
                 if await self._is_gone_for_good(pair.machine) and self._is_abandoned(pair):
