@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, 1 failed while running or ``audit`` found something bad, 2 wrong usage or configuration, 3
 ``preflight`` or ``status`` found what needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be
-approved or challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written.
+approved or challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written, 141 nobody reads
+it any more.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ EXIT_LEADERSHIP_LOST: Final = 4
 EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 """As ``sysexits.h`` has it; no command says anything else with it."""
 EXIT_INTERRUPTED: Final = 130
-"""As shells say it: 128 and SIGINT."""
+EXIT_NOBODY_READS: Final = 141
+"""As shells say them: 128 and SIGINT, or SIGPIPE."""
 
 
 _CURES: Final[dict[type[ApiError], str]] = {
@@ -78,9 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         give_up(sys.stdout)
         _say(f"standard output cannot be written: {error}: mend that, or write elsewhere")
         return EXIT_NOT_WRITTEN
-    except BrokenPipeError:  # whoever read has read enough, as `head` does; rich ends with the same code
+    except BrokenPipeError:  # whoever read has read enough, as `head` does
         give_up(sys.stdout)
-        return EXIT_FAILED
+        return EXIT_NOBODY_READS
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

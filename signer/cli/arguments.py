@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from signer.controller.configuration import Configuration, InvalidConfiguration, read_attestors
+from attestors.registry import Registry
+from signer.controller.configuration import Configuration, InvalidConfiguration, OperatorAttestor, read_attestors
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.decision import printable
 
@@ -121,6 +123,26 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
     )
+
+
+def require_installed(attestors: Mapping[str, OperatorAttestor]) -> None:
+    """A name that is misspelt would leave the attestor that was meant allowed everywhere, without its settings.
+
+    Raises:
+        InvalidConfiguration: it is no installed attestor's.
+    """
+    for said in not_installed(attestors):
+        raise InvalidConfiguration(said)
+
+
+def not_installed(attestors: Mapping[str, OperatorAttestor]) -> list[str]:
+    """What to say of the names that are no installed attestor's."""
+    installed = Registry().providers
+    return [
+        f"--config: attestors.{provider}: no attestor of that name is installed; installed are: "
+        f"{', '.join(sorted(installed)) or 'none'}"
+        for provider in sorted(attestors.keys() - installed)
+    ]
 
 
 def _listed(text: str) -> str:

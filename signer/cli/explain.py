@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from signer.authority import load_authority_certificates
-from signer.cli.arguments import WrongUse, add_configuration, add_kubeconfig, cluster_key, configuration_of
+from signer.cli.arguments import (
+    WrongUse,
+    add_configuration,
+    add_kubeconfig,
+    cluster_key,
+    configuration_of,
+    not_installed,
+    require_installed,
+)
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
@@ -111,6 +119,7 @@ async def _live(options: argparse.Namespace) -> Explanation:
         raise WrongUse("--cluster NAMESPACE/NAME says which Cluster the CSR was posted in")
     key = _named_cluster(options)
     configuration = configuration_of(options)
+    require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
         manifest = _given(options.csr)
@@ -141,6 +150,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     if header.insecure_allowed and not configuration.insecure_enabled:
         allowed = frozenset({key.namespace})
         configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
+    notes += not_installed(configuration.attestors)
     missing = sorted(header.with_settings - configuration.attestors.keys())
     if missing:
         notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")

@@ -62,6 +62,12 @@ def give_up(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """rich would end the process with exit code 1, which is the word of ``audit verify`` on a log."""
+        raise BrokenPipeError
+
+
 def print_for_people(show: Callable[[Console], None]) -> None:
     """Print what ``show`` puts on the console.
 
@@ -69,7 +75,7 @@ def print_for_people(show: Callable[[Console], None]) -> None:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
     """
     with standard_output():
-        show(Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_FILES))
+        show(_Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_FILES))
 
 
 def print_as_json(document: Mapping[str, Any] | Sequence[Any]) -> None:

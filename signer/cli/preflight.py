@@ -15,7 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.cli.arguments import add_config, add_controller_namespace, add_kubeconfig, cluster_key, namespace
+from signer.cli.arguments import (
+    add_config,
+    add_controller_namespace,
+    add_kubeconfig,
+    cluster_key,
+    namespace,
+    require_installed,
+)
 from signer.cli.output import print_as_json, print_for_people
 from signer.controller.configuration import Configuration, read_attestors
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
@@ -85,6 +92,7 @@ async def _look(options: argparse.Namespace, key: ClusterKey) -> Preflight:
     configuration = Configuration(options.controller_namespace)
     if options.config is not None:
         configuration = replace(configuration, attestors=read_attestors(options.config))
+        require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as client:
         found = await preflight(client, key, configuration, registry=Registry(), now=lambda: datetime.now(UTC))

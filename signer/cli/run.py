@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attestors.registry import Registry
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
-from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of
+from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of, require_installed
 from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
@@ -107,22 +107,12 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     if options.insecure_diagnostics and not options.diagnostics_address:
         raise InvalidConfiguration("--insecure-diagnostics says how --diagnostics-address is served: give both")
     configuration = configuration_of(options)
-    _require_installed(configuration, Registry().providers)
+    require_installed(configuration.attestors)
     return replace(
         configuration,
         leader_election=leader_election(options),
         workers_per_cluster=options.workers_per_cluster,
     )
-
-
-def _require_installed(configuration: Configuration, installed: frozenset[str]) -> None:
-    """A name that is misspelt would leave the attestor that was meant allowed everywhere, without its settings."""
-    missing = sorted(configuration.attestors.keys() - installed)
-    if missing:
-        raise InvalidConfiguration(
-            f"--config: attestors.{missing[0]}: no attestor of that name is installed; installed are: "
-            f"{', '.join(sorted(installed)) or 'none'}"
-        )
 
 
 def _say_what_nobody_decided(configuration: Configuration, installed: frozenset[str]) -> None:

@@ -22,6 +22,7 @@ from signer import cli
 from signer.cli import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_NOBODY_READS,
     EXIT_NOT_WRITTEN,
     EXIT_USAGE,
     _parser,
@@ -45,6 +46,7 @@ from tests.support.processes import wait_until
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
 """Cluster API's."""
+REQUESTS = Path(__file__).parents[3] / "fixtures" / "requests"
 RECORDED_LOG = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
 
 
@@ -79,7 +81,7 @@ def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("arguments", [("crds",), ("audit", "verify", str(RECORDED_LOG))], ids=lambda words: words[0])
 def test_a_reader_that_has_read_enough(arguments: tuple[str, ...], unbuffered: str) -> None:
     """As ``head`` does."""
-    assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_FAILED, b"")
+    assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOBODY_READS, b"")
 
 
 FULL_DISK = (
@@ -222,15 +224,33 @@ def test_a_file_that_is_nested_deeply(
     assert "Traceback" not in error
 
 
-def test_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+NOT_INSTALLED = "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, gcp, insecure, "
+
+
+@pytest.mark.parametrize(
+    "command", [("run",), ("preflight", "a/b"), ("explain", "csr-1", "--cluster", "a/b")], ids=lambda words: words[0]
+)
+def test_an_attestor_that_is_not_installed(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Misspelt, it would leave the one that was meant allowed everywhere."""
     config = tmp_path / "config.yaml"
     config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
-    assert run("run", "--config", str(config)) == EXIT_USAGE
-    error = capsys.readouterr().err
-    assert (
-        "--config: attestors.tmp: no attestor of that name is installed; installed are: aws, gcp, insecure, " in error
-    )
+    assert run(*command, "--config", str(config)) == EXIT_USAGE
+    assert NOT_INSTALLED in capsys.readouterr().err
+
+
+def test_an_attestor_of_those_who_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who is given a recording has perhaps not their attestors."""
+    config = tmp_path / "config.yaml"
+    config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
+    recorded = json.loads((REQUESTS / "v1" / "client.json").read_text())
+    (tmp_path / "csr.json").write_text(json.dumps(recorded["certificateSigningRequest"]))
+    cluster = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "b", "namespace": "a"}}
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    objects = ("--objects", str(tmp_path / "cluster.json"), "--config", str(config), "--output", "json")
+    assert run("explain", str(tmp_path / "csr.json"), *objects) == explain.EXIT_WAITS
+    assert NOT_INSTALLED in " ".join(json.loads(capsys.readouterr().out)["notes"])
 
 
 ALLOWED_EVERYWHERE = "no attestor is configured: policies in every namespace may name each one that is installed"
