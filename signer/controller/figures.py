@@ -44,7 +44,7 @@ class ClusterFigures:
     queue: QueueFigures
     reachable: bool
     mode: str
-    """Of its policy; empty while there is none that can be followed."""
+    """That its policy names, also while that cannot be followed; empty where it names none."""
     conditions: tuple[PolicyCondition, ...]
     authority_expiry: tuple[float, ...]
     """Unix time; empty where there is no CA."""

@@ -34,7 +34,6 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
-from signer.model.policy import Policy
 from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
@@ -157,7 +156,7 @@ class WorkloadCluster:
             oldest_pending_seconds=self._requests.oldest_seconds(),
             queue=self._requests.queue_figures(self._loop_time()),
             reachable=self._reachable.condition.met is True,
-            mode=policy.mode.value if isinstance(policy, Policy) else "",
+            mode="" if policy is None or policy.mode is None else policy.mode.value,
             conditions=self._surveyor.conditions,
             authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
             certificates=inventory.certificate_lives.of(key),

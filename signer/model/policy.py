@@ -179,6 +179,14 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
     )
 
 
+def stated_mode(manifest: Mapping[str, Any]) -> Mode | None:
+    """The mode that a policy names, whatever else of it cannot be followed; None where that cannot."""
+    try:
+        return _choice(Mode, _object(manifest, "spec", "spec").get("mode", Mode.OBSERVE.value), "spec.mode")
+    except InvalidPolicy:
+        return None
+
+
 def parse_duration(text: str) -> timedelta:
     """Read a Kubernetes duration of hours, minutes and seconds, such as ``168h`` or ``1h30m``.
 

@@ -36,7 +36,7 @@ from signer.model.cluster import (
 from signer.model.decision import Deferred
 from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
-from signer.model.policy import InvalidPolicy, Policy, parse_policy
+from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
 from signer.model.record import MachineKey
 from signer.model.reservation import Reservation, parse_reservation
@@ -82,6 +82,8 @@ class UnreadablePolicy:
     message: str
     deleting_for_move: bool = False
     """See :class:`~signer.model.policy.Policy`."""
+    mode: Mode | None = None
+    """What it names, for those who watch: nothing is done by it."""
 
 
 class ListCalls(Protocol):
@@ -324,4 +326,5 @@ def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
             int(metadata.get("generation") or 0),
             str(error),
             DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
+            stated_mode(manifest),
         )

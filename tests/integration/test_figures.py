@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from signer.controller.health import State
-from signer.kube.resources import MACHINES_V1BETA2
+from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.testing.world import RunningController
 from tests.integration.house import House, certificate_of, node_of
 from tests.support.processes import wait_until
@@ -62,3 +62,17 @@ def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
         if sample.labels.get("cluster") == KEY
     ]
     assert left == []
+
+
+def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: House) -> None:
+    """By it an alert tells a side door that is not proven to be shut from one that nobody wants shut."""
+    cluster = house.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
+    controller = house.run()
+    door = {"cluster": KEY, "condition": "AutoApprovalRemoved"}
+    wait_until(lambda: value(controller, "cluster_condition", **door, status="True") == 1, "it is enforced")
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "0h"}}})
+    wait_until(
+        lambda: value(controller, "cluster_condition", **door, status="Unknown") == 1, "it is not known any more"
+    )
+    assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1

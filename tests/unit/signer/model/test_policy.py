@@ -22,6 +22,7 @@ from signer.model.policy import (
     UntraceableTokens,
     parse_duration,
     parse_policy,
+    stated_mode,
 )
 
 METADATA = {"namespace": "team-a", "name": "prod", "uid": "p-1", "generation": 3}
@@ -92,6 +93,22 @@ def test_everything() -> None:
     assert policy.client_duration == timedelta(hours=24)
     assert policy.serving_duration == timedelta(minutes=90)
     assert policy.insecure_duration == timedelta(days=366)
+
+
+@pytest.mark.parametrize(
+    ("spec", "mode"),
+    [
+        ({"mode": "Enforce", "certificates": {"clientDuration": "0h"}}, Mode.ENFORCE),
+        ({"certificates": 1}, Mode.OBSERVE),
+        (None, Mode.OBSERVE),
+        ({"mode": "Yes"}, None),
+        ({"mode": []}, None),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_the_mode_of_what_cannot_be_followed(spec: Any, mode: Mode | None) -> None:
+    assert stated_mode({"metadata": METADATA, "spec": spec}) is mode
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,7 @@ def test_unreadable_policy_is_kept_as_such(world: World) -> None:
     assert isinstance(policy, UnreadablePolicy)
     assert (policy.cluster, policy.uid, policy.generation) == (KEY, "p", 3)
     assert "spec.mode" in policy.message
+    assert policy.mode is None
     assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
 
 
