@@ -32,8 +32,11 @@ from tests.deploy.monitoring import (
     promtool_test,
 )
 from tests.documents.markdown import ROOT, anchors
+from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
 
+SITE: Final = "https://node-attestation.example/"
+"""In the place of the address at which somebody serves the documents, as ``make site`` makes them."""
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
@@ -99,9 +102,22 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
 def test_an_alert_says_what_to_do(rule: dict[str, dict[str, str]]) -> None:
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("/#")
+    assert page.startswith(SITE)
     assert anchor == str(rule["alert"]).lower()
-    assert anchor in anchors(ROOT / page)
+    assert anchor in anchors(ROOT / "docs" / f"{page.removeprefix(SITE)}.md")
+
+
+def test_the_address_of_the_runbooks_is_put_in() -> None:
+    """By the command of README.md, up to kubectl: then each leads to the site that somebody serves."""
+    [command] = [words for _, words in commands() if words[0] == "sed"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    rules = [rule for group in yaml.safe_load(ran.stdout)["spec"]["groups"] for rule in group["rules"]]
+    assert len(rules) == len(alerts())
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"].startswith(
+            "https://docs.example.com/node-attestation/observability/#"
+        )
 
 
 def deny(scrape: Scrape) -> None:

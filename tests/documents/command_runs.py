@@ -184,6 +184,11 @@ TABLE: Final = (
         NotRun("needs the definitions of the Prometheus operator; tests/deploy/test_alerts.py reads the files"),
     ),
     Entry(
+        "deploy/monitoring/README.md",
+        "sed",
+        RunBy("tests/deploy/test_alerts.py::test_the_address_of_the_runbooks_is_put_in"),
+    ),
+    Entry(
         "docs/audit.md",
         "node-attestation-controller run",
         RunBy("tests/unit/signer/test_cli_audit.py::test_a_log_is_opened_and_closed"),

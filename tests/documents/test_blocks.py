@@ -214,6 +214,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name == "tpm.md", block
+        case "sed":
+            assert block.document.parent.name == "monitoring", block
         case "gcloud":
             assert block.document.name == "gcp.md", block
         case "kind" | "docker" | "clusterctl" | "helm" | "env":
