@@ -133,6 +133,8 @@ class TestChart:
             ({"insecureAttestor": {"enabled": True}}, "/insecureAttestor/namespaces"),
             ({"insecureAttestor": {"namespaces": ["trial"]}}, "/insecureAttestor/namespaces"),
             ({"image": {"digest": "sha256:12"}}, "/image/digest"),
+            ({"image": {"registry": "registry.example/"}}, "/image/registry"),
+            ({"image": {"repository": "registry.example/attestation:1.0"}}, "/image/repository"),
             ({"config": {"attestors": {"tpm": {"setings": {}}}}}, "/config/attestors/tpm"),
             ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
             ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
@@ -167,14 +169,38 @@ class TestChart:
         found |= {of["namespace"] for one in objects if one is not None for of in one.get("subjects", ())}
         assert found == {"123", "456"}
 
+    @pytest.mark.parametrize("name", ["123", "0x1f", "true", "null"])
+    def test_names_that_look_like_something_else(self, name: str) -> None:
+        values = {
+            "image": {"registry": "registry.example:5000"},
+            "leaderElection": {"leaseName": name},
+            "config": {"existingSecret": name},
+            "folders": [{"mountPath": "/a #b", "configMap": name}, {"mountPath": "/c", "secret": name}],
+            "auditLog": {"enabled": True, "path": f"/{name}/audit.log", "persistentVolumeClaim": name},
+            "serviceAccount": {"name": name},
+            "priorityClassName": name,
+        }
+        found = objects(values, release=name)
+        assert {one["metadata"]["labels"]["app.kubernetes.io/instance"] for one in found} == {name}
+        assert {of["name"] for one in found for of in one.get("subjects", ())} == {name}
+        assert [one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"] == [name]
+        assert name in [of for one in found for rule in one.get("rules", ()) for of in rule.get("resourceNames", ())]
+        [pod] = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+        assert (pod["serviceAccountName"], pod["priorityClassName"]) == (name, name)
+        config, _, roots, denied, audit = pod["volumes"]
+        assert config["secret"]["secretName"] == roots["configMap"]["name"] == denied["secret"]["secretName"] == name
+        assert audit["persistentVolumeClaim"]["claimName"] == name
+        paths = [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+        assert paths[-3:] == ["/a #b", "/c", f"/{name}"]
+
     def test_every_switch_is_rendered(self) -> None:
         """None of these values is read by nobody."""
         text = render_chart(EVERYTHING)
         for written in (
-            "image: registry.example/capi-node-attestation@sha256:000",
+            'image: "registry.example/capi-node-attestation@sha256:000',
             "name: blue-controller",
             "--leader-elect-resource-name=blue",
-            "resourceNames: [blue]",
+            'resourceNames: ["blue"]',
             "--namespace=team-a",
             "--watch-filter=blue",
             "--insecure-attestor-namespaces=trial-a,trial-b",
@@ -184,15 +210,15 @@ class TestChart:
             "--audit-log-path=-",
             "--workers-per-cluster=9",
             "name: AWS_REGION",
-            "name: tpm-roots",
-            "secretName: denied",
+            'name: "tpm-roots"',
+            'secretName: "denied"',
             "metal3machines",
             "name: blue-owner-references",
             "example.com/role: attestation",
             "cidr: 192.0.2.1/32",
             "namespaceSelector: {}",
             "type: Recreate",
-            "priorityClassName: system-cluster-critical",
+            'priorityClassName: "system-cluster-critical"',
             "example.com/a: b",
             "example.com/c: d",
             "kubernetes.io/os: linux",

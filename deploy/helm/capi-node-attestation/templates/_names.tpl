@@ -21,7 +21,7 @@
 
 {{- define "capi-node-attestation.selectorLabels" -}}
 app.kubernetes.io/name: node-attestation-controller
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "capi-node-attestation.labels" -}}

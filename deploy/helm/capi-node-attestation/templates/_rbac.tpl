@@ -33,7 +33,7 @@ roleRef:
   name: {{ include "capi-node-attestation.prefix" $root }}-{{ index . 2 }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "capi-node-attestation.serviceAccount" $root }}
+    name: {{ include "capi-node-attestation.serviceAccount" $root | quote }}
     namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}
 
