@@ -91,7 +91,10 @@ IGNORED: Final = _Family(
 )
 DROPPED: Final = _Family("dropped_events", "counter", "Events that were not written because there were too many.")
 PENDING: Final = _Family(
-    "pending_requests", "gauge", "Requests to our signers without a certificate or a denial.", _OF_CLUSTER
+    "pending_requests",
+    "gauge",
+    "Requests without a certificate or a denial, save those that the policy leaves alone.",
+    _OF_CLUSTER,
 )
 OLDEST: Final = _Family(
     "oldest_pending_request_seconds",

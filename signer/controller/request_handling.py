@@ -237,7 +237,9 @@ class RequestHandling:
         """Until something changes that it waits for, and in any case for a while."""
         self._awaits(name, adjudication.parsed, decision)
         if isinstance(adjudication.decision, LeftAlone):
+            self.intake.is_left_alone(name)
             return  # until the policy changes
+        self.intake.waits_for_us(name)
         if isinstance(decision, Defer) and decision.retry_after is not None:
             self._queue.add_after(name, decision.retry_after.total_seconds())
         else:

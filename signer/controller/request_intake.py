@@ -73,6 +73,8 @@ class RequestIntake:
         """What is to be done about the last list."""
         self._seen: dict[str, float] = {}
         """Since when each is kept, by the monotonic clock; the oldest first."""
+        self._left_alone: set[str] = set()
+        """Those of them that the policy leaves alone: nobody waits for us."""
         self._meanwhile: dict[str, JsonObject] = {}
         """How those are by now that a worker has: at most one for each worker, and bounded."""
         self._changed_once: set[str] = set()
@@ -227,6 +229,7 @@ class RequestIntake:
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
+        self._left_alone.discard(name)
         self._meanwhile.pop(name, None)
         self._changed_once.discard(name)
         self.queue.discard(name)
@@ -234,9 +237,21 @@ class RequestIntake:
 
     # Figures for metrics
 
+    def waits_for_us(self, name: str) -> None:
+        """It is kept, and is to be decided."""
+        self._left_alone.discard(name)
+
+    def is_left_alone(self, name: str) -> None:
+        """It is kept for the day that the policy changes."""
+        self._left_alone.add(name)
+
+    def waiting(self) -> int:
+        """How many of those that are kept are to be decided."""
+        return len(self.pending) - len(self._left_alone)
+
     def oldest_seconds(self) -> float:
-        """How long the oldest request that is kept has been waiting since it was seen; 0 where there is none."""
-        since = next(iter(self._seen.values()), None)
+        """How long the oldest of them has been waiting since it was seen; 0 where there is none."""
+        since = next((since for name, since in self._seen.items() if name not in self._left_alone), None)
         return 0.0 if since is None else self._around.monotonic() - since
 
     def queue_figures(self, now: float) -> QueueFigures:

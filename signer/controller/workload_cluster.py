@@ -152,7 +152,7 @@ class WorkloadCluster:
         inventory, key = self._around.inventory, self.key
         policy = inventory.policies.get(key.namespace, key.name)
         return ClusterFigures(
-            pending=len(self._requests.pending),
+            pending=self._requests.waiting(),
             oldest_pending_seconds=self._requests.oldest_seconds(),
             queue=self._requests.queue_figures(self._loop_time()),
             reachable=self._reachable.condition.met is True,

@@ -8,8 +8,10 @@ import pytest
 
 from signer.controller.health import State
 from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.testing.fixtures import embedded_api
 from signer.testing.world import RunningController
-from tests.integration.house import House, certificate_of, node_of
+from tests.integration.house import House, certificate_of, node_of, provider_id
+from tests.integration.kubelets import stock_serving_request
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -76,3 +78,26 @@ def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: H
         lambda: value(controller, "cluster_condition", **door, status="Unknown") == 1, "it is not known any more"
     )
     assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1
+
+
+def test_what_the_policy_leaves_alone_waits_for_nobody(house: House) -> None:
+    """Under Observe, kubelets whose serving requests nobody approves post another every quarter of an hour."""
+    cluster = house.cluster()
+    controller = house.run()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    node = node_of(cluster, "m")
+    cluster.submit_with_token(node.client_request("join"))
+    kubelet = node.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
+    cluster.submit(stock_serving_request("stock", "m", ["m"]), kubelet)
+    left_alone = {"cluster": KEY, "provider": "", "decision": "LeftAlone", "reason": "Attested"}
+    wait_until(lambda: value(controller, "decisions_total", **left_alone) == 1, "it is left alone")
+    assert value(controller, "pending_requests", cluster=KEY) == 0
+    assert value(controller, "oldest_pending_request_seconds", cluster=KEY) == 0
+
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    house.management.client.patch(path, {"spec": {"nodeNameReuse": "Immediate"}})
+    cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
+    wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
+    embedded_api(cluster).delete("certificatesigningrequests", "stock")
+    embedded_api(cluster).delete("certificatesigningrequests", "waits")
+    wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 0, "none waits")
