@@ -264,6 +264,20 @@ COURSES: Final = [
         {190: NOTHING, 201: named_so("ForeignRecords"), 290: NOTHING},
     ),
     Course(
+        "one of two installations decides nothing",
+        {'node_attestation_ready{job="one"}': "1+0x60", 'node_attestation_ready{job="another"}': "1+0x10 0+0x50"},
+        {15: NOTHING, 30: named_so("NobodyDecides")},
+    ),
+    Course(
+        "shards that nobody owns, of one of two installations",
+        {
+            f'node_attestation_shards{of}{{job="{job}"}}': values
+            for job, owned in (("one", "8+0x60"), ("another", "8+0x10 6+0x50"))
+            for of, values in (("", "8+0x60"), ("_owned", owned))
+        },
+        {13: NOTHING, 30: named_so("ShardsNotOwned")},
+    ),
+    Course(
         "Prometheus did not reach the Pod for a while",
         {FOREIGN: "120+0x150 stale _x9 120+0x150", READY: "1+0x150 stale _x9 1+0x150"},
         {150: NOTHING, 155: NOTHING, 162: NOTHING, 215: NOTHING, 222: NOTHING, 275: NOTHING},
