@@ -47,4 +47,5 @@ async def workload_connection(management: SecretCalls, key: ClusterKey) -> Clust
     except (KubeconfigRefused, UnreadableSecret) as error:
         raise WorkloadAccessRefused("KubeconfigRefused", f"Secret {key.namespace}/{name}: {error}") from error
     except ApiError as error:
-        raise WorkloadAccessRefused("ManagementClusterUnreachable", str(error)) from error
+        said = f"Secret {key.namespace}/{name} cannot be read in the management cluster: {error}"
+        raise WorkloadAccessRefused("ManagementClusterUnreachable", said) from error

@@ -165,6 +165,16 @@ def test_what_cannot_be_explained(
     assert said in explain.error
 
 
+@pytest.mark.parametrize("who", ["nobody", "nothing listens"])
+def test_it_says_which_cluster_does_not_answer(house: House, cluster: WorldCluster, explain: Explain, who: str) -> None:
+    """Else a management cluster that is away passes for the Cluster that was asked for."""
+    without_grants = house.api.kubeconfig("management", "nobody", ())
+    away = without_grants.replace(house.api.server, "https://127.0.0.1:1")
+    explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
+    assert explain.text("join")[0] == 1
+    assert "Secret default/workload-kubeconfig cannot be read in the management cluster: " in explain.error
+
+
 def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
     request = b"".join(blocks_of(node_of(cluster, "worker-1")))
     cluster.submit_with_token(manifest_of("other", request, "example.com/signer"))
