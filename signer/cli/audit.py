@@ -32,6 +32,7 @@ from signer.audit.verification import (
     is_bad,
     verify,
 )
+from signer.cli.arguments import not_installed
 from signer.cli.output import print_as_json, print_for_people, tell
 from signer.controller.configuration import InvalidConfiguration, read_attestors
 from signer.model.decision import printable
@@ -91,6 +92,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     configured = read_attestors(options.config) if options.config is not None else {}
+    for said in not_installed(configured):  # as perhaps here, where another's log is verified
+        tell(said)
     halves = Halves(Registry(), {provider: attestor.settings for provider, attestor in configured.items()})
     findings = _found(options, halves)
     if options.output == "json":

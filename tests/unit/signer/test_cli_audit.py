@@ -181,3 +181,13 @@ def test_a_name_with_the_marks_of_markup(tmp_path: Path, capsys: pytest.CaptureF
     path.write_bytes(fixture.read_bytes())
     assert main(["audit", "show", str(path), "--node", "worker-1"]) == 0
     assert r"[red]\x1b[2J.log:2" in capsys.readouterr().out
+
+
+def test_settings_of_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Misspelt, or of whose log it is: it is said, and the verdict stays the log's."""
+    config = tmp_path / "config.yaml"
+    config.write_text((_RECORDED.parent / "config.yaml").read_text() + "  tmp: {}\n")
+    assert main(["audit", "verify", str(_RECORDED), "--config", str(config), "--output", "json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["good"]
+    assert printed.err.startswith("--config: attestors.tmp: no attestor of that name is installed; ")
