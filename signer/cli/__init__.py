@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        _say(f"the management cluster: {error}{_CURES.get(type(error), '')}")
+        _say(f"the management cluster: {error}{_CURES.get(type(error), '')}{_cure_of_scope(error)}")
         return EXIT_FAILED
     except OutputNotWritten as error:
         give_up(sys.stdout)
@@ -85,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_NOBODY_READS
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _cure_of_scope(error: ApiError) -> str:
+    """For who has the grants of a controller that serves one namespace, as in its Pod."""
+    is_too_wide = isinstance(error, Forbidden) and "at the cluster scope" in str(error)
+    return "; with grants in one namespace alone, give --namespace" if is_too_wide else ""
 
 
 def _say(text: str) -> None:

@@ -414,7 +414,10 @@ def test_management_cluster_without_our_definitions(tmp_path: Path, capsys: pyte
     ("connect", "said"),
     [
         (lambda api: api.token_connection("unknown"), "401 Unauthorized: .*: see --kubeconfig"),
-        (lambda api: api.connection("tenant", ()), "403 Forbidden: .* cannot list .*: grant that to whom"),
+        (
+            lambda api: api.connection("tenant", ()),
+            "403 Forbidden: .* cannot list .*: grant that to whom .*in one namespace alone, give --namespace$",
+        ),
     ],
     ids=["nobody", "nobody of rank"],
 )
@@ -427,7 +430,7 @@ def test_management_cluster_that_says_no(
         path = tmp_path / "kubeconfig"
         path.write_text(api.kubeconfig(connection=connect(api)))
         assert run("status", "--kubeconfig", str(path)) == EXIT_FAILED
-    assert re.search(f"the management cluster: {said}", capsys.readouterr().err)
+    assert re.search(f"the management cluster: {said}", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
