@@ -14,12 +14,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from attestors.contract import CloudCall
+from attestors.wire.names import EVIDENCE_EXPIRED
 from signer.controller.figures import ClusterFigures, Figures, ProcessFigures
 from signer.model.reasons import Reason
 
 NAMESPACE: Final = "node_attestation"
 _DISTRIBUTION: Final = "capi-node-attestation"
-_KNOWN_REASONS: Final = frozenset(reason.value for reason in Reason)
+_KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), EVIDENCE_EXPIRED})
+"""With the one reason of attestors that means something to others: the node asks again by itself."""
 OTHER_REASON: Final = "AttestorSpecific"
 OTHER: Final = "other"
 MAXIMUM_CLOUD_OPERATIONS: Final = 64

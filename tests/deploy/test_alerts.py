@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
+from attestors.wire.names import EVIDENCE_EXPIRED
 from signer.controller import conditions, figures
 from signer.controller.metrics import DescribedMetric, Metrics
 from signer.model import decision
@@ -45,7 +46,7 @@ VALUES: Final = {
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
     "outcome": {one.value for one in CloudCallOutcome},
-    "reason": {one.value for one in Reason},
+    "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED},
     "status": {"True", "False", "Unknown"},
 }
 """What the labels that matchers name may hold."""
@@ -124,6 +125,10 @@ def deny(scrape: Scrape) -> None:
     scrape.metrics.decisions.labels(CLUSTER, "tpm", "Deny", "IdentityConflict").inc(30)
 
 
+def let_evidence_run_out(scrape: Scrape) -> None:
+    scrape.metrics.decided(CLUSTER, "tpm", "Deny", EVIDENCE_EXPIRED)
+
+
 def meet_a_defect(scrape: Scrape) -> None:
     scrape.metrics.decided(CLUSTER, "tpm", "Defer", Reason.INTERNAL_ERROR)
 
@@ -186,6 +191,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
         {"CertificateAuthorityExpires", "CertificateAuthorityExpiresSoon"},
     ),
     (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
+    (let_evidence_run_out, {"EvidenceRunsOut"}),
     (deny, {"Denials"}),
     (meet_a_defect, {"InternalErrors"}),
     (lambda scrape: scrape.metrics.task_failed("upkeep"), {"InternalErrors"}),
@@ -214,6 +220,7 @@ FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="ano
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
 STOCK_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
+RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
 TASK_FAILED: Final = 'node_attestation_task_failures_total{task="upkeep"}'
 LINE_FAILED: Final = 'node_attestation_audit_lines_total{result="failed"}'
@@ -286,6 +293,16 @@ COURSES: Final = [
         "records that come after a start, fewer than were met before it",
         {FOREIGN: "500+0x200 0+0x10 120+0x200", READY: "1+0x200 0 1+0x300"},
         {205: NOTHING, 213: named_so("ForeignRecords"), 260: named_so("ForeignRecords"), 280: NOTHING, 400: NOTHING},
+    ),
+    Course(
+        "one node of a TPM that waits for its Machine: a challenge, an answer, and five minutes later another",
+        {RUN_OUT: "_x20 " + " ".join(str(count) for count in range(1, 13) for _ in range(5)) + " 12+0x60"},
+        {45: NOTHING, 62: named_so("EvidenceRunsOut"), 79: named_so("EvidenceRunsOut"), 120: NOTHING},
+    ),
+    Course(
+        "nodes that were started together, and waited for their Machines for a quarter of an hour",
+        {RUN_OUT: "0+0x20 2 6 9+0x4 12 16+0x3 17+0x60"},
+        dict.fromkeys(range(20, 80, 3), NOTHING),
     ),
     Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: named_so("Denials"), 30: NOTHING}),
     Course(
