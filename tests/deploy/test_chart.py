@@ -142,6 +142,7 @@ class TestChart:
             ({"rbac": {"secretNamespaces": ["*"]}}, "/rbac/secretNamespaces/0"),
             ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
             ({"watch": {"namespace": "node-attestation-system"}}, "out of tenants' reach"),
+            ({"rbac": {"secretNamespaces": ["default", "node-attestation-system"]}}, "install with --namespace"),
             ({"health": {"port": 8443}}, "must differ"),
             ({"replicas": 2, "leaderElection": {"enabled": False}}, "leaderElection.enabled or shards"),
             ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
@@ -161,6 +162,12 @@ class TestChart:
     def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
         with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
             render_chart(values)
+
+    def test_who_forgets_the_namespace_is_told(self) -> None:
+        """helm takes ``default`` then, where Clusters are."""
+        with pytest.raises(HelmFailed, match="default is the controller's own namespace"):
+            render_chart(namespace="default")
+        assert render_chart({"rbac": {"secretNamespaces": None}}, namespace="default")
 
     def test_namespaces_that_look_like_numbers(self) -> None:
         numbers = {"watch": {"namespace": "456"}, "createNamespace": True}

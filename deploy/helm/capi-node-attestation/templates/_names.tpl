@@ -46,6 +46,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.watch.namespace (eq .Values.watch.namespace .Release.Namespace) -}}
 {{- fail "watch.namespace: the controller's own namespace holds what is out of tenants' reach; Clusters belong into another" -}}
 {{- end -}}
+{{- if and .Values.rbac.create (not .Values.watch.namespace) (has .Release.Namespace .Values.rbac.secretNamespaces) -}}
+{{- fail (printf "rbac.secretNamespaces: %s is the controller's own namespace, which holds what is out of tenants' reach; Clusters belong into another: install with --namespace node-attestation-system" .Release.Namespace) -}}
+{{- end -}}
 {{- if and .Values.diagnostics.enabled (eq (int .Values.health.port) (int .Values.diagnostics.port)) -}}
 {{- fail "health.port and diagnostics.port must differ" -}}
 {{- end -}}
