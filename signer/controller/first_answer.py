@@ -7,7 +7,6 @@ has just been elected would give its Lease away for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from random import SystemRandom
 from typing import Final
@@ -26,13 +25,26 @@ MOST_SECONDS: Final = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-async def cluster_api(client: DiscoveryCalls, stop: asyncio.Event, between: Backoff = BETWEEN) -> ClusterAPIVersion:
-    """Which Cluster API the management cluster serves.
+async def cluster_api(
+    client: DiscoveryCalls, stop: asyncio.Event, between: Backoff = BETWEEN
+) -> ClusterAPIVersion | None:
+    """Which Cluster API the management cluster serves; None where ``stop`` was set before it said so.
 
     Raises:
-        ApiError: it says no; or it still serves none (ResourceNotServed), or gives no answer, after :data:`ATTEMPTS`,
-            or when ``stop`` was set meanwhile.
+        ApiError: it says no; or it still serves none (ResourceNotServed), or gives no answer, after :data:`ATTEMPTS`.
     """
+    asking = asyncio.ensure_future(_asked(client, between))
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    finally:
+        asking.cancel()
+        stopped.cancel()
+        await asyncio.gather(asking, stopped, return_exceptions=True)
+
+
+async def _asked(client: DiscoveryCalls, between: Backoff) -> ClusterAPIVersion:
     for attempt in range(ATTEMPTS - 1):
         try:
             return await discover_cluster_api(client)
@@ -43,7 +55,5 @@ async def cluster_api(client: DiscoveryCalls, stop: asyncio.Event, between: Back
                 "cannot ask the management cluster which Cluster API it serves",
                 extra={"error": str(error), "retryInSeconds": round(pause, 1)},
             )
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause)
-            break
+        await asyncio.sleep(pause)
     return await discover_cluster_api(client)

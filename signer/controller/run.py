@@ -104,8 +104,11 @@ async def _run(
     failed = options.metrics.task_failed
     sharing = configuration.leader_election
     async with Client(connection, token_source=token_source, connection_limit=_MANAGEMENT_CONNECTIONS) as client:
+        version = await cluster_api(client, stop)
+        if version is None:
+            return
         inventory = Inventory(
-            await cluster_api(client, stop),
+            version,
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
             watch_filter=configuration.watch_filter,
