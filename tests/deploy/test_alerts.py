@@ -221,6 +221,7 @@ DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
 STOCK_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
 RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
+CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
 TASK_FAILED: Final = 'node_attestation_task_failures_total{task="upkeep"}'
 LINE_FAILED: Final = 'node_attestation_audit_lines_total{result="failed"}'
@@ -304,6 +305,16 @@ COURSES: Final = [
         {RUN_OUT: "0+0x20 2 6 9+0x4 12 16+0x3 17+0x60"},
         dict.fromkeys(range(20, 80, 3), NOTHING),
     ),
+    Course(
+        "one call of few that timed out, and was made again",
+        {CALLED.format("timeout"): "5+0x20 6+0x60", CALLED.format("ok"): "100+0x20 101+0x60"},
+        dict.fromkeys((21, 31, 34, 40), NOTHING),
+    ),
+    Course(
+        "a cloud that is away, and one node that asks it every five minutes",
+        {CALLED.format("timeout"): "5+0x20 6+0x4 7+0x4 8+0x4 9+0x4 10+0x4 11+0x4", CALLED.format("ok"): "100+0x60"},
+        {21: NOTHING, 48: named_so("CloudCallsFail")},
+    ),
     Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: named_so("Denials"), 30: NOTHING}),
     Course(
         "a reason that nothing was denied for before",
@@ -363,7 +374,7 @@ def run_promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     promtool = shutil.which("promtool")
     if promtool is None:
         skip_or_fail(MissingPart("promtool is not installed: run tests/provision/provision.sh, or install prometheus"))
-    return subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.slow
