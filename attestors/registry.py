@@ -6,11 +6,14 @@ Group ``node_attestation.attestors``; the entry point's name is the provider nam
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from collections.abc import Iterable
-from typing import Final
+from pathlib import PurePath
+from typing import Any, Final
 
 from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
+from attestors.wire.evidence import ENVELOPE_VERSIONS
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _HALVES: Final = ("controller_half", "node_half")
@@ -77,22 +80,20 @@ class Registry:
         entry_point = candidates[0]
         try:
             check_provider_name(provider)
-            attestor = entry_point.load()
-        except (InvalidProviderName, InvalidOutcome) as error:
+        except InvalidProviderName as error:
             raise InvalidAttestor(f"attestor {provider!r} of {_distribution(entry_point)}: {error}") from error
-        except ImportError as error:
-            raise missing_extra(entry_point, error) from error
-        except AttributeError as error:
-            raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} does not exist") from error
-        except (Exception, SystemExit) as error:
-            raise InvalidAttestor(
-                f"attestor {provider!r} of {_distribution(entry_point)} fails when imported: {type(error).__name__}"
-            ) from error
-        described = isinstance(getattr(attestor, "description", None), AttestorDescription)
-        if not described or not all(callable(getattr(attestor, half, None)) for half in _HALVES):
+        attestor = _imported(entry_point)
+        if not _is_described(entry_point, attestor) or not all(
+            callable(getattr(attestor, half, None)) for half in _HALVES
+        ):
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
         if attestor.description.provider != provider:
             raise InvalidAttestor(f"attestor {provider!r} calls itself {attestor.description.provider!r}")
+        versions = attestor.description.evidence_versions
+        if not {*versions} & {*ENVELOPE_VERSIONS}:
+            raise InvalidAttestor(
+                f"attestor {provider!r} reads evidence {', '.join(versions)}, and this release {ENVELOPE_VERSIONS[-1]}"
+            )
         loaded: Attestor = attestor
         return loaded
 
@@ -101,9 +102,55 @@ class Registry:
         return missing_extra(self._entry_points[provider][0], error)
 
 
+def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
+    """What the entry point names. SystemExit is a fault like others: a script without ``if __name__`` has one."""
+    name = f"attestor {entry_point.name!r}"
+    try:
+        importlib.import_module(entry_point.module)
+    except InvalidOutcome as error:
+        raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {error}") from error
+    except ImportError as error:
+        raise missing_extra(entry_point, error) from error
+    except (Exception, SystemExit) as error:
+        failed = f"{name} of {_distribution(entry_point)} fails when imported: {_what_failed(entry_point, error)}"
+        raise InvalidAttestor(failed) from error
+    try:
+        return entry_point.load()
+    except AttributeError as error:
+        raise InvalidAttestor(f"{name}: {entry_point.value} does not exist") from error
+
+
+def _is_described(entry_point: importlib.metadata.EntryPoint, attestor: object) -> bool:
+    try:
+        return isinstance(getattr(attestor, "description", None), AttestorDescription)
+    except Exception as error:
+        failed = f"attestor {entry_point.name!r} of {_distribution(entry_point)}: its description fails"
+        raise InvalidAttestor(f"{failed}: {_what_failed(entry_point, error)}") from error
+
+
+def _what_failed(entry_point: importlib.metadata.EntryPoint, error: BaseException) -> str:
+    """The exception's type, and where the attestor's own code raised or met it: its text may hold what is secret."""
+    file, line = "", 0
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or "", error.lineno or 0
+    found = error.__traceback__
+    while found is not None:
+        module = str(found.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == entry_point.module.partition(".")[0]:
+            file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
+        found = found.tb_next
+    return f"{type(error).__name__} ({PurePath(file).name}, line {line})" if file else type(error).__name__
+
+
 def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError) -> MissingExtra:
     """Turn an import error of an attestor into what a person should install."""
     distribution = _distribution(entry_point)
+    if str(error).startswith("cannot import name"):
+        what = str(error).partition(" (")[0]
+        return MissingExtra(
+            f"attestor {entry_point.name!r} of {distribution} cannot be imported: {what}: are their versions made for "
+            "each other?"
+        )
     declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
     extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]
     module = error.name or "a library"

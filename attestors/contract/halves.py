@@ -57,6 +57,8 @@ class AttestorDescription:
         # Not every attestor is type-checked: the text "insecure" would not be taken for what it says.
         if not isinstance(self.security, Security):
             raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
+        if not all(isinstance(declared, bool) for declared in (self.renews, self.serves)):
+            raise InvalidOutcome("renews and serves are True or False")
         require_tuple_of("evidence_versions", self.evidence_versions, str)
         if self.security is Security.INSECURE and (self.renews or self.serves):
             raise InvalidOutcome("an insecure attestor can neither renew nor sign serving certificates")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from attestors.contract import (
@@ -184,7 +185,8 @@ class Attestation:
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
         signer = request.envelope.signer
         half: ControllerHalf = case.attestors.ready(signer.provider).controller_half
-        verify = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+        judged = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+        verify = partial(_outcome_of, signer.provider, judged)
         limit = asyncio.timeout(_ATTESTATION_SECONDS)
         try:
             async with limit:
@@ -200,6 +202,18 @@ class Attestation:
                 Reason.ATTESTOR_UNAVAILABLE,
                 f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
             ) from error
+
+
+async def _outcome_of(
+    provider: str, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
+) -> Outcome:
+    """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
+    outcome = await verify(attestation)
+    if not isinstance(outcome, Outcome):
+        raise Deferred(
+            Reason.INTERNAL_ERROR, f"attestor {provider} returned {type(outcome).__name__}, which is no outcome"
+        )
+    return outcome
 
 
 async def _noted(

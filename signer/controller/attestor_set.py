@@ -104,7 +104,10 @@ class AttestorSet:
             insecure = attestor.description.security is Security.INSECURE
             if insecure and not self._configuration.insecure_allowed(namespace):
                 return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
-            return ReadyAttestor(attestor.description, attestor.controller_half(settings))
+            half = attestor.controller_half(settings)
+            if missing := _missing(half, attestor.description):
+                return BrokenAttestor(provider, f"attestor {provider}: its controller half has no {missing}")
+            return ReadyAttestor(attestor.description, half)
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))
         except AttestorUnavailable as error:
@@ -114,3 +117,9 @@ class AttestorSet:
         except Exception as error:  # noqa: BLE001 - a plugin's defect makes its requests wait; it must not end our task
             _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
+
+
+def _missing(half: object, description: AttestorDescription) -> str:
+    """The method that a controller half lacks, if any: not every attestor is type-checked."""
+    wanted = ("screen", "verify_client", *(["verify_serving"] if description.serves else []))
+    return next((name for name in wanted if not callable(getattr(half, name, None))), "")

@@ -68,6 +68,14 @@ class TestAttestorDescription:
         with pytest.raises(InvalidOutcome, match=r"Security\.INSECURE"):
             description(security)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("declared", ["no", None, 0])
+    def test_renews_and_serves_are_no_texts(self, declared: object) -> None:
+        """The text "no" would be taken for a yes."""
+        with pytest.raises(InvalidOutcome, match="renews and serves are True or False"):
+            description(renews=declared)  # type: ignore[arg-type]
+        with pytest.raises(InvalidOutcome, match="renews and serves are True or False"):
+            description(serves=declared)  # type: ignore[arg-type]
+
     @pytest.mark.parametrize("versions", ["v1", ["v1"], (1,)])
     def test_versions_are_a_tuple_of_texts(self, versions: object) -> None:
         with pytest.raises(InvalidOutcome, match="evidence_versions is a tuple of str"):

@@ -150,13 +150,54 @@ def test_an_extra_that_is_not_declared_is_not_named(module: Path) -> None:
         Registry([entry_point(distribution="without-extras")]).load("example")
 
 
+def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path) -> None:
+    module.write_text("raise RuntimeError('no device /dev/secret')")
+    with pytest.raises(InvalidAttestor) as invalid:
+        Registry([entry_point()]).load("example")
+    assert str(invalid.value) == (
+        f"attestor 'example' of example-distribution fails when imported: RuntimeError ({MODULE}.py, line 1)"
+    )
+
+
 @pytest.mark.parametrize(
-    ("statement", "fault"),
-    [("raise RuntimeError('no device /dev/secret')", "RuntimeError"), ("import sys; sys.exit(0)", "SystemExit")],
+    ("text", "says"),
+    [
+        pytest.param("from enum import Enum\nEnum.missing", r"AttributeError \(.*\.py, line 2\)$", id="AttributeError"),
+        pytest.param("x = 1\nimport json\njson.loads('{')", r"JSONDecodeError \(.*\.py, line 3\)$", id="of-a-library"),
+        pytest.param("x = 1\nx = = 2", r"SyntaxError \(.*\.py, line 2\)$", id="SyntaxError"),
+        pytest.param("import sys\nsys.exit(3)", r"SystemExit \(.*\.py, line 2\)$", id="a-script"),
+    ],
 )
-def test_a_module_that_fails_otherwise_is_that_attestors_fault(module: Path, statement: str, fault: str) -> None:
-    module.write_text(statement)
-    with pytest.raises(InvalidAttestor, match=rf"'example' of example-distribution fails when imported: {fault}$"):
+def test_says_where_the_attestors_module_fails(module: Path, text: str, says: str) -> None:
+    """Not that the object "does not exist", which it would if the module came to it."""
+    module.write_text(text)
+    with pytest.raises(InvalidAttestor, match=f"fails when imported: {says}"):
+        Registry([entry_point()]).load("example")
+
+
+def test_a_name_that_another_version_has_is_no_missing_library(module: Path) -> None:
+    module.write_text("from attestors.contract import FromTheFuture")
+    with pytest.raises(MissingExtra) as missing:
+        Registry([entry_point()]).load("example")
+    assert str(missing.value) == (
+        "attestor 'example' of example-distribution cannot be imported: cannot import name 'FromTheFuture' from "
+        "'attestors.contract': are their versions made for each other?"
+    )
+
+
+def test_a_description_that_fails_is_that_attestors_fault(module: Path) -> None:
+    """It would end the task of every cluster that authorizes it."""
+    module.write_text(
+        WORKING + "class Failing(Attestor):\n    description = property(lambda self: 1 / 0)\nfailing = Failing()"
+    )
+    with pytest.raises(InvalidAttestor, match=r"its description fails: ZeroDivisionError \(.*, line \d+\)$"):
+        Registry([entry_point(value=f"{MODULE}:failing")]).load("example")
+
+
+def test_an_attestor_that_reads_no_evidence_of_this_release_is_refused(module: Path) -> None:
+    """It would deny every request, for good."""
+    module.write_text(WORKING.replace('("v1",)', '("1.0", "v2")'))
+    with pytest.raises(InvalidAttestor, match=r"'example' reads evidence 1\.0, v2, and this release v1$"):
         Registry([entry_point()]).load("example")
 
 

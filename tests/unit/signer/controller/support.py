@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.contract import (
+    AttestationRequest,
+    AttestorDescription,
+    AttestorSettings,
+    InvalidSettings,
+    Outcome,
+    Screened,
+    Security,
+)
 from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP
 
@@ -30,10 +38,19 @@ class Clock:
 
 
 class Half:
-    """A controller half that remembers its settings."""
+    """A controller half that remembers its settings, and is asked nothing."""
 
     def __init__(self, settings: AttestorSettings) -> None:
         self.settings = settings
+
+    def screen(self, request: AttestationRequest) -> Screened:
+        raise NotImplementedError
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        raise NotImplementedError
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        raise NotImplementedError
 
 
 class Plugin:

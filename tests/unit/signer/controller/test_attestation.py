@@ -363,3 +363,25 @@ async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World, mon
     world.add_machine("worker-1")
     with pytest.raises(TimeoutError, match="a socket's"):
         await world.attest(OutOfTime(by_itself=True), monkeypatch)
+
+
+class Forgetful(Asked):
+    """One without a type checker: it forgets to return what it found, or returns something else."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        return cast("Outcome", self._answer or request)
+
+
+@pytest.mark.parametrize(("answer", "told"), [(True, "bool"), ("Attested", "str"), (None, "AttestationRequest")])
+async def test_an_answer_that_is_no_outcome_is_told_as_the_attestors(
+    answer: object, told: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request itself has a binding and a provider ID, too."""
+    world.add_machine("worker-1")
+    with pytest.raises(Deferred, match=f"attestor tpm returned {told}, which is no outcome") as deferred:
+        await world.attest(Forgetful(answer), monkeypatch)
+    assert deferred.value.defer.reason == Reason.INTERNAL_ERROR

@@ -73,6 +73,40 @@ def test_each_half_has_settings_of_its_own() -> None:
     assert all(policy.authorized("consuming").settings == consumed() for policy in policies)
 
 
+class _Halved:
+    """Type checkers do not see all attestors: its controller half is whatever a test says."""
+
+    def __init__(self, half: object, *, serves: bool = True) -> None:
+        self.description = AttestorDescription("halved", Security.SECURE, ("v1",), renews=True, serves=serves)
+        self._half = half
+
+    def controller_half(self, settings: AttestorSettings) -> Any:
+        return self._half
+
+    def node_half(self, context: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("methods", "serves", "missing"),
+    [
+        ((), True, "screen"),
+        (("screen",), False, "verify_client"),
+        (("screen", "verify_client"), True, "verify_serving"),
+        (("screen", "verify_client"), False, ""),
+    ],
+)
+def test_a_half_that_lacks_a_method_is_told_of_before_a_node_asks(
+    methods: tuple[str, ...], serves: bool, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = type("Half", (), {method: lambda self, request: None for method in methods})()
+    monkeypatch.setitem(globals(), "halved", _Halved(half, serves=serves))
+    installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
+    broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
+    says = [f"attestor halved: its controller half has no {missing}"] if missing else []
+    assert [one.message for one in broken] == says
+
+
 def test_half_is_made_once() -> None:
     before, chosen = good.halves_made, attestors("good")
     assert chosen.ready("good") is chosen.ready("good")
