@@ -261,6 +261,17 @@ def test_generation_counts_changes_of_the_spec(admin: RawClient, policies: str, 
     assert generation_after(admin.patch(path, {"spec": {"count": 4}})) == 2
 
 
+def test_generation_counts_the_beginning_of_a_deletion(admin: RawClient, policies: str, name: str) -> None:
+    """Controllers that look at changes of the generation alone see a deletion by it."""
+    path = f"{policies}/{name}"
+    body = _policy(name)
+    body["metadata"]["finalizers"] = [f"{_GROUP}/held"]
+    assert admin.post(policies, body).expect(201)["metadata"]["generation"] == 1
+    assert admin.delete(path).expect(200)["metadata"]["generation"] == 2
+    assert admin.delete(path).expect(200)["metadata"]["generation"] == 2
+    admin.patch(path, {"metadata": {"finalizers": None}}).expect(200)
+
+
 def test_update_needs_a_version(admin: RawClient, policies: str, name: str) -> None:
     admin.post(policies, _policy(name)).expect(201)
     answer = admin.put(f"{policies}/{name}", _policy(name, count=4))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, refused
+from tests.conformance.api import Api, fields, refused
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import COLLECTION, signing_request
 
@@ -58,18 +58,35 @@ def test_list_of_all_namespaces(admin: RawClient, config_maps: str, name: str) -
         ("!color", "c"),
         ("color=red,size=big", ""),
         ("color,size=small", "a"),
+        ("number>3", "b"),
+        ("number<3", "a"),
+        ("number>3,number<4", ""),
     ],
 )
 def test_label_selectors(admin: RawClient, config_maps: str, name: str, selector: str, expected: str) -> None:
-    _create(admin, config_maps, f"{name}-a", run=name, color="red", size="small")
-    _create(admin, config_maps, f"{name}-b", run=name, color="blue", size="big")
+    _create(admin, config_maps, f"{name}-a", run=name, color="red", size="small", number="2")
+    _create(admin, config_maps, f"{name}-b", run=name, color="blue", size="big", number="10")
     _create(admin, config_maps, f"{name}-c", run=name)
     found = admin.get(config_maps, labelSelector=f"run={name},{selector}").expect(200)
     assert "".join(found_name[-1] for found_name in _names(found)) == expected
 
 
-def test_label_selector_that_does_not_parse_is_a_bad_request(admin: RawClient, config_maps: str) -> None:
-    refused(admin.get(config_maps, labelSelector="a in"), 400, "BadRequest")
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "a in",
+        "-a=b",
+        "a/b/c",
+        "a=-b",
+        "a in (b,-c)",
+        "a>b",
+        f"cluster.x-k8s.io/cluster-name={'long-' * 12}name",
+    ],
+)
+def test_label_selector_that_no_label_can_match_is_a_bad_request(
+    admin: RawClient, config_maps: str, selector: str
+) -> None:
+    refused(admin.get(config_maps, labelSelector=selector), 400, "BadRequest")
 
 
 def test_field_selector_of_the_name(admin: RawClient, config_maps: str, name: str) -> None:
@@ -135,6 +152,27 @@ def test_expired_page_is_gone(admin: RawClient, api: Api, config_maps: str, name
 
 def test_page_of_a_broken_token_is_a_bad_request(admin: RawClient, config_maps: str) -> None:
     refused(admin.get(config_maps, limit="1", **{"continue": "broken"}), 400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"resourceVersionMatch": "Exact"},
+        {"resourceVersionMatch": "Newest", "resourceVersion": "1"},
+        {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+    ],
+)
+def test_version_match_that_says_nothing_is_refused(admin: RawClient, config_maps: str, query: dict[str, str]) -> None:
+    assert fields(refused(admin.get(config_maps, **query), 422, "Invalid")) == {"resourceVersionMatch"}
+
+
+def test_a_page_has_the_version_of_its_list(admin: RawClient, config_maps: str, name: str) -> None:
+    for number in range(2):
+        _create(admin, config_maps, f"{name}-{number}", run=name)
+    first = admin.get(config_maps, labelSelector=f"run={name}", limit="1").expect(200)["metadata"]
+    query = {"labelSelector": f"run={name}", "continue": first["continue"]}
+    refused(admin.get(config_maps, **query, resourceVersion=first["resourceVersion"]), 400, "BadRequest")
+    assert len(admin.get(config_maps, **query, resourceVersion="0").expect(200)["items"]) == 1
 
 
 def test_list_at_version_zero_is_answered(admin: RawClient, config_maps: str) -> None:

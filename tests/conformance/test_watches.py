@@ -192,3 +192,15 @@ def test_deletion_of_one_object_is_seen(admin: RawClient, config_maps: str, name
         admin.delete(f"{config_maps}/{name}").expect(200)
         (event,) = watch.take(1)
     assert (event.type, event.name) == ("DELETED", name)
+
+
+def test_an_object_is_watched_in_its_collection(admin: RawClient, config_maps: str, name: str) -> None:
+    """At its own path it is got, whatever the query says, and that needs no other verb."""
+    created = admin.post(config_maps, _config_map(name)).expect(201)
+    assert admin.get(f"{config_maps}/{name}", watch="1").expect(200) == created
+    refused(admin.get(f"{config_maps}/{name}-absent", watch="1"), 404, "NotFound")
+
+
+def test_a_watch_matches_no_version(admin: RawClient, config_maps: str) -> None:
+    query = {"resourceVersionMatch": "NotOlderThan", "resourceVersion": _version(admin, config_maps)}
+    refused(admin.get(config_maps, watch="1", **query), 422, "Invalid")

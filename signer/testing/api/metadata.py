@@ -97,6 +97,13 @@ def qualified_name(name: str) -> str:
     return ""
 
 
+def label_value(value: str) -> str:
+    """Empty, or why ``value`` is none that a label may have."""
+    if value and (len(value) > 63 or _QUALIFIED_NAME.fullmatch(value) is None):
+        return "a label must be empty or consist of at most 63 alphanumeric characters, '-', '_' or '.'"
+    return ""
+
+
 def generated_name(base: str) -> str:
     suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))  # noqa: S311 (names, not secrets)
     return base[:_GENERATED_BASE] + suffix
@@ -156,9 +163,8 @@ def _validate_keys(metadata: dict[str, Any], errors: list[FieldError]) -> None:
     for key, value in (metadata.get("labels") or {}).items():
         if reason := qualified_name(key):
             errors.append(invalid_value("metadata.labels", key, reason))
-        if value and (len(value) > 63 or _QUALIFIED_NAME.fullmatch(value) is None):
-            text = "a label must be empty or consist of at most 63 alphanumeric characters, '-', '_' or '.'"
-            errors.append(invalid_value("metadata.labels", value, text))
+        if reason := label_value(value):
+            errors.append(invalid_value("metadata.labels", value, reason))
     size = 0
     for key, value in (metadata.get("annotations") or {}).items():
         size += len(key.encode()) + len(value.encode())

@@ -302,6 +302,8 @@ class Operations:
             return self._remove(served, old, options), True
         if "deletionTimestamp" not in found:
             marked = {**found, "deletionTimestamp": metadata.now(), "deletionGracePeriodSeconds": 0}
+            if "generation" in found:
+                marked["generation"] = found["generation"] + 1
             value = {**old.value, "metadata": marked}
             if resource.identity == ("", "namespaces"):
                 value["status"] = {**(value.get("status") or {}), "phase": "Terminating"}

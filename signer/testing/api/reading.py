@@ -15,7 +15,7 @@ import msgspec
 from .bodies import is_true, read_number, read_selector
 from .resource_types import Served
 from .selectors import Selector
-from .status import APIError, bad_request, expired, version_too_large
+from .status import APIError, Target, bad_request, expired, forbidden_field, invalid, unsupported, version_too_large
 from .store import Collection, Store
 from .watch_log import Key, Stored, View, Watcher, event_line
 
@@ -23,6 +23,9 @@ _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter."
 )
+_MATCH = "resourceVersionMatch"
+_MATCHES = ("Exact", "NotOlderThan", "")
+_LIST_OPTIONS = Target("meta.k8s.io", "", "ListOptions")
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -47,8 +50,30 @@ def _read_token(text: str) -> tuple[int, Key]:
         raise bad_request("continue key is not valid") from error
 
 
+def _check_version_match(query: Mapping[str, str], *, watch: bool) -> None:
+    """Raises APIError 400 or 422 where ``resourceVersionMatch`` and its neighbours do not go together."""
+    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    if match not in _MATCHES:
+        raise invalid(_LIST_OPTIONS, [unsupported(_MATCH, match, _MATCHES)])
+    if match:
+        reason = ""
+        if watch:
+            reason = "" if is_true(query, "sendInitialEvents") else "is forbidden for watch"
+        elif not version:
+            reason = "is forbidden unless resourceVersion is provided"
+        elif query.get("continue"):
+            reason = "is forbidden when continue is provided"
+        elif match == "Exact" and version == "0":
+            reason = '"Exact" is forbidden for resourceVersion "0"'
+        if reason:
+            raise invalid(_LIST_OPTIONS, [forbidden_field(_MATCH, f"{_MATCH} {reason}")])
+    if not watch and query.get("continue") and version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
 def list_page(store: Store, served: Served, namespace: str, query: Mapping[str, str]) -> Page:
-    """One page of a consistent list. Raises APIError 400, 410 or 504."""
+    """One page of a consistent list. Raises APIError 400, 410, 422 or 504."""
+    _check_version_match(query, watch=False)
     collection = store.collection(*served.type.identity)
     selector = read_selector(query, served.type.strategy)
     limit, wanted = read_number(query, "limit"), read_number(query, "resourceVersion")
@@ -113,7 +138,8 @@ class WatchOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], served: Served) -> WatchOptions:
-        """Raises APIError 400."""
+        """Raises APIError 400 or 422."""
+        _check_version_match(query, watch=True)
         revision = read_number(query, "resourceVersion")
         announce = is_true(query, "sendInitialEvents")
         # Like the real server, a watch without a limit of its own ends after 30 to 60 minutes.

@@ -57,9 +57,10 @@ def parse(method: str, path: str, *, watch: bool) -> Route:
 
 def _verb(method: str, name: str, *, watch: bool) -> str:
     if method in {"GET", "HEAD"}:
-        if watch:
-            return "watch"
-        return "get" if name else "list"
+        # A name makes a get of it, "watch" or not: one object is watched in its collection, by a field selector.
+        if name:
+            return "get"
+        return "watch" if watch else "list"
     if method == "DELETE":
         return "delete" if name else "deletecollection"
     return _VERBS.get(method, method.lower())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import metadata
 from .status import bad_request
 
 Fields = Callable[[dict[str, Any]], Mapping[str, str]]
@@ -14,19 +15,31 @@ Fields = Callable[[dict[str, Any]], Mapping[str, str]]
 
 _SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*$")
 _EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
+_BOUND = re.compile(r"^\s*([^\s!=,()<>]+)\s*([<>])\s*(\S*)\s*$")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _EXISTS = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term: the value must be among ``values``, or (``negated``) must not; no ``values`` ask for existence."""
+    """One term: the value must be among ``values``, or (``negated``) must not; no ``values`` ask for existence.
+
+    With ``above`` or ``below`` it must be a whole number beyond that one.
+    """
 
     key: str
     values: frozenset[str]
     negated: bool
+    above: int | None = None
+    below: int | None = None
 
     def matches(self, values: Mapping[str, str]) -> bool:
         value = values.get(self.key)
+        if self.above is not None or self.below is not None:
+            number = int(value) if value is not None and _NUMBER.fullmatch(value) else None
+            if number is None:
+                return False
+            return (self.above is None or number > self.above) and (self.below is None or number < self.below)
         if not self.values:
             return (value is None) == self.negated
         return (value in self.values) != self.negated
@@ -75,18 +88,28 @@ def _terms(text: str) -> list[str]:
 
 def parse_label_selector(text: str) -> tuple[Requirement, ...]:
     """Raises APIError 400 for a selector that does not parse."""
-    found = []
-    for term in _terms(text):
-        if match := _SET.match(term):
-            values = frozenset(value.strip() for value in match[3].split(","))
-            found.append(Requirement(match[1], values, match[2] == "notin"))
-        elif match := _EQUAL.match(term):
-            found.append(Requirement(match[1], frozenset({match[3]}), match[2] == "!="))
-        elif match := _EXISTS.match(term):
-            found.append(Requirement(match[2], frozenset(), match[1] == "!"))
-        else:
-            raise bad_request(f"unable to parse requirement: {term!r}")
-    return tuple(found)
+    return tuple(_requirement(term) for term in _terms(text))
+
+
+def _requirement(term: str) -> Requirement:
+    if match := _SET.match(term):
+        found = Requirement(match[1], frozenset(value.strip() for value in match[3].split(",")), match[2] == "notin")
+    elif match := _EQUAL.match(term):
+        found = Requirement(match[1], frozenset({match[3]}), match[2] == "!=")
+    elif (match := _BOUND.match(term)) and _NUMBER.fullmatch(match[3]):
+        bound = int(match[3])
+        above, below = (bound, None) if match[2] == ">" else (None, bound)
+        found = Requirement(match[1], frozenset(), negated=False, above=above, below=below)
+    elif match := _EXISTS.match(term):
+        found = Requirement(match[2], frozenset(), match[1] == "!")
+    else:
+        raise bad_request(f"unable to parse requirement: {term!r}")
+    if reason := metadata.qualified_name(found.key):
+        raise bad_request(f"unable to parse requirement: invalid label key {found.key!r}: {reason}")
+    for value in found.values:
+        if reason := metadata.label_value(value):
+            raise bad_request(f"unable to parse requirement: invalid label value {value!r}: {reason}")
+    return found
 
 
 def parse_field_selector(text: str, supported: frozenset[str]) -> tuple[Requirement, ...]:

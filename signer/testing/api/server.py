@@ -174,8 +174,7 @@ class Handler:
 
     async def _dispatch(self, request: web.BaseRequest, user: User) -> web.StreamResponse:
         query: Mapping[str, str] = request.query if request.query_string else {}
-        watching = is_true(query, "watch")
-        route = parse(request.method, request.path, watch=watching)
+        route = parse(request.method, request.path, watch=is_true(query, "watch"))
         served = self._operations.catalogue.served(route.group, route.version, route.resource)
         selected = ""
         if "fieldSelector" in query and served is not None:
@@ -189,9 +188,9 @@ class Handler:
         bodies.check_accept(request.headers.get("Accept", ""))
         method = request.method
         if method in ("GET", "HEAD"):
-            if route.name and not watching:
+            if route.verb == "get":
                 return self._get(request, route, served)
-            if watching:
+            if route.verb == "watch":
                 return await self._watch(request, route, served, query, user)
             return self._list(request, route, served, query)
         body = await request.read()
@@ -297,8 +296,6 @@ class Handler:
     async def _watch(
         self, request: web.BaseRequest, route: Route, served: Served, query: Mapping[str, str], user: User
     ) -> web.StreamResponse:
-        if route.name:
-            query = {**query, "fieldSelector": f"metadata.name={route.name}"}
         options = WatchOptions.read(query, served)
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         response.enable_chunked_encoding()
