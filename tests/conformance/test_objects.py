@@ -124,6 +124,19 @@ def test_finalizer_holds_a_deleted_object(admin: RawClient, config_maps: str, na
     refused(admin.get(f"{config_maps}/{name}"), 404, "NotFound")
 
 
+@pytest.mark.parametrize(
+    ("finalizer", "stands"), [("example", False), ("example.com/held", True), ("foregroundDeletion", True)]
+)
+def test_finalizer_has_a_domain(admin: RawClient, config_maps: str, name: str, finalizer: str, stands: bool) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "finalizers": [finalizer]}}
+    answer = admin.post(config_maps, body)
+    if not stands:
+        assert fields(refused(answer, 422, "Invalid")) == {"metadata.finalizers[0]"}
+        return
+    answer.expect(201)
+    admin.patch(f"{config_maps}/{name}", {"metadata": {"finalizers": None}}).expect(200)
+
+
 def test_delete_collection_takes_what_the_selector_names(admin: RawClient, config_maps: str, name: str) -> None:
     for number in range(3):
         body = _config_map(f"{name}-{number}")
@@ -168,6 +181,16 @@ def test_lease_is_taken_once(admin: RawClient, namespace: str, name: str) -> Non
     refused(admin.put(f"{path}/{name}", {**created, "spec": _lease(name, "b")["spec"]}), 409, "Conflict")
     taken = admin.get(f"{path}/{name}").expect(200)["spec"]
     assert (taken["holderIdentity"], taken["renewTime"]) == ("a", "2020-01-02T03:04:05.123456Z")
+
+
+@pytest.mark.parametrize(
+    "time", ["2020-01-02T03:04:05Z", "2020-01-02T03:04:05.123Z", "2020-01-02 03:04:05.123456Z", "now"]
+)
+def test_lease_is_taken_at_a_time_with_microseconds(admin: RawClient, namespace: str, name: str, time: str) -> None:
+    lease = _lease(name, "a")
+    lease["spec"]["renewTime"] = time
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    refused(admin.post(path, lease), 400, "BadRequest")
 
 
 def test_lease_needs_a_version_for_an_update(admin: RawClient, namespace: str, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +20,11 @@ from .builtin_schemas import (
 )
 from .crd_definitions import CustomResourceDefinitions
 from .csr_rules import CertificateSigningRequests
-from .escalation import admit_binding, admit_role
+from .key_value_objects import ConfigMaps, Secrets
 from .node_restriction import Leases, Nodes
 from .resource_types import ResourceType
-from .status import FieldError, forbidden_field, invalid_value, required
+from .role_objects import Bindings, Roles
+from .status import FieldError, invalid_value
 from .strategy import Context, Strategy, keep
 
 
@@ -47,55 +47,6 @@ class Namespaces(Strategy):
 
     def prepare_update(self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context) -> None:
         keep(value, old, *({"": ("spec", "status"), "status": ("spec",), "finalize": ("status",)}[subresource]))
-
-
-class Secrets(Strategy):
-    """``stringData`` is written into ``data``; the type never changes."""
-
-    fields_supported = frozenset({"metadata.name", "metadata.namespace", "type"})
-
-    def fields(self, value: dict[str, Any]) -> Mapping[str, str]:
-        return {**super().fields(value), "type": value.get("type", "")}
-
-    def prepare_create(self, value: dict[str, Any], context: Context) -> None:
-        import_string_data(value)
-        value.setdefault("type", "Opaque")
-
-    def prepare_update(self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context) -> None:
-        import_string_data(value)
-        if not value.get("type"):
-            value["type"] = old["type"]
-
-    def validate_update(
-        self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context
-    ) -> list[FieldError]:
-        errors = []
-        if value["type"] != old["type"]:
-            errors.append(invalid_value("type", value["type"], "field is immutable"))
-        return errors + _immutable(value, old)
-
-
-def import_string_data(value: dict[str, Any]) -> None:
-    texts = value.pop("stringData", None)
-    if texts:
-        data = dict(value.get("data") or {})
-        data.update({name: base64.b64encode(text.encode()).decode() for name, text in texts.items()})
-        value["data"] = data
-
-
-def _immutable(value: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
-    if not old.get("immutable"):
-        return []
-    text = "field is immutable when `immutable` is set"
-    names = ("data", "binaryData", "immutable")
-    return [forbidden_field(name, text) for name in names if value.get(name) != old.get(name)]
-
-
-class ConfigMaps(Strategy):
-    def validate_update(
-        self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context
-    ) -> list[FieldError]:
-        return _immutable(value, old)
 
 
 class Events(Strategy):
@@ -121,82 +72,6 @@ class Events(Strategy):
             text = "does not match event.namespace"
             return [invalid_value("involvedObject.namespace", wanted, text)]
         return []
-
-
-class Bindings(Strategy):
-    """RoleBindings and ClusterRoleBindings: the role is fixed, kinds are checked."""
-
-    name_rule = staticmethod(metadata.path_segment)
-    create_on_update = True
-
-    def prepare_create(self, value: dict[str, Any], context: Context) -> None:
-        reference = value.get("roleRef") or {}
-        value["roleRef"] = {**reference, "apiGroup": reference.get("apiGroup") or "rbac.authorization.k8s.io"}
-        subjects = []
-        for subject in value.get("subjects") or []:
-            kind = subject.get("kind", "")
-            group = "" if kind == "ServiceAccount" else "rbac.authorization.k8s.io"
-            subjects.append({**subject, "apiGroup": subject.get("apiGroup") or group})
-            if not subjects[-1]["apiGroup"]:
-                del subjects[-1]["apiGroup"]
-        if subjects:
-            value["subjects"] = subjects
-
-    def prepare_update(self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context) -> None:
-        self.prepare_create(value, context)
-
-    def validate_create(self, value: dict[str, Any], context: Context) -> list[FieldError]:
-        errors = []
-        reference = value["roleRef"]
-        if reference.get("kind") not in {"Role", "ClusterRole"}:
-            errors.append(invalid_value("roleRef.kind", reference.get("kind", ""), "must be Role or ClusterRole"))
-        if not reference.get("name"):
-            errors.append(required("roleRef.name"))
-        for index, subject in enumerate(value.get("subjects") or []):
-            if subject.get("kind") not in {"User", "Group", "ServiceAccount"}:
-                errors.append(invalid_value(f"subjects[{index}].kind", subject.get("kind", ""), "unknown kind"))
-            if not subject.get("name"):
-                errors.append(required(f"subjects[{index}].name"))
-        return errors
-
-    def validate_update(
-        self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context
-    ) -> list[FieldError]:
-        errors = self.validate_create(value, context)
-        if value["roleRef"] != old["roleRef"]:
-            errors.append(invalid_value("roleRef", value["roleRef"], "cannot change roleRef"))
-        return errors
-
-    def admit_create(self, value: dict[str, Any], context: Context) -> None:
-        admit_binding(value, context)
-
-    def admit_update(self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context) -> None:
-        if value.get("subjects") != old.get("subjects"):
-            admit_binding(value, context)
-
-
-class Roles(Strategy):
-    name_rule = staticmethod(metadata.path_segment)
-    create_on_update = True
-
-    def validate_create(self, value: dict[str, Any], context: Context) -> list[FieldError]:
-        return [
-            required(f"rules[{index}].verbs", "verbs must contain at least one value")
-            for index, rule in enumerate(value.get("rules") or [])
-            if not rule.get("verbs")
-        ]
-
-    def validate_update(
-        self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context
-    ) -> list[FieldError]:
-        return self.validate_create(value, context)
-
-    def admit_create(self, value: dict[str, Any], context: Context) -> None:
-        admit_role(value, context)
-
-    def admit_update(self, value: dict[str, Any], old: dict[str, Any], subresource: str, context: Context) -> None:
-        if value.get("rules") != old.get("rules"):
-            admit_role(value, context)
 
 
 class Pods(Strategy):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .crd_schema import Schema, compile_schema
+from .crd_validation import MICRO_TIME
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer", "format": "int64"}
 _BOOLEAN: dict[str, Any] = {"type": "boolean"}
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time"}
+_MICRO_TIME: dict[str, Any] = {"type": "string", "format": MICRO_TIME}
 _BYTES: dict[str, Any] = {"type": "string", "format": "byte"}
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -74,8 +76,8 @@ EVENT: Final = _schema(
     lastTimestamp=_TIME,
     count=_INTEGER,
     type=_STRING,
-    eventTime=_TIME,
-    series=_object(count=_INTEGER, lastObservedTime=_TIME),
+    eventTime=_MICRO_TIME,
+    series=_object(count=_INTEGER, lastObservedTime=_MICRO_TIME),
     action=_STRING,
     related=_REFERENCE,
     reportingComponent=_STRING,
@@ -85,8 +87,8 @@ LEASE: Final = _schema(
     spec=_object(
         holderIdentity=_STRING,
         leaseDurationSeconds=_INTEGER,
-        acquireTime=_TIME,
-        renewTime=_TIME,
+        acquireTime=_MICRO_TIME,
+        renewTime=_MICRO_TIME,
         leaseTransitions=_INTEGER,
         strategy=_STRING,
         preferredHolder=_STRING,

@@ -17,6 +17,9 @@ from .crd_schema import Schema
 from .status import FieldError, duplicate, invalid_value, required, too_long, too_many, unsupported
 
 _INTEGER_FORMATS = {"int32": 2**31, "int64": 2**63}
+MICRO_TIME = "kubernetes micro time"
+"""Not a format of OpenAPI: metav1.MicroTime of built-in types, which has six digits behind the second, always."""
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _DURATION = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+|0", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 MAXIMUM_ERRORS = 64
@@ -117,6 +120,8 @@ def _format_matches(value: str, wanted: str) -> bool:
                 return "T" in value.upper() and datetime.fromisoformat(value.upper()).tzinfo is not None
             except ValueError:
                 return False
+        case name if name == MICRO_TIME:
+            return _MICRO_TIME.fullmatch(value) is not None
         case "byte":
             try:
                 base64.b64decode(value, validate=True)

@@ -18,6 +18,7 @@ _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_BASE = 58
 """``generateName`` is cut to this length before five random letters are added."""
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 ANNOTATIONS_LIMIT = 256 * 1024
 
 _FIELDS: dict[str, type] = {
@@ -197,8 +198,11 @@ def _validate_owners(metadata: dict[str, Any], errors: list[FieldError]) -> None
         errors.append(invalid_value("metadata.ownerReferences", controllers, text))
 
 
-def validate(metadata: dict[str, Any], name_rule: Any) -> list[FieldError]:
-    """Violations of name, labels, annotations, finalizers and owners. ``name_rule`` answers why a name is wrong."""
+def validate(metadata: dict[str, Any], name_rule: Any, *, core: bool) -> list[FieldError]:
+    """Violations of name, labels, annotations, finalizers and owners. ``name_rule`` answers why a name is wrong.
+
+    ``core``: finalizers are Kubernetes' own or have a domain.
+    """
     errors: list[FieldError] = []
     name = metadata.get("name", "")
     if not name:
@@ -207,7 +211,18 @@ def validate(metadata: dict[str, Any], name_rule: Any) -> list[FieldError]:
         errors.append(invalid_value("metadata.name", name, reason))
     _validate_keys(metadata, errors)
     _validate_owners(metadata, errors)
+    if core and not errors:
+        errors += _validate_finalizers_of_core(metadata)
     return errors
+
+
+def _validate_finalizers_of_core(metadata: dict[str, Any]) -> list[FieldError]:
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid_value(f"metadata.finalizers[{index}]", finalizer, text)
+        for index, finalizer in enumerate(metadata.get("finalizers") or ())
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
 
 
 def validate_update(metadata: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:

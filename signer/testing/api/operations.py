@@ -101,7 +101,7 @@ class Operations:
         self._name(collection, namespace, found)
         metadata.prepare_create(found, generation=resource.strategy.generation)
         resource.strategy.prepare_create(value, context)
-        errors = metadata.validate(found, resource.strategy.name_rule)
+        errors = metadata.validate(found, resource.strategy.name_rule, core=resource.core_metadata)
         errors += served.validate(value) + resource.strategy.validate_create(value, context)
         if errors:
             raise invalid(resource.target(found.get("name", "")), errors)
@@ -244,7 +244,9 @@ class Operations:
             or (field == "status" and resource.custom and not resource.subresources)
         ):
             found["generation"] = before["metadata"].get("generation", 1) + 1
-        errors = metadata.validate(found, strategy.name_rule) + metadata.validate_update(found, before["metadata"])
+        errors = metadata.validate(
+            found, resource.strategy.name_rule, core=resource.core_metadata
+        ) + metadata.validate_update(found, before["metadata"])
         errors += served.validate(value) + strategy.validate_update(value, before, subresource, context)
         if errors:
             raise invalid(resource.target(name), errors)

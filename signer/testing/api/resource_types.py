@@ -57,6 +57,11 @@ class ResourceType:
         return self.group, self.plural
 
     @property
+    def core_metadata(self) -> bool:
+        """Whether ``pkg/apis/core/validation`` looks at its metadata, which asks more of finalizers."""
+        return not self.custom and self.group in {"", "rbac.authorization.k8s.io", "certificates.k8s.io"}
+
+    @property
     def storage(self) -> Served:
         """The version that objects are kept in; it need not be served."""
         return Served(self, self.storage_version)
