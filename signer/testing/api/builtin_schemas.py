@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from .crd_formats import MICRO_TIME
 from .crd_schema import Schema, compile_schema
-from .crd_validation import MICRO_TIME
 
 _STRING: dict[str, Any] = {"type": "string"}
 _INTEGER: dict[str, Any] = {"type": "integer", "format": "int64"}

@@ -7,11 +7,14 @@ from typing import Any
 
 from . import metadata
 from .crd_schema import SchemaError, compile_schema
+from .crd_structure import structural_schema
 from .resource_types import ResourceType
 from .status import FieldError, forbidden_field, invalid_value, required, unsupported
 from .strategy import Context, Strategy, keep
 
 _SCOPES = ("Cluster", "Namespaced")
+_KINDS = frozenset({"kind", "listKind"})
+_COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 
 
 def _complete(spec: dict[str, Any]) -> None:
@@ -75,6 +78,12 @@ class CustomResourceDefinitions(Strategy):
         if spec.get("scope") not in _SCOPES:
             errors.append(unsupported("spec.scope", spec.get("scope", ""), _SCOPES))
         errors += [required(f"spec.names.{name}") for name in ("plural", "kind") if not names.get(name)]
+        errors += [
+            invalid_value(f"spec.names.{name}", found, reason)
+            for name in ("plural", "singular", "kind", "listKind")
+            if (found := names.get(name))
+            and (reason := metadata.label_1035(found.lower() if name in _KINDS else found))
+        ]
         return errors + _validate_versions(spec)
 
     def validate_update(
@@ -101,22 +110,24 @@ def _validate_versions(spec: dict[str, Any]) -> list[FieldError]:
     if (spec.get("conversion") or {}).get("strategy") != "None":
         errors.append(forbidden_field("spec.conversion", "the embedded API has no conversion webhooks"))
     for index, version in enumerate(versions):
-        path = f"spec.versions[{index}]"
-        if not version.get("name"):
-            errors.append(required(f"{path}.name"))
+        path, name = f"spec.versions[{index}]", version.get("name", "")
+        if reason := metadata.label_1035(name):
+            errors.append(invalid_value(f"{path}.name", name, reason))
+        if any(other.get("name", "") == name for other in versions[:index]):
+            errors.append(invalid_value("spec.versions", name, "must contain unique version names"))
+        for number, column in enumerate(version.get("additionalPrinterColumns") or []):
+            where = f"{path}.additionalPrinterColumns[{number}]"
+            if column.get("type") not in _COLUMN_TYPES:
+                errors.append(unsupported(f"{where}.type", column.get("type", ""), _COLUMN_TYPES))
+            errors += [required(f"{where}.{field}") for field in ("name", "jsonPath") if not column.get(field)]
         source = (version.get("schema") or {}).get("openAPIV3Schema")
         if source is None:
             errors.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
             continue
         try:
-            schema = compile_schema(source)
+            structural_schema(source)
         except SchemaError as error:
             errors.append(invalid_value(f"{path}.schema", version.get("name", ""), str(error)))
-            continue
-        if schema.type != "object":
-            errors.append(
-                invalid_value(f"{path}.schema.openAPIV3Schema.type", schema.type, "must be object at the root")
-            )
     return errors
 
 

@@ -63,11 +63,16 @@ _LIMITS = (
 )
 
 
+_NOT_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!]|P=)|(?<!\\)(?:\\\\)*\\[1-9]")
+
+
 def compile_pattern(text: str) -> re.Pattern[str]:
     """Go's RE2 syntax as a Python expression: ``$`` and ``\\z`` end the text, classes are ASCII.
 
     Raises SchemaError for what Python cannot express, so that a pattern is never silently ignored.
     """
+    if _NOT_RE2.search(text):
+        raise SchemaError(f"pattern {text!r}: RE2 knows neither lookaround nor references to groups")
     translated, index, in_class = "", 0, False
     while index < len(text):
         character = text[index]

@@ -5,23 +5,15 @@ Messages follow k8s.io/kube-openapi ``pkg/validation`` and apiextensions-apiserv
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from .crd_formats import format_matches
 from .crd_schema import Schema
 from .status import FieldError, duplicate, invalid_value, required, too_long, too_many, unsupported
 
 _INTEGER_FORMATS = {"int32": 2**31, "int64": 2**63}
-MICRO_TIME = "kubernetes micro time"
-"""Not a format of OpenAPI: metav1.MicroTime of built-in types, which has six digits behind the second, always."""
-_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d)", re.ASCII)
-_DURATION = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+|0", re.ASCII)
-_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 MAXIMUM_ERRORS = 64
 """An Invalid answer lists no more field errors than this."""
 
@@ -108,32 +100,9 @@ def _string(value: str, schema: Schema, path: str, errors: list[FieldError]) -> 
         errors.append(too_long(path, limits["maxLength"]))
     if schema.pattern is not None and schema.pattern.search(value) is None:
         errors.append(invalid_value(path, value, f"{path} in body should match '{schema.pattern_text}'"))
-    if schema.format and not _format_matches(value, schema.format):
+    if schema.format and not format_matches(value, schema.format):
         text = f'{path} in body must be of type {schema.format}: "{value}"'
         errors.append(invalid_value(path, value, text))
-
-
-def _format_matches(value: str, wanted: str) -> bool:
-    match wanted:
-        case "date-time":
-            try:
-                return "T" in value.upper() and datetime.fromisoformat(value.upper()).tzinfo is not None
-            except ValueError:
-                return False
-        case name if name == MICRO_TIME:
-            return _MICRO_TIME.fullmatch(value) is not None
-        case "byte":
-            try:
-                base64.b64decode(value, validate=True)
-            except (binascii.Error, ValueError):
-                return False
-            return True
-        case "duration":
-            return _DURATION.fullmatch(value) is not None
-        case "uuid":
-            return _UUID.fullmatch(value) is not None
-        case _:
-            return True
 
 
 def _number(value: int | float, schema: Schema, path: str, errors: list[FieldError]) -> None:
