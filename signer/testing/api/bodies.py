@@ -12,13 +12,14 @@ from . import protobuf
 from .operations import DeleteOptions, WriteOptions
 from .patches import APPLY, JSON, MERGE, STRATEGIC
 from .selectors import Selector, parse_field_selector, parse_label_selector
-from .status import APIError, bad_request, unsupported_media_type
+from .status import APIError, Target, bad_request, invalid, required, unsupported_media_type
 from .strategy import Strategy
 
 MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
 """As the real server's limit."""
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 _PATCHES = (JSON, MERGE, STRATEGIC, APPLY)
+_PATCH_OPTIONS = Target("meta.k8s.io", "", "PatchOptions")
 _ACCEPTED = ("application/json", "application/yaml")
 
 
@@ -78,11 +79,13 @@ def read_object(body: bytes, content_type: str) -> dict[str, Any]:
     return value
 
 
-def read_patch(body: bytes, content_type: str) -> Any:
-    """The patch in a body. Raises APIError 400 or 415."""
+def read_patch(body: bytes, content_type: str, query: Mapping[str, str]) -> Any:
+    """The patch in a body. Raises APIError 400, 415 or 422."""
     if content_type not in _PATCHES:
         raise unsupported_media_type(_PATCHES)
     if content_type == APPLY:
+        if not query.get("fieldManager"):
+            raise invalid(_PATCH_OPTIONS, [required("fieldManager", "is required for apply patch")])
         return read_object(body, "application/yaml")
     return _json(body)
 

@@ -15,10 +15,12 @@ from typing import Any
 from . import metadata
 from .crd_definitions import custom_type
 from .identity import User
-from .patches import APPLY, STRATEGIC, apply_patch
+from .patches import APPLY, STRATEGIC, apply_patch, check_applied
 from .resource_types import Catalogue, Served, ordered
 from .status import (
     APIError,
+    FieldError,
+    Target,
     already_exists,
     bad_request,
     conflict,
@@ -213,18 +215,18 @@ class Operations:
             raise unsupported_media_type(accepted)
         old = self.collection(served).objects.get((namespace, name))
         if old is None:
-            if content_type != APPLY or subresource or not isinstance(patch, dict):
+            if content_type != APPLY or subresource:
                 raise not_found(served.type.target(name))
-            value = {"kind": served.type.kind, "apiVersion": served.api_version, **patch}
-            value["metadata"] = {**(patch.get("metadata") or {}), "name": name}
-            return self.create(served, namespace, value, user, options), True
+            check_applied(patch, name, served.api_version, present=False)
+            return self.create(served, namespace, patch, user, options), True
+        if content_type == APPLY:
+            check_applied(patch, name, served.api_version, present=True)
         value = apply_patch(content_type, served.converted(old), patch)
-        self._decode(served, value, options)
-        found = value["metadata"]
-        if found.get("name") != name:
-            errors = [invalid_value("metadata.name", found.get("name", ""), "field is immutable")]
-            raise invalid(served.type.target(name), errors)
-        self._settle_namespace(served, found, namespace)
+        try:
+            self._decode(served, value, options)
+        except APIError as error:
+            raise invalid(Target("", "", ""), [FieldError("FieldValueInvalid", "patch", error.message)]) from error
+        self._check_name(served, value, namespace, name)
         return self._update(served, old, subresource, value, user, options), False
 
     def _update(

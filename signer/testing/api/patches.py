@@ -1,6 +1,7 @@
 """The three patch formats: JSON merge (RFC 7386), JSON patch (RFC 6902), and strategic merge of built-in kinds.
 
-Server-side apply is a merge here, without field managers: fields that a manager stops sending stay.
+Server-side apply is a merge here, without field managers: fields that a manager stops sending stay, and no two managers
+conflict.
 """
 
 from __future__ import annotations
@@ -167,6 +168,27 @@ def json_patch(document: dict[str, Any], operations: Any) -> Any:
             case _:
                 raise bad_request(f"json patch: unknown operation {name!r}")
     return document
+
+
+def check_applied(patch: Any, name: str, api_version: str, *, present: bool) -> None:
+    """What must stand in a configuration for server-side apply; its name, too, where no object is present.
+
+    Raises APIError 400.
+    """
+    if not isinstance(patch, dict):
+        raise bad_request("a patch must be a JSON object")
+    metadata = patch.get("metadata") or {}
+    if patch.get("apiVersion") != api_version:
+        version = patch.get("apiVersion", "")
+        text = f"Specified patch version: {version}, expected: {api_version}"
+        raise bad_request(f"Incorrect version specified in apply patch. {text}")
+    if not patch.get("kind"):
+        raise bad_request("Object 'Kind' is missing in the apply patch")
+    if metadata.get("name", name if present else "") != name:
+        given = metadata.get("name", "")
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
 
 
 def apply_patch(content_type: str, target: dict[str, Any], patch: Any) -> dict[str, Any]:

@@ -207,7 +207,7 @@ class Handler:
                 served, _namespace(route, served), route.name, route.subresource, value, user, options
             )
         else:
-            patch = bodies.read_patch(body, content_type)
+            patch = bodies.read_patch(body, content_type, query)
             stored, created = self._operations.patch(
                 served, _namespace(route, served), route.name, route.subresource, content_type, patch, user, options
             )
