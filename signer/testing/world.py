@@ -403,12 +403,21 @@ def _infrastructure(name: str) -> dict[str, str]:
 
 
 def capi_crds(folder: Path | None = None) -> list[str]:
-    """Cluster API's CRDs of that folder; reduced ones, which come with us, without it."""
+    """Cluster API's CRDs of that folder; reduced ones, which come with us, without it.
+
+    Raises:
+        FileNotFoundError: they are not in it.
+    """
     if folder is None:
         here = files("signer.testing").joinpath("crds")
         return [entry.read_text(encoding="utf-8") for entry in here.iterdir() if entry.name.endswith(".yaml")]
     names = ("cluster.x-k8s.io_*.yaml", "bootstrap.cluster.x-k8s.io_kubeadmconfigs.yaml")
-    return [path.read_text(encoding="utf-8") for name in names for path in sorted(folder.glob(name))]
+    found = [sorted(Path(folder).glob(name)) for name in names]
+    if missing := [name for name, paths in zip(names, found, strict=True) if not paths]:
+        raise FileNotFoundError(
+            f"{folder} has no {missing[0]}: Cluster API's CustomResourceDefinitions, one in each file"
+        )
+    return [path.read_text(encoding="utf-8") for paths in found for path in paths]
 
 
 def _is_established(definition: JsonObject) -> bool:

@@ -121,12 +121,13 @@ class ObjectAccess:
         """``apply`` every document of a YAML text."""
         return [self.apply(document) for document in bodies.load_yaml(text)]
 
-    def install_crds(self, paths: Iterable[Path]) -> None:
+    def install_crds(self, paths: Iterable[Path | str]) -> None:
         """``apply`` the CustomResourceDefinitions in these files. Raises ValueError for any other document."""
         for path in paths:
-            for document in bodies.load_yaml(path.read_text()):
+            for document in bodies.load_yaml(Path(path).read_text(encoding="utf-8")):
                 if document.get("kind") != "CustomResourceDefinition":
-                    raise ValueError(f"{path.name} holds a {document.get('kind')}, not only CustomResourceDefinitions")
+                    kind = document.get("kind")
+                    raise ValueError(f"{Path(path).name} holds a {kind}, not only CustomResourceDefinitions")
                 self.install_crd(document)
 
     def install_crd(self, definition: Mapping[str, Any]) -> None:

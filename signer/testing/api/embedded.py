@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import socket
 import string
@@ -39,9 +40,18 @@ _TOKEN_LETTERS = string.ascii_lowercase + string.digits
 NEWEST = "1.36"
 
 
+_OLDEST = (1, 20)
+
+
 def _version(text: str) -> tuple[int, int]:
-    major, _, minor = text.partition(".")
-    return int(major), int(minor.partition(".")[0])
+    """Raises ValueError."""
+    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\..+)?", text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if version < _OLDEST:
+        raise ValueError(
+            f"server_version {text!r}: the embedded API plays versions from 1.20 on, such as 1.29 or v1.29.3"
+        )
+    return version
 
 
 class EmbeddedAPI(ObjectAccess):

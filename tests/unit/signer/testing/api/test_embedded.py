@@ -255,6 +255,18 @@ def test_continue_token_shows_one_state_and_expires(api: EmbeddedAPI, admin: Raw
     assert (expired.status, expired.reason) == (410, "Expired")
 
 
+@pytest.mark.parametrize("version", ["1.29", "1.29.3", "v1.29.0", "v1.31.2-rc.1"])
+def test_version_as_cluster_api_writes_it(version: str) -> None:
+    with EmbeddedAPI(server_version=version) as api, RawClient(api.connection()) as client:
+        assert client.get("/version").expect(200)["minor"] in {"29", "31"}
+
+
+@pytest.mark.parametrize("version", ["1.19", "v1", "1", "latest", ""])
+def test_version_that_it_does_not_play(version: str) -> None:
+    with pytest.raises(ValueError, match=r"from 1\.20 on"):
+        EmbeddedAPI(server_version=version)
+
+
 def test_rules_of_the_server_version() -> None:
     for version, kept in (("1.20", None), ("1.36", 700)):
         with EmbeddedAPI(server_version=version) as api, RawClient(api.connection()) as client:
@@ -298,7 +310,7 @@ def test_yaml_and_definitions(api: EmbeddedAPI, tmp_path: Path) -> None:
     file = tmp_path / "things.yaml"
     file.write_text(yaml.safe_dump(definition))
     api.install_crds([file])
-    api.install_crds([file])
+    api.install_crds([str(file)])
     text = "apiVersion: example.com/v2\nkind: Thing\nmetadata: {name: t}\nspec: {a: 2020-01-01, b: 1}\n---\n"
     (thing,) = api.apply_yaml(text)
     assert (thing["apiVersion"], thing["spec"], thing["metadata"]["generation"]) == (
