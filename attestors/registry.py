@@ -13,7 +13,6 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
-from attestors.wire.evidence import ENVELOPE_VERSIONS
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _HALVES: Final = ("controller_half", "node_half")
@@ -89,11 +88,6 @@ class Registry:
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
         if attestor.description.provider != provider:
             raise InvalidAttestor(f"attestor {provider!r} calls itself {attestor.description.provider!r}")
-        versions = attestor.description.evidence_versions
-        if not {*versions} & {*ENVELOPE_VERSIONS}:
-            raise InvalidAttestor(
-                f"attestor {provider!r} reads evidence {', '.join(versions)}, and this release {ENVELOPE_VERSIONS[-1]}"
-            )
         loaded: Attestor = attestor
         return loaded
 

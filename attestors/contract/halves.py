@@ -20,7 +20,7 @@ from attestors.contract.facts import (
 from attestors.contract.outcome import InvalidOutcome, IPAddress, Outcome, Screened, require_tuple_of
 from attestors.contract.settings import AttestorSettings
 from attestors.wire.binding import Binding
-from attestors.wire.evidence import Evidence
+from attestors.wire.evidence import VERSION_FORM, Evidence
 from attestors.wire.names import Purpose
 
 _NO_MACHINE: Final = NoClaimedMachine()
@@ -62,6 +62,8 @@ class AttestorDescription:
         require_tuple_of("evidence_versions", self.evidence_versions, str)
         if self.security is Security.INSECURE and (self.renews or self.serves):
             raise InvalidOutcome("an insecure attestor can neither renew nor sign serving certificates")
+        if not all(VERSION_FORM.fullmatch(version) for version in self.evidence_versions):
+            raise InvalidOutcome('an evidence version is "v" and a number')
         if not self.evidence_versions:
             raise InvalidOutcome("an attestor must read at least one evidence version")
 

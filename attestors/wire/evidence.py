@@ -24,7 +24,7 @@ MAXIMUM_FIELDS: Final = 32
 ENVELOPE_VERSIONS: Final = ("v1",)
 """Evidence versions whose envelope this module reads."""
 
-_VERSION: Final = re.compile(r"v[1-9][0-9]{0,3}")
+VERSION_FORM: Final = re.compile(r"v[1-9][0-9]{0,3}")
 
 
 class MalformedEvidence(ValueError):
@@ -141,7 +141,7 @@ def _version(pairs: _Pairs) -> str:
     if not pairs or pairs[0][0] != VERSION_KEY:
         raise MalformedEvidence("the evidence must begin with version and caCertHash")
     version = pairs[0][1]
-    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+    if not isinstance(version, str) or not VERSION_FORM.fullmatch(version):
         raise MalformedEvidence("version must be v and a number, such as v1")
     if version not in ENVELOPE_VERSIONS:
         raise UnsupportedVersion(f"evidence version {version} is not known here")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, Security
+from attestors.contract import Attestor, AttestorDescription, AttestorSettings, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ class KeyedMACAttestor:
         return evidence.fields
 
 
-plugin: Final = KeyedMACAttestor()
+plugin: Final[Attestor] = KeyedMACAttestor()

@@ -76,6 +76,12 @@ class TestAttestorDescription:
         with pytest.raises(InvalidOutcome, match="renews and serves are True or False"):
             description(serves=declared)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("version", ["1", "1.0", "V1", "v0", "v1.1", ""])
+    def test_a_version_is_a_letter_and_a_number(self, version: str) -> None:
+        """No evidence would ever be of it, and every request be denied for good."""
+        with pytest.raises(InvalidOutcome, match='an evidence version is "v" and a number'):
+            description(evidence_versions=("v1", version))
+
     @pytest.mark.parametrize("versions", ["v1", ["v1"], (1,)])
     def test_versions_are_a_tuple_of_texts(self, versions: object) -> None:
         with pytest.raises(InvalidOutcome, match="evidence_versions is a tuple of str"):

@@ -194,22 +194,6 @@ def test_a_description_that_fails_is_that_attestors_fault(module: Path) -> None:
         Registry([entry_point(value=f"{MODULE}:failing")]).load("example")
 
 
-def test_an_attestor_that_reads_no_evidence_of_this_release_is_refused(module: Path) -> None:
-    """It would deny every request, for good."""
-    module.write_text(WORKING.replace('("v1",)', '("1.0", "v2")'))
-    with pytest.raises(InvalidAttestor, match=r"'example' reads evidence 1\.0, v2, and this release v1$"):
-        Registry([entry_point()]).load("example")
-
-
-def test_a_description_that_breaks_the_contract_says_how(module: Path) -> None:
-    module.write_text(
-        "from attestors.contract import AttestorDescription\n"
-        "AttestorDescription('example', 'insecure', ('v1',), renews=False, serves=False)\n"
-    )
-    with pytest.raises(InvalidAttestor, match=r"'example' of example-distribution: .* Security\.INSECURE$"):
-        Registry([entry_point()]).load("example")
-
-
 def test_two_distributions_with_the_same_name_are_refused(module: Path) -> None:
     """Whichever came first on the path would otherwise decide who verifies."""
     registry = Registry([entry_point(distribution="honest"), entry_point(distribution="impostor")])
