@@ -71,7 +71,12 @@ def add_audit(commands: Commands) -> None:
         metavar="FILE",
         help="the controller's --config, where attestors need the operator's settings",
     )
-    showing = subcommands.add_parser("show", help="print the decisions about one request, node or certificate")
+    showing = subcommands.add_parser(
+        "show",
+        help="print the decisions about one request, node or certificate",
+        description="Asks nobody and judges nothing again. Exit code 0: there are some; 1: there is none; 2: wrong "
+        "usage, or a file that cannot be read; 74: they cannot be written.",
+    )
     showing.set_defaults(command=_show)
     _add_files(showing)
     what = showing.add_mutually_exclusive_group(required=True)
