@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from pathlib import Path
+
+import pytest
 
 from signer.audit.account import Account
 from signer.audit.decision_line import DecisionLine
@@ -33,3 +37,15 @@ def test_every_stage_is_explained_in_its_order() -> None:
 
 def test_the_recorded_log_verifies_for_ever() -> None:
     assert main(["audit", "verify", str(RECORDED / "audit.log"), "--config", str(RECORDED / "config.yaml")]) == 0
+
+
+def test_lines_are_told_from_those_of_a_containers_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [beginning] = re.findall(r"take the lines that begin with `([^`]+)`", DOCUMENT)
+    recorded = (RECORDED / "audit.log").read_text(encoding="utf-8").splitlines(keepends=True)
+    logged = json.dumps({"time": "2026-11-22T08:03:35Z", "level": "info", "message": "decided"})
+    collected = "".join(f"{logged}\n{line}" for line in [*recorded, ""]).splitlines(keepends=True)
+    taken = tmp_path / "taken.log"
+    for lines, code in ((collected, 1), ([line for line in collected if line.startswith(beginning)], 0)):
+        taken.write_text("".join(lines), encoding="utf-8")
+        assert main(["audit", "verify", str(taken), "--config", str(RECORDED / "config.yaml")]) == code
+    assert "The chain is whole; 3 decisions" in capsys.readouterr().out
