@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from authenticator.commands.arguments import (
@@ -65,12 +66,19 @@ def run(options: argparse.Namespace) -> ExitCode:
             raise
         report(f"{error}; {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
         return ExitCode.DONE
-    if not known.bootstrap_kubeconfig.exists():
+    if not _is_there(known.bootstrap_kubeconfig):
         report(f"{known.kubeconfig}: {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
         return ExitCode.DONE
     configuration = configuration_of(options)
     report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
     return ExitCode.DONE
+
+
+def _is_there(bootstrap_kubeconfig: Path) -> bool:
+    try:
+        return bootstrap_kubeconfig.exists()
+    except OSError as error:
+        raise InvalidConfiguration(f"bootstrap kubeconfig {bootstrap_kubeconfig}: {error.strerror}") from error
 
 
 def prepare_once(options: argparse.Namespace, configuration: Configuration) -> Prepared:

@@ -153,7 +153,7 @@ def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str
         return f"ask {next_thing.bootstrap.cluster.server} for the first certificate"
     if isinstance(next_thing, KeepStill):
         return f"keep still until {time_text(next_thing.pause.until)}, then ask again"
-    if configuration.bootstrap_kubeconfig.exists():
+    if os.path.exists(configuration.bootstrap_kubeconfig):
         return f"take in {configuration.bootstrap_kubeconfig}, if its token was not used before"
     why = "the certificate ran out" if isinstance(next_thing, Expired) else "nothing to ask with"
     return f"{why}: supply a new bootstrap kubeconfig as {configuration.bootstrap_kubeconfig}"

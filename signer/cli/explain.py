@@ -214,8 +214,14 @@ def _given(csr: str) -> Mapping[str, Any] | None:
     """The CSR that stands in a file or on standard input; None where ``csr`` is a name."""
     if csr == "-":
         return _the_request(manifests_of(sys.stdin.buffer.read(), "standard input"), "standard input")
-    path = Path(csr)
-    return _the_request(manifests_in(path), csr) if path.is_file() or "/" in csr else None
+    return _the_request(manifests_in(Path(csr)), csr) if _is_file(csr) or "/" in csr else None
+
+
+def _is_file(csr: str) -> bool:
+    try:
+        return Path(csr).is_file()
+    except OSError:  # no file has a name that long
+        return False
 
 
 def _the_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping[str, Any]:

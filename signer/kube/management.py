@@ -133,12 +133,11 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         ArithmeticError,
         RecursionError,
     )
-    if not _exists(path):
-        raise ManagementConfigurationRefused(f"kubeconfig {path}: no such file; give --kubeconfig, or set KUBECONFIG")
-
     configuration = Configuration()
     said = _Said()
     try:
+        if not _exists(path):
+            raise ManagementConfigurationRefused("no such file; give --kubeconfig, or set KUBECONFIG")
         with said.by(kube_config.logger):
             loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
         connection = _connection(configuration)
@@ -207,8 +206,12 @@ class _Said(logging.Handler):
 
 
 def _exists(path: str) -> bool:
-    """Whether one of the files of a ``$KUBECONFIG`` list is there; the library only logs when none is."""
-    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part)
+    """Whether one of the files of a ``$KUBECONFIG`` list is there; the library only logs when none is.
+
+    Raises:
+        OSError: it cannot be told, as in a folder that may not be searched.
+    """
+    return any(Path(os.path.expanduser(part)).is_file() for part in path.split(os.pathsep) if part)
 
 
 def _what_is_wrong(error: Exception) -> str:

@@ -156,6 +156,7 @@ def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain
         (("nobody",), 1, "CSR nobody of Cluster default/workload: 404"),
         (("../secrets",), 2, "../secrets"),
         (("a%2fb",), 2, "must not contain"),
+        (("n" * 300,), 2, "CSR: an object name has at most 253 characters"),
     ],
 )
 def test_what_cannot_be_explained(

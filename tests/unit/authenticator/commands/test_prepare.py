@@ -50,6 +50,14 @@ def test_without_a_bootstrap_kubeconfig_there_is_nothing_to_do(node: Node, progr
     assert not node.kubeconfig.exists()
 
 
+def test_a_bootstrap_kubeconfig_of_which_nothing_can_be_told(node: Node, program: Path) -> None:
+    """As in a folder that may not be searched, or under a name that no file system has."""
+    path = node.folder / ("x" * 300)
+    code, output, log = node.run("prepare", "--bootstrap-kubeconfig", str(path))
+    assert (code, output) == (ExitCode.CONFIGURATION, "")
+    assert log == f"kubelet-authenticator: bootstrap kubeconfig {path}: File name too long\n"
+
+
 def test_the_kubelet_runs_this_program_as_it_was_called(node: Node, program: Path) -> None:
     node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
     assert node.run("prepare", "--exec-api-version", V1BETA1)[0] == ExitCode.DONE

@@ -350,6 +350,12 @@ async def test_a_file_that_cannot_be_read_is_refused_in_words(
 ) -> None:
     with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {tmp_path}: no such file; give --kube"):
         await management_connection(tmp_path)
+    # As in a folder that may not be searched: root may.
+    nowhere = tmp_path / ("x" * 300)
+    with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {nowhere}: {nowhere}: File name too long$"):
+        await management_connection(nowhere)
+    with pytest.raises(ManagementConfigurationRefused, match=r"^kubeconfig ~nobody-of-that-name/config: no such file"):
+        await management_connection(Path("~nobody-of-that-name/config"))
     document = kubeconfig_document(authority, client_pair)
     del document["clusters"][0]["cluster"]["certificate-authority-data"]
     document["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path)
