@@ -48,11 +48,15 @@ def base64_of(content: bytes) -> str:
 
 
 def controller_half(master_key: bytes = MASTER_KEY) -> KeyedMACControllerHalf:
-    return plugin.controller_half(AttestorSettings(operator={"masterKey": base64_of(master_key)}))
+    half = plugin.controller_half(AttestorSettings(operator={"masterKey": base64_of(master_key)}))
+    assert isinstance(half, KeyedMACControllerHalf)
+    return half
 
 
 def node_half(machine_key: bytes = MACHINE_KEY, provider_id: str = PROVIDER_ID) -> KeyedMACNodeHalf:
-    return plugin.node_half({"machine-key": base64_of(machine_key), "provider-id": provider_id})
+    half = plugin.node_half({"machine-key": base64_of(machine_key), "provider-id": provider_id})
+    assert isinstance(half, KeyedMACNodeHalf)
+    return half
 
 
 def gather(
