@@ -341,6 +341,12 @@ def _of_authorities() -> Iterator[Seed]:
     document = node.kubeconfig()
     document["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
     yield "kubeconfig", "token", node.as_yaml(document)
+    pair = node.pair()
+    document["users"][0]["user"] = {
+        "client-certificate-data": _base64(pair.certificate.encode()),
+        "client-key-data": _base64(pair.key.encode()),
+    }
+    yield "kubeconfig", "client-certificate", node.as_yaml(document)
 
 
 def _of_nodes() -> Iterator[Seed]:
