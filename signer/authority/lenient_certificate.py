@@ -49,8 +49,15 @@ _LOADED_KEYS = tuple(
 )
 """RSA, also bound to RSASSA-PSS, and elliptic curves. A Diffie-Hellman key of a few KiB (X9.42, with a subgroup) takes
 the library many seconds, and no other thread runs meanwhile: one tenant's Secret would stop all clusters."""
-_LIBRARY_ERRORS = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
-"""What the library raises for malformed certificates beside ValueError and TypeError; none is a subclass of those."""
+_LIBRARY_ERRORS = (
+    LookupError,
+    ArithmeticError,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""What the library raises for malformed certificates beside ValueError and TypeError; none is a subclass of those. A
+KeyError for a TLS feature that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from signer.authority.der import (
     encode,
     integer,
     object_identifier,
+    octet_string,
     read_elements,
     read_single,
     sequence,
@@ -134,6 +135,10 @@ def rebuilt(**changes: bytes) -> bytes:
     return sequence(sequence(*fields.values()), *outer.values())
 
 
+UNKNOWN_TLS_FEATURE = sequence(object_identifier("1.3.6.1.5.5.7.1.24"), octet_string(sequence(integer(3))))
+"""For which the library raises a KeyError (RFC 7633)."""
+
+
 @pytest.mark.parametrize(
     "der",
     [
@@ -152,6 +157,7 @@ def rebuilt(**changes: bytes) -> bytes:
         rebuilt(extensions=encode(0xA3, b"")),
         rebuilt(value=b"\x03\x02\x01\x02\x00"),
         rebuilt(version=encode(0xA0, b"\x02\x01\x09")),
+        rebuilt(extensions=encode(0xA3, sequence(UNKNOWN_TLS_FEATURE))),
     ],
 )
 def test_refuses_what_is_no_certificate(der: bytes) -> None:
