@@ -195,7 +195,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Machine.",
             "Delete the Machine that no longer uses the hardware. Where a Machine keeps its name and provider ID but "
             "has new hardware, delete its AttestedNode and its two IdentityReservations; see "
-            "[reservations](recovering.md#reservations).",
+            "[reservations](recovering.md#reservations). Where the Machine that has the node name has another one "
+            "by now, and renews under that, delete its AttestedNode of the old one.",
         ),
         Reason.MACHINE_DELETING: ReasonExplanation(
             "The Machine is being deleted.", "Nothing to do: its node gets no further certificate."
