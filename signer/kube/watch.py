@@ -19,7 +19,7 @@ from random import Random, SystemRandom
 from typing import Any, NoReturn, Protocol
 
 from signer.kube.backoff import Backoff
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -162,9 +162,19 @@ class _Loop:
     progressed: bool = False
     silent: bool = False
     """Whether the present watch was accepted, and has said nothing yet, not even a bookmark."""
+    silent_seconds: float = 0.0
+    """How long the watches before it said nothing either, one after the other."""
 
     async def turn(self) -> float:
         """One list, if one is needed, and one watch; the seconds to wait before the next turn."""
+        delay = await self._turn()
+        # However short each of them was asked to be, or was cut: a server that was restored from a backup accepts a
+        # version of its future, and says nothing until it comes there.
+        if self.silent_seconds > WATCH_IDLE_SECONDS:
+            self.next = _Next.LIST
+        return delay
+
+    async def _turn(self) -> float:
         watching_since: float | None = None
         try:
             self.progressed = self.silent = False
@@ -227,6 +237,7 @@ class _Loop:
                 version = _resource_version(page)
         self.resource_version = version
         self.next = _Next.WATCH
+        self.silent_seconds = 0.0
         self.sink.replaced(objects)
         if self.settle is not None:
             await self.settle()
@@ -242,11 +253,14 @@ class _Loop:
             stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.standing))
 
         events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
+        began = self.clock()
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
                     self._take(event)
         finally:
+            if self.silent:
+                self.silent_seconds += self.clock() - began
             for timer in stable:
                 timer.cancel()
 
@@ -259,7 +273,7 @@ class _Loop:
             raise _error_of(item)
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):  # a tuple: what comes may be unhashable
             raise UnexpectedAnswer("the watch holds an event of unknown type", status=200)
-        self.silent = False
+        self.silent, self.silent_seconds = False, 0.0
         version = _resource_version(item)
         if version != self.resource_version:
             self.resource_version = version

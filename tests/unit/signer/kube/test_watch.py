@@ -166,6 +166,26 @@ def test_a_watch_that_was_accepted_and_said_nothing_is_listed_anew(watch: list[S
     assert source.log == log
 
 
+@pytest.mark.parametrize(
+    ("then", "watched"),
+    [
+        ([], ["watch 3"] * 4),
+        ([[Unreachable("not accepted", cause=Cause.TIMEOUT)]], ["watch 3"] * 5),
+        ([[40.0, event("BOOKMARK", "", 4)], *[[40.0]] * 3], ["watch 3"] * 4 + ["watch 4"] * 4),
+    ],
+    ids=["nothing", "one is not accepted", "one says something"],
+)
+@pytest.mark.parametrize("end", [[], [Unreachable("cut", cause=Cause.RESET)]], ids=["ended", "cut"])
+def test_short_watches_that_say_nothing_are_listed_anew_as_a_long_one_is(
+    end: list[Step], then: list[list[Step]], watched: list[str]
+) -> None:
+    """A server that was restored from a backup accepts a version of its future: nothing new would ever be seen."""
+    silent: list[Step] = [40.0, *end]
+    watches = [silent, silent, silent, *then, silent, []]
+    source, _ = play([[page(3, "a")], [page(5, "a", "b")]], watches, timeout_seconds=40.0)
+    assert source.log == ["list", *watched, "list", "watch 5"]
+
+
 def test_what_is_not_kept_is_neither_counted_nor_handed_on() -> None:
     _, sink = play(
         [[page(3, "ours", "b", "c")]], [[]], keep=lambda item: item["metadata"]["name"] == "ours", maximum_objects=1
