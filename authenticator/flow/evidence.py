@@ -16,7 +16,7 @@ from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
 from attestors.wire.certificate_request import TooManyNames
-from attestors.wire.evidence import ENVELOPE_VERSIONS
+from attestors.wire.evidence import ENVELOPE_VERSIONS, MAXIMUM_FIELDS, Evidence, MalformedEvidence
 from attestors.wire.names import Purpose, SignerName
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
@@ -107,7 +107,7 @@ class Attestation:
         """Gather evidence and make a request of it, to be sent.
 
         Raises:
-            NoEvidence: the attestor cannot, or its evidence is larger than a request may be.
+            NoEvidence: the attestor cannot, or its evidence is larger than a request may be, or none that can be read.
             InvalidConfiguration: so many names are asked for that the controller would not read the request.
         """
         private = load_key(key)
@@ -132,12 +132,12 @@ class Attestation:
                 gathered = self.node_half.gather(
                     GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
                 )
-            content = request.encode(RequestBlocks(asked, subject.provider, evidence.encode(gathered)))
+            content = request.encode(RequestBlocks(asked, subject.provider, _encoded(gathered, evidence_version)))
         except EvidenceUnavailable as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error
         except TooManyNames as error:
             raise InvalidConfiguration(f"{error}: ask for fewer names") from error
-        except MalformedRequestBlocks as error:
+        except (MalformedRequestBlocks, MalformedEvidence) as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error
         der = private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
         return PendingRequest(
@@ -149,6 +149,28 @@ class Attestation:
             name=request_name(der, signer_name, step, evidence_version),
             request=base64.b64encode(content).decode("ascii"),
         )
+
+
+def _encoded(gathered: object, evidence_version: str) -> bytes:
+    """The evidence as the controller will be able to read it: a request that it denies is denied for good.
+
+    Raises:
+        MalformedEvidence: it will not; not every attestor is type-checked.
+    """
+    if not isinstance(gathered, Evidence):
+        raise MalformedEvidence(f"it returned {type(gathered).__name__} in place of Evidence")
+    if gathered.version != evidence_version:
+        raise MalformedEvidence(f"it made evidence {gathered.version!r} where {evidence_version} was asked for")
+    if not isinstance(gathered.cluster, CACertHash):
+        raise MalformedEvidence("the evidence's cluster must be a CACertHash")
+    if not all(isinstance(text, str) for item in gathered.fields.items() for text in item):
+        raise MalformedEvidence("every field of the evidence must be a str")
+    if len(gathered.fields) > MAXIMUM_FIELDS - 2:  # version and caCertHash
+        raise MalformedEvidence(f"the evidence has more than {MAXIMUM_FIELDS} keys")
+    try:
+        return evidence.encode(gathered)
+    except UnicodeEncodeError as error:
+        raise MalformedEvidence("the evidence holds a lone surrogate") from error
 
 
 def signing_request(pending: PendingRequest, purpose: Purpose) -> dict[str, Any]:
