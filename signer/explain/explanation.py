@@ -223,12 +223,16 @@ def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Regi
 
 
 def _explanations_of(provider: str, registry: Registry) -> Mapping[str, ReasonExplanation]:
-    """The attestor's, where it has any, and ours."""
+    """The attestor's, where it has any, and ours. Where its own fail, what it said of the request has to do."""
     try:
         attestor = registry.load(provider)
     except AttestorUnavailable:
         return _OURS
-    own = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
+    try:
+        said: Mapping[str, object] = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
+        own = {reason: one for reason, one in said.items() if isinstance(one, ReasonExplanation)}
+    except Exception:  # noqa: BLE001 - a plugin's defect
+        own = {}
     return {**own, **_OURS}
 
 

@@ -124,6 +124,15 @@ def test_finalizer_holds_a_deleted_object(admin: RawClient, config_maps: str, na
     refused(admin.get(f"{config_maps}/{name}"), 404, "NotFound")
 
 
+@pytest.mark.parametrize("field", ["controller", "blockOwnerDeletion"])
+def test_owner_is_the_controller_by_a_truth_and_no_text(
+    admin: RawClient, config_maps: str, name: str, field: str
+) -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u", field: "true"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner]}}
+    refused(admin.post(config_maps, body), 400, "BadRequest")
+
+
 @pytest.mark.parametrize(
     ("finalizer", "stands"), [("example", False), ("example.com/held", True), ("foregroundDeletion", True)]
 )

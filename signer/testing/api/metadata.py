@@ -185,7 +185,9 @@ def _validate_owners(metadata: dict[str, Any], errors: list[FieldError]) -> None
     controllers = 0
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         path = f"metadata.ownerReferences[{index}]"
-        if not isinstance(owner, dict):
+        if not isinstance(owner, dict) or any(
+            not isinstance(owner.get(name) or False, bool) for name in ("controller", "blockOwnerDeletion")
+        ):
             raise bad_request("json: cannot unmarshal into Go struct field ObjectMeta.metadata.ownerReferences")
         errors += [
             invalid_value(f"{path}.{name}", owner.get(name, ""), f"{name} must not be empty")
