@@ -208,7 +208,10 @@ async def _outcome_of(
     provider: str, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
 ) -> Outcome:
     """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
-    outcome = await verify(attestation)
+    try:
+        outcome = await verify(attestation)
+    except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
+        raise RuntimeError(f"attestor {provider} would exit") from error
     if not isinstance(outcome, Outcome):
         raise Deferred(
             Reason.INTERNAL_ERROR, f"attestor {provider} returned {type(outcome).__name__}, which is no outcome"

@@ -114,7 +114,7 @@ class AttestorSet:
             return BrokenAttestor(provider, str(error))
         except InvalidSettings as error:
             return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")
-        except Exception as error:  # noqa: BLE001 - a plugin's defect makes its requests wait; it must not end our task
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end our task, nor us
             _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
 

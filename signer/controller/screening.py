@@ -70,7 +70,7 @@ def _lane_of_evidence(requester: str, request: SigningRequest, screen: Callable[
         return Lane(Screening.REFUSED, requester, provider_id)
     except Deferred:
         return Lane(Screening.UNSCREENED, requester, provider_id)
-    except Exception as error:  # noqa: BLE001 - a plugin's defect must end neither the watch nor a worker
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect must end neither the watch nor a worker
         _LOG.error("a request could not be screened", exc_info=error, extra={"provider": request.provider})
         return Lane(Screening.REFUSED, requester, provider_id)
     if isinstance(found, Denied):

@@ -56,7 +56,7 @@ class Half:
 class Plugin:
     """An attestor; ``failure`` is what asking for its controller half raises."""
 
-    def __init__(self, description: AttestorDescription, failure: Exception | None = None) -> None:
+    def __init__(self, description: AttestorDescription, failure: BaseException | None = None) -> None:
         self.description = description
         self._failure = failure
         self.halves_made = 0
@@ -79,6 +79,7 @@ good = Plugin(_secure("good"))
 client_only = Plugin(_secure("client-only", serves=False))
 bare = Plugin(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
 picky = Plugin(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
+exiting = Plugin(_secure("exiting"), SystemExit(2))
 asserting = Plugin(AttestorDescription("asserting", Security.INSECURE, ("v1",), renews=False, serves=False))
 liar = Plugin(_secure("somebody-else"))
 
@@ -86,6 +87,6 @@ liar = Plugin(_secure("somebody-else"))
 def registry() -> Registry:
     """These attestors, and ``absent``, whose module does not exist."""
     found = {"good": "good", "client-only": "client_only", "bare": "bare", "picky": "picky", "liar": "liar"}
-    found["asserting"] = "asserting"
+    found.update(asserting="asserting", exiting="exiting")
     entry_points = [EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP) for name, attribute in found.items()]
     return Registry([*entry_points, EntryPoint("absent", "no_such_module_here:plugin", ENTRY_POINT_GROUP)])

@@ -385,3 +385,17 @@ async def test_an_answer_that_is_no_outcome_is_told_as_the_attestors(
     with pytest.raises(Deferred, match=f"attestor tpm returned {told}, which is no outcome") as deferred:
         await world.attest(Forgetful(answer), monkeypatch)
     assert deferred.value.defer.reason == Reason.INTERNAL_ERROR
+
+
+class Exiting(Asked):
+    """One that calls what was made for a command line."""
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        raise SystemExit(2)
+
+
+async def test_an_attestor_does_not_end_the_controller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the event loop's end would become of it, and no cluster's nodes would be let in."""
+    world.add_machine("worker-1")
+    with pytest.raises(RuntimeError, match="attestor tpm would exit"):
+        await world.attest(Exiting(), monkeypatch)

@@ -121,6 +121,7 @@ def test_half_is_made_once() -> None:
         ("picky", "settings of attestor picky: endorsementAuthorities must be a folder"),
         ("unheard-of", "is not installed"),
         ("liar", "somebody-else"),
+        ("exiting", "attestor exiting failed with SystemExit; see the log"),
     ],
 )
 def test_broken_ones_are_waited_for_and_say_why(provider: str, expected: str) -> None:

@@ -19,9 +19,9 @@ from tests.unit.signer import builders
 REQUESTER: Final = builders.BOOTSTRAP[0]
 
 
-def answering(answer: Screened | Exception) -> Any:
+def answering(answer: Screened | BaseException) -> Any:
     def screen(request: SigningRequest) -> Screened:
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -83,9 +83,12 @@ def test_what_cannot_be_told_yet_is_left_open() -> None:
     )
 
 
-def test_a_defect_of_a_plugin_is_logged_and_gains_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("defect", [AttributeError("screen"), SystemExit(2)])
+def test_a_defect_of_a_plugin_is_logged_and_gains_nothing(
+    caplog: pytest.LogCaptureFixture, defect: BaseException
+) -> None:
     with caplog.at_level(logging.ERROR):
-        lane = lane_found(REQUESTER, builders.signing_request(), answering(AttributeError("screen")))
+        lane = lane_found(REQUESTER, builders.signing_request(), answering(defect))
     assert lane == Lane(Screening.REFUSED, REQUESTER, builders.PROVIDER_ID)
     (record,) = caplog.records
     assert record.__dict__["provider"] == "tpm"
