@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, Final
@@ -130,7 +131,9 @@ def _what_failed(entry_point: importlib.metadata.EntryPoint, error: BaseExceptio
     found = error.__traceback__
     while found is not None:
         module = str(found.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] == entry_point.module.partition(".")[0]:
+        if (
+            module.partition(".")[0] == re.split(r"[.:\[ ]", entry_point.value)[0]
+        ):  # .module fails where it is malformed
             file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
         found = found.tb_next
     return f"{type(error).__name__} ({PurePath(file).name}, line {line})" if file else type(error).__name__
