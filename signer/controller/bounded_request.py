@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sys import getsizeof
 from typing import Any, Final
 
@@ -69,6 +70,11 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
 def can_be_answered(metadata: JsonObject, status: JsonObject) -> bool:
     """Whether an annotation and a condition can be added to those of that CSR."""
     return isinstance(metadata.get("annotations"), dict | None) and isinstance(status.get("conditions"), list | None)
+
+
+def is_too_large(parts: Sequence[JsonObject]) -> bool:
+    """Whether these parts of a CSR take more than is kept of one."""
+    return _size([*parts], MAXIMUM_OBJECT_BYTES) > MAXIMUM_OBJECT_BYTES
 
 
 def _is_described_at_length(metadata: JsonObject) -> bool:

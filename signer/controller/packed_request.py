@@ -5,15 +5,15 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from sys import getsizeof
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from signer.kube.client import JsonObject
+from signer.kube.decoding import read_object
 
 _FASTEST: Final = 1
 """Of zlib's levels."""
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ class PackedRequest:
 
     def unpacked(self) -> JsonObject:
         """The object, as it came."""
-        return _decode(zlib.decompress(self.content) if self.compressed else self.content)
+        return read_object(zlib.decompress(self.content) if self.compressed else self.content)

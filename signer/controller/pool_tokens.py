@@ -9,9 +9,10 @@ in the workload cluster may be kept from running out. What was extended is marke
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias, assert_never
@@ -296,13 +297,18 @@ async def _token_secrets(client: SecretCalls) -> tuple[TokenSecret, ...]:
         listed += len(page["items"])
         if listed > MAXIMUM_SECRETS:
             raise TooManySecrets(f"the workload cluster has more than {MAXIMUM_SECRETS} bootstrap tokens")
-        for item in page["items"]:
-            if isinstance(item, Mapping):
-                try:
-                    found.append(token_secret(item))
-                except InvalidTokenSecret:
-                    continue
+        found += _read(page["items"])
+        del page  # the next one may be long in coming
     return tuple(found)
+
+
+def _read(items: Iterable[object]) -> list[TokenSecret]:
+    found: list[TokenSecret] = []
+    for item in items:
+        if isinstance(item, Mapping):
+            with contextlib.suppress(InvalidTokenSecret):
+                found.append(token_secret(item))
+    return found
 
 
 def _is_alive(secret: TokenSecret, due: Due, now: datetime) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
-from signer.controller.bounded_request import can_be_answered
+from signer.controller.bounded_request import can_be_answered, is_too_large
 from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -157,6 +157,9 @@ def _as_answered(written: JsonObject, answer: JsonObject) -> JsonObject:
         raise UnexpectedAnswer("the answer to an approval is another CSR", status=200)
     if not can_be_answered(metadata, status):
         raise UnexpectedAnswer("the answer to an approval is a CSR of no form to add a certificate to", status=200)
+    metadata.pop("managedFields", None)
+    if is_too_large((metadata, status)):
+        raise UnexpectedAnswer("the answer to an approval is a CSR larger than any that is kept", status=200)
     return {"metadata": metadata, "spec": written["spec"], "status": status}
 
 

@@ -177,18 +177,22 @@ class RequestIntake:
         self.pending.list_beside_begins()
         try:
             async for page in pages:
-                slices = Slices()
-                for item in page["items"]:
-                    if not isinstance(item, dict):
-                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    await slices.leave_turn()  # where others have to be screened for each
-                    name = request_name(item)
-                    if beside.is_newest(name) and name not in self.pending:
-                        self._keep(item)
+                await self._take_page(page, beside)
+                del page  # the next one may be long in coming
             beside.require_current()
             self.pending.list_beside_ends()
         finally:
             beside.overtake()
+
+    async def _take_page(self, page: JsonObject, beside: ListBeside) -> None:
+        slices = Slices()
+        for item in page["items"]:
+            if not isinstance(item, dict):
+                raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+            await slices.leave_turn()  # where others have to be screened for each
+            name = request_name(item)
+            if beside.is_newest(name) and name not in self.pending:
+                self._keep(item)
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""

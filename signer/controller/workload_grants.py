@@ -250,6 +250,7 @@ async def _read_all(
                 if count > limit:
                     raise CannotBeProven("TooManyGrants", f"the cluster has more than {limit} {resource.plural}")
                 hold(items)
+                del items, page  # the next one may be long in coming
     except Forbidden as error:
         raise MissingGrant(missing_grant("list", resource, error)) from error
 

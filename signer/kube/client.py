@@ -9,38 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
-from urllib.parse import urlencode
 
 import msgspec
 
 from signer.kube.allowances import Allowances, NoRoom, Room
+from signer.kube.calls import bearer, target
 from signer.kube.connection import ClusterConnection
+from signer.kube.decoding import decoded
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.http.failures import MalformedAnswer
 from signer.kube.http.pool import Answer, Pool
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
-from signer.kube.shallow import shallow
 from signer.kube.tls import client_context
-from signer.kube.transport import (
-    check_is_json,
-    error_from_answer,
-    read_bounded,
-    unreachable,
-)
+from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
 DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_CONNECTION_LIMIT = 8
 MAXIMUM_BODY_BYTES = 32 * 1024 * 1024
 MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
-MAXIMUM_VALUES = 500_000
-"""In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
 WATCH_READ_BYTES = 16 * 1024
 """At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
 LIST_PAGE_OBJECTS = 500
@@ -59,11 +51,8 @@ WATCH_GRACE_SECONDS = 10.0
 
 JsonObject = dict[str, Any]
 Parameters = Mapping[str, str | int | bool]
-
-# Absolute, no empty and no dot segments, nothing that starts a query or leaves the path, also when decoded.
-_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII)
-_TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
 _CONTENT_TYPE_JSON = "application/json"
+_TOO_MANY_EVENTS = "too many large events are being read"
 
 
 class TokenSource(Protocol):
@@ -117,9 +106,10 @@ class Client:
         fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, fields)
         token = connection.bearer_token
-        self._authorization = {} if token is None else {"Authorization": _bearer(token)}
+        self._authorization = {} if token is None else {"Authorization": bearer(token)}
         self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        self._owed = 0.0
+        """Seconds of CPU that were spent on this server, and no rest was taken after them yet."""
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
@@ -142,7 +132,7 @@ class Client:
 
     async def get(self, path: str, params: Parameters | None = None) -> JsonObject:
         """One object, or one list that is known to be small."""
-        return (await self._call("GET", path, params))[0]
+        return await self._call("GET", path, params)
 
     async def list_pages(
         self,
@@ -159,21 +149,25 @@ class Client:
 
         ``maximum_bytes`` bounds all pages together (UnexpectedAnswer); by default ``LIST_BYTES_PER_BODY`` bodies.
         Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
+
+        Whoever takes a page forgets it before asking for the next: it may take fifty times its size.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
         loop, rested = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            try:
-                page, size, rest = await self._call("GET", path, listing.query)
-            except AnswerTooLarge:
-                if not listing.ask_for_less():
-                    raise
-                continue
-            rested += rest
-            items = listing.read(page, size)
-            began = time.thread_time()
-            yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
+            rested += await self._rest_after(0.0)
+            with self._allowances.room() as room:
+                try:
+                    page, size = await self._ask(room, "GET", path, listing.query)
+                except AnswerTooLarge:
+                    if not listing.ask_for_less():
+                        raise
+                    continue
+                items = listing.read(page, size)
+                began = time.thread_time()
+                yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
+                del page
             looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
             rested += await self._rest_after(_PAGE_CPU_SECONDS + looked)
             if not listing.goes_on(loop.time() - rested):
@@ -181,11 +175,11 @@ class Client:
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
         """POST to a collection or to a create-only subresource. Not repeated: Unreachable may mean it happened."""
-        return (await self._call("POST", path, params, body))[0]
+        return await self._call("POST", path, params, body)
 
     async def replace(self, path: str, body: JsonObject) -> JsonObject:
         """PUT: the whole object; with its resourceVersion, or whatever stands there is overwritten."""
-        return (await self._call("PUT", path, None, body))[0]
+        return await self._call("PUT", path, None, body)
 
     async def patch(
         self,
@@ -195,7 +189,7 @@ class Client:
         params: Parameters | None = None,
     ) -> JsonObject:
         """PATCH with a merge patch, or with another ``content_type`` (JSON Patch is a list)."""
-        return (await self._call("PATCH", path, params, patch, content_type))[0]
+        return await self._call("PATCH", path, params, patch, content_type)
 
     async def delete(
         self,
@@ -212,7 +206,7 @@ class Client:
             options["preconditions"] = preconditions
         if propagation_policy is not None:
             options["propagationPolicy"] = propagation_policy
-        return (await self._call("DELETE", path, None, options))[0]
+        return await self._call("DELETE", path, None, options)
 
     async def watch(
         self,
@@ -245,7 +239,13 @@ class Client:
             with self._allowances.room() as room:
                 async with contextlib.aclosing(self._lines(answer, idle_seconds, ends_at, room)) as lines:
                     async for line in lines:
-                        yield self._decoded(line, "the watch holds an event that is no JSON object")
+                        try:
+                            event = decoded(line, "the watch holds an event that is no JSON object", room)
+                        except NoRoom:
+                            raise UnexpectedAnswer(_TOO_MANY_EVENTS, status=200) from None
+                        del line
+                        yield event
+                        del event
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None
         finally:
@@ -280,7 +280,7 @@ class Client:
             try:
                 room.hold(len(pending))
             except NoRoom:
-                raise UnexpectedAnswer("too many large events are being read", status=200) from None
+                raise UnexpectedAnswer(_TOO_MANY_EVENTS, status=200) from None
             await self._rest_after(time.thread_time() - began)
         if pending:
             raise UnexpectedAnswer("the watch ended within an event", status=200)
@@ -292,8 +292,24 @@ class Client:
         params: Parameters | None,
         body: JsonObject | list[JsonObject] | None = None,
         content_type: str = _CONTENT_TYPE_JSON,
-    ) -> tuple[JsonObject, int, float]:
-        """The answer's JSON object, its size in bytes, and for how many seconds it was left lying."""
+    ) -> JsonObject:
+        """The answer's JSON object; after a large one comes a rest."""
+        with self._allowances.room() as room:
+            answer, size = await self._ask(room, method, path, params, body, content_type)
+            if size > PACED_ANSWER_BYTES:
+                await self._rest_after(0.0)
+            return answer
+
+    async def _ask(
+        self,
+        room: Room,
+        method: str,
+        path: str,
+        params: Parameters | None,
+        body: JsonObject | list[JsonObject] | None = None,
+        content_type: str = _CONTENT_TYPE_JSON,
+    ) -> tuple[JsonObject, int]:
+        """The answer's JSON object, held in ``room``, and its size in bytes."""
         payload = None if body is None else self._encode(body)
         answer = None
         try:
@@ -302,18 +318,29 @@ class Client:
                 if not 200 <= answer.head.status < 300:
                     raise await self._error(answer)
                 check_is_json(answer)
-                raw = await read_bounded(answer, self._maximum_body_bytes, self._allowances)
+                raw = await read_bounded(answer, self._maximum_body_bytes, room)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None
         finally:
             if answer is not None:
                 # Closes the connection unless the whole answer was read; then it is back in the pool already.
                 answer.close()
-        rested = await self._rest_after(len(raw) * _CPU_SECONDS_PER_BYTE) if len(raw) > PACED_ANSWER_BYTES else 0.0
-        return self._decoded(raw, "the answer is no JSON object"), len(raw), rested
+        began = time.thread_time()
+        try:
+            return decoded(raw, "the answer is no JSON object", room), len(raw)
+        except NoRoom:
+            raise AnswerTooLarge(TOO_MANY_ANSWERS, status=200) from None
+        finally:
+            if len(raw) > PACED_ANSWER_BYTES:
+                self._owed += max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE)
 
     async def _rest_after(self, cpu_seconds: float) -> float:
-        """Leave the event loop to others for as long as this server, of all, has to; returns the seconds."""
+        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed;
+        returns the seconds.
+        """
+        cpu_seconds, self._owed = cpu_seconds + self._owed, 0.0
+        if not cpu_seconds:
+            return 0.0
         pause = min(self._pace.pause_after(cpu_seconds), WATCH_IDLE_SECONDS)
         if pause:
             await asyncio.sleep(pause)
@@ -326,10 +353,10 @@ class Client:
             raise Unreachable("the client is closed", cause=Cause.RESET)
         fields = dict(self._authorization)
         if self._token_source is not None and (token := await self._token_source.token()) is not None:
-            fields["Authorization"] = _bearer(token)
+            fields["Authorization"] = bearer(token)
         if payload is not None:
             fields["Content-Type"] = content_type
-        request = self._requests.write(method, _target(path, params), fields, payload)
+        request = self._requests.write(method, target(path, params), fields, payload)
         return await self._pool.send(request, repeatable=method == "GET")
 
     async def _error(self, answer: Answer) -> ApiError:
@@ -337,30 +364,3 @@ class Client:
         if isinstance(error, Unauthorized) and self._token_source is not None:
             self._token_source.rejected()
         return error
-
-    def _decoded(self, raw: bytes, message: str) -> JsonObject:
-        # Each value but the first of its array or object follows a comma, and each array and object begins once.
-        if len(raw) > MAXIMUM_VALUES and sum(map(raw.count, (b",", b"[", b"{"))) > MAXIMUM_VALUES:
-            raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
-        try:
-            try:
-                return self._decode(raw)
-            except RecursionError:
-                return self._decode(shallow(raw))
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            raise UnexpectedAnswer(message, status=200) from None
-
-
-def _target(path: str, params: Parameters | None) -> str:
-    if _PATH.fullmatch(path) is None:
-        raise ValueError("an API path is absolute, encoded, and without dot segments and query")
-    if not params:
-        return path
-    query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
-    return f"{path}?{query}"
-
-
-def _bearer(token: str) -> str:
-    if _TOKEN.fullmatch(token) is None:
-        raise Unauthorized("the bearer token is empty, too long or holds characters that no header can carry")
-    return f"Bearer {token}"

@@ -12,11 +12,13 @@ from typing import Final
 MAXIMUM_DEPTH: Final = 128
 """What stands deeper is read as null. No field that is read here stands deeper than ten levels."""
 
-# Strings are skipped whole: brackets in them mean nothing. The pattern cannot backtrack, and what is no string to its
-# end goes to the end of all: else each escaped quote in it would be tried as the beginning of another one.
-_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_OPENING: Final = frozenset(b"[{")
-_CLOSING: Final = frozenset(b"]}")
+# One match for each bracket, with all before it. Strings are skipped whole: brackets in them mean nothing. The pattern
+# cannot backtrack, and what is no string to its end goes to the end of all: else each escaped quote in it would be
+# tried as the beginning of another one.
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_TOKEN: Final = re.compile(rb'(?:[^"\[\]{}]++|%b)*+([\[\]{}]|\Z)' % _STRING, re.DOTALL)
+_OPENING: Final = frozenset({b"[", b"{"})
+_CLOSING: Final = frozenset({b"]", b"}"})
 
 
 def shallow(raw: bytes) -> bytes:
@@ -28,11 +30,11 @@ def shallow(raw: bytes) -> bytes:
     depth = 0
     copied_to = 0
     for match in _TOKEN.finditer(raw):
-        token = raw[match.start()]
+        token = match[1]
         if token in _OPENING:
             depth += 1
             if depth == MAXIMUM_DEPTH + 1:
-                kept.append(raw[copied_to : match.start()])
+                kept.append(raw[copied_to : match.start(1)])
         elif token in _CLOSING:
             depth -= 1
             if depth == MAXIMUM_DEPTH:

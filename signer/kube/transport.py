@@ -7,7 +7,7 @@ import ssl
 
 import msgspec
 
-from signer.kube.allowances import Allowances, NoRoom
+from signer.kube.allowances import Allowances, NoRoom, Room
 from signer.kube.errors import (
     AnswerTooLarge,
     ApiError,
@@ -21,6 +21,7 @@ from signer.kube.http.failures import BrokenOff, MalformedAnswer
 from signer.kube.http.pool import Answer
 
 MAXIMUM_ERROR_BODY_BYTES = 64 * 1024
+TOO_MANY_ANSWERS = "too many large answers are being read"
 
 
 class _Details(msgspec.Struct):
@@ -52,9 +53,9 @@ def check_is_json(answer: Answer) -> None:
         raise UnexpectedAnswer("the answer does not say where it ends", status=head.status)
 
 
-async def read_bounded(answer: Answer, maximum_bytes: int, allowances: Allowances) -> bytes:
-    """The body; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``; or than there is
-    room for beside what others read.
+async def read_bounded(answer: Answer, maximum_bytes: int, room: Room) -> bytes:
+    """The body, held in ``room``; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``,
+    or than there is room for beside what others read.
     """
     # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
     # collector of cycles comes by, which is seldom.
@@ -62,17 +63,16 @@ async def read_bounded(answer: Answer, maximum_bytes: int, allowances: Allowance
         raise _too_large(answer, maximum_bytes)
     chunks: list[bytes] = []
     size = 0
-    with allowances.room() as room:
-        while chunk := await answer.read():
-            size += len(chunk)
-            if size > maximum_bytes:
-                raise _too_large(answer, maximum_bytes)
-            try:
-                room.hold(size)
-            except NoRoom:
-                raise AnswerTooLarge("too many large answers are being read", status=answer.head.status) from None
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    while chunk := await answer.read():
+        size += len(chunk)
+        if size > maximum_bytes:
+            raise _too_large(answer, maximum_bytes)
+        try:
+            room.hold(size)
+        except NoRoom:
+            raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(answer: Answer, maximum_bytes: int) -> AnswerTooLarge:
@@ -87,7 +87,8 @@ async def error_from_answer(answer: Answer, allowances: Allowances) -> ApiError:
     details = _Status()
     try:
         check_is_json(answer)
-        parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, allowances))
+        with allowances.room() as room:
+            parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, room))
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):

@@ -225,16 +225,9 @@ class _Loop:
         version = ""
         async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
             async for page in pages:
-                slices = Slices()
-                for item in page["items"]:
-                    if not isinstance(item, dict):
-                        raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    if self.keep(item):
-                        objects.append(item)
-                    await slices.leave_turn()
-                if len(objects) > self.maximum_objects:
-                    raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
+                await self._take_page(page, objects)
                 version = _resource_version(page)
+                del page  # the next one may be long in coming
         self.resource_version = version
         self.next = _Next.WATCH
         self.silent_seconds = 0.0
@@ -242,6 +235,17 @@ class _Loop:
         if self.settle is not None:
             await self.settle()
         self.sink.synced()
+
+    async def _take_page(self, page: JsonObject, objects: list[JsonObject]) -> None:
+        slices = Slices()
+        for item in page["items"]:
+            if not isinstance(item, dict):
+                raise UnexpectedAnswer("the list holds an item that is no object", status=200)
+            if self.keep(item):
+                objects.append(item)
+            await slices.leave_turn()
+        if len(objects) > self.maximum_objects:
+            raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
 
     async def _watch(self) -> None:
         query = {**self.params, "resourceVersion": self.resource_version, "allowWatchBookmarks": True}
@@ -258,6 +262,7 @@ class _Loop:
             async with contextlib.aclosing(events):
                 async for event in events:
                     self._take(event)
+                    del event  # the next one may be long in coming
         finally:
             if self.silent:
                 self.silent_seconds += self.clock() - began

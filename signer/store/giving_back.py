@@ -103,9 +103,11 @@ async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: 
             marks = ["true", None]
         elif RESTORING_ANNOTATION in mapping_of(metadata, "annotations"):
             marks = [None]  # whoever marked it did not live to unmark it
+        del metadata  # the next answer may be long in coming
         for mark in marks:
             change = {"uid": binding.uid, "resourceVersion": version, "annotations": {RESTORING_ANNOTATION: mark}}
-            written = mapping_of(await workload.patch(path, {"metadata": change}), "metadata")
-            version = text_of(written, "resourceVersion")
+            written = await workload.patch(path, {"metadata": change})
+            version = text_of(mapping_of(written, "metadata"), "resourceVersion")
+            del written
     except (NotFound, Conflict):
         raise GrantChanged from None

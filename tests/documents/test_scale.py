@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from signer.controller import door_keeping, pending, reachability, room, side_door, workload_access, workload_cluster
-from signer.kube import allowances, client, listing
+from signer.kube import allowances, client, decoding, listing
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
 from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH
 
 MIB = 1024 * 1024
-WORDS = {2: "two", 13: "thirteen"}
+WORDS = {2: "two", 16: "sixteen"}
 
 
 def test_figures_are_those_of_the_code() -> None:
@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_code() -> None:
         f"one watch every {watch:.0f} seconds",
         f"| {workload_access.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
         f"{allowances.LARGE_BYTES // MIB} MiB, beyond the first {allowances.SMALL_BYTES // 1024} KiB of each |",
-        f"| {client.MAXIMUM_VALUES:,} |",
+        f"| {decoding.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
         f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {listing.LIST_SECONDS / 60:.0f} minutes, "
         f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",

@@ -29,6 +29,9 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 _EMPTY_LIST: Final = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
 _SIGNER: Final = str(SignerName(Purpose.CLIENT, "keyed-mac"))
 _DRIP_SECONDS: Final = 0.2
+_MANY_VALUES: Final = b'{"metadata":{"name":"x","uid":"x","resourceVersion":"2"},"spec":[%b{}]}' % (
+    b'{"a":{}},' * 120_000
+)
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
@@ -122,6 +125,31 @@ async def values_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     while True:
         await _request(reader)
         await _answer(writer, b'{"metadata":{"resourceVersion":"1"},"items":[%b{}]}' % (b"{}," * 1_000_000))
+
+
+async def large_page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A page that takes tens of megabytes when it is read, and no next one."""
+    await _request(reader)
+    page = b'{"metadata":{"resourceVersion":"1","continue":"x"},"items":[%b]}' % _MANY_VALUES
+    await _answer(writer, page)
+    await reader.read(-1)
+
+
+async def large_event(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An empty list, and a watch with an event that takes tens of megabytes when it is read; then silence."""
+    while b"watch=" not in await _request(reader):
+        await _answer(writer, _EMPTY_LIST)
+    event = b'{"type":"ADDED","object":%b}\n' % _MANY_VALUES
+    writer.write(_HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(event), event))
+    await reader.read(-1)
+
+
+async def long_numbers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A list of one page after the other, of numbers that take long to be read."""
+    numbers = b",".join([b"8.999999999999e-300"] * 300_000)
+    for number in itertools.count():
+        await _request(reader)
+        await _answer(writer, b'{"metadata":{"continue":"page-%d"},"items":[{"a":[%b]}]}' % (number, numbers))
 
 
 async def compressed_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

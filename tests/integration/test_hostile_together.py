@@ -32,6 +32,9 @@ EVERY_KIND: Final = (
     "dripping_body",
     "huge_answer",
     "values_bomb",
+    "large_page",
+    "large_event",
+    "long_numbers",
     "compressed_bomb",
 )
 OF_EACH: Final = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -57,6 +58,26 @@ async def pages(*listed: list[Any], before: Callable[[int], object] = lambda pag
     for number, items in enumerate(listed):
         before(number)
         yield {"items": items}
+
+
+class Forgotten(dict[str, Any]):
+    """One that can be seen to be gone."""
+
+
+async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(intake: RequestIntake) -> None:
+    """A hostile API server makes it as large as it may be, and then takes its time."""
+    left: list[object] = []
+
+    async def slow() -> AsyncIterator[JsonObject]:
+        for number in range(2):
+            page = Forgotten(items=[Forgotten(numbered(KEPT + number))])
+            about = weakref.ref(page), weakref.ref(page["items"][0])
+            yield page
+            del page
+            left.extend(reference() for reference in about)
+
+    await intake.keep_left_out(slow())
+    assert left == [None] * 4
 
 
 async def test_what_was_left_out_is_kept(intake: RequestIntake) -> None:

@@ -111,6 +111,7 @@ async def test_approved_already_is_only_signed() -> None:
         pytest.param({"metadata": {"uid": "another"}}, id="another one of its name"),
         pytest.param({"metadata": {"annotations": [1]}}, id="annotations"),
         pytest.param({"status": {"conditions": 1}}, id="conditions"),
+        pytest.param({"status": {"certificate": [{}] * 5000}}, id="too large"),
     ],
 )
 async def test_an_answer_to_the_approval_that_is_not_that_request(answer: dict[str, Any]) -> None:

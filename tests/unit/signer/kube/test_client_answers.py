@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from signer.kube.allowances import SMALL_BYTES, Allowances
-from signer.kube.client import MAXIMUM_VALUES, Client
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
+from signer.kube.decoding import MAXIMUM_VALUES
 from signer.kube.errors import (
     AlreadyExists,
     AnswerTooLarge,

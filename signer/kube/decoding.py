@@ -1,0 +1,58 @@
+"""JSON of API servers, which may be hostile: to objects, within bounds of values, memory and time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from signer.kube.allowances import Room
+from signer.kube.errors import AnswerTooLarge, UnexpectedAnswer
+from signer.kube.shallow import shallow
+
+MAXIMUM_VALUES: Final = 500_000
+"""In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
+VALUE_BYTES: Final = 160
+"""Of memory for each value, about: ``{"a":{}},`` takes three hundred, ``"ab",`` sixty."""
+_COUNTED_BYTES: Final = 2048
+"""Of what is smaller, the values are not counted: it never takes more than everybody has."""
+
+
+def _number(text: str) -> float:
+    """Python's own reading: msgspec's takes a hundred times as long over some, ``8.9999999999999e-300`` for one."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number that is out of range")
+    return value
+
+
+read_object: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_number).decode
+"""A JSON object. Raises msgspec.DecodeError, ValueError, or RecursionError."""
+
+
+def decoded(raw: bytes, message: str, room: Room) -> dict[str, Any]:
+    """The JSON object in ``raw``; it is held in ``room`` afterwards, instead of what was.
+
+    Raises:
+        AnswerTooLarge: it holds more than ``MAXIMUM_VALUES`` values.
+        NoRoom: there is no memory for it just now.
+        UnexpectedAnswer: it is no JSON object, of which ``message`` is said.
+    """
+    values = values_in(raw) if len(raw) > _COUNTED_BYTES else 0
+    if values > MAXIMUM_VALUES:
+        raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
+    room.hold(len(raw) + VALUE_BYTES * values)
+    try:
+        try:
+            return read_object(raw)
+        except RecursionError:
+            return read_object(shallow(raw))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise UnexpectedAnswer(message, status=200) from None
+
+
+def values_in(raw: bytes) -> int:
+    """How many there are at most, without reading them."""
+    # Each value but the first of its array or object follows a comma, and each array and object begins once.
+    return sum(map(raw.count, (b",", b"[", b"{")))

@@ -1,0 +1,65 @@
+"""What a hostile API server's JSON takes of memory and time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from signer.kube.allowances import SMALL_BYTES, Allowances, NoRoom
+from signer.kube.decoding import VALUE_BYTES, decoded, values_in
+from signer.kube.errors import UnexpectedAnswer
+
+
+def read(raw: bytes, allowances: Allowances | None = None) -> dict[str, Any]:
+    with (allowances or Allowances()).room() as room:
+        return decoded(raw, "no JSON object", room)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.1", 0.1), ("-2.5e-3", -0.0025), ("1e23", 1e23), ("4.9e-324", 5e-324), ("1e-400", 0.0), ("2", 2)],
+)
+def test_numbers_are_what_they_are(text: str, value: float) -> None:
+    assert read(f'{{"a":[{text}]}}'.encode()) == {"a": [value]}
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1.", ".5", "1e", "NaN", "Infinity", "1_0.0", "0x1p3"])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(UnexpectedAnswer, match="no JSON object"):
+        read(f'{{"a":{text}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    "number", ["8.999999999999e-300", "2.22507385850720113605740979670913197593481954635164564e-308"]
+)
+def test_numbers_that_take_long_to_read(number: str) -> None:
+    """Each took five to eight microseconds: an answer of eight megabytes two seconds of everybody's time."""
+    raw = b'{"a":[%b]}' % b",".join([number.encode()] * 100_000)
+    began = time.thread_time()
+    assert len(read(raw, Allowances.boundless())["a"]) == 100_000
+    assert time.thread_time() - began < 0.3
+
+
+def test_strings_behind_what_is_too_deep() -> None:
+    """Two million of them were half a second."""
+    raw = b'{"a":' + b"[" * 3000 + b'""' * 2_000_000
+    began = time.thread_time()
+    with pytest.raises(UnexpectedAnswer):
+        read(raw)
+    assert time.thread_time() - began < 0.25
+
+
+def test_what_is_read_takes_room() -> None:
+    raw = b'{"a":[%b{}]}' % (b"{}," * 9_999)
+    assert values_in(raw) == 20_001
+    size = len(raw) + VALUE_BYTES * values_in(raw)
+    allowances = Allowances(large_bytes=size - SMALL_BYTES)
+    with allowances.room() as room:
+        decoded(raw, "no JSON object", room)
+        assert allowances.bytes_left == 0
+        with pytest.raises(NoRoom):
+            read(raw, allowances)
+    assert allowances.bytes_left == size - SMALL_BYTES
+    assert len(read(raw, allowances)["a"]) == 10_000
