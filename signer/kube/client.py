@@ -115,7 +115,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._pool is not None:
             raise RuntimeError("a client is opened once")
-        self._pool = Pool(self._origin, self._tls, self._server_name)
+        self._pool = Pool(self._origin, self._tls, self._server_name, self._spend)
         return self
 
     async def __aexit__(
@@ -156,7 +156,7 @@ class Client:
         loop, rested = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            rested += await self._rest_after(0.0)
+            rested += await self._rest_after()
             with self._allowances.room() as room:
                 try:
                     page, size = await self._ask(room, "GET", path, listing.query)
@@ -225,6 +225,7 @@ class Client:
         closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
         a quiet collection follows up with silence.
         """
+        await self._rest_after()
         loop = asyncio.get_running_loop()
         query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
         ends_at = loop.time() + timeout_seconds + WATCH_GRACE_SECONDS
@@ -297,7 +298,7 @@ class Client:
         with self._allowances.room() as room:
             answer, size = await self._ask(room, method, path, params, body, content_type)
             if size > PACED_ANSWER_BYTES:
-                await self._rest_after(0.0)
+                await self._rest_after()
             return answer
 
     async def _ask(
@@ -310,6 +311,7 @@ class Client:
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> tuple[JsonObject, int]:
         """The answer's JSON object, held in ``room``, and its size in bytes."""
+        await self._rest_after()
         payload = None if body is None else self._encode(body)
         answer = None
         try:
@@ -318,7 +320,7 @@ class Client:
                 if not 200 <= answer.head.status < 300:
                     raise await self._error(answer)
                 check_is_json(answer)
-                raw = await read_bounded(answer, self._maximum_body_bytes, room)
+                raw = await read_bounded(answer, self._maximum_body_bytes, room, self._rest_after)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None
         finally:
@@ -334,7 +336,11 @@ class Client:
             if len(raw) > PACED_ANSWER_BYTES:
                 self._owed += max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE)
 
-    async def _rest_after(self, cpu_seconds: float) -> float:
+    def _spend(self, cpu_seconds: float) -> None:
+        """TLS took them; whoever reads or asks next rests."""
+        self._owed += cpu_seconds
+
+    async def _rest_after(self, cpu_seconds: float = 0.0) -> float:
         """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed;
         returns the seconds.
         """

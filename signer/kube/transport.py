@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -53,9 +54,11 @@ def check_is_json(answer: Answer) -> None:
         raise UnexpectedAnswer("the answer does not say where it ends", status=head.status)
 
 
-async def read_bounded(answer: Answer, maximum_bytes: int, room: Room) -> bytes:
+async def read_bounded(
+    answer: Answer, maximum_bytes: int, room: Room, rest: Callable[[], Awaitable[object]] | None = None
+) -> bytes:
     """The body, held in ``room``; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``,
-    or than there is room for beside what others read.
+    or than there is room for beside what others read. ``rest`` is awaited after each piece.
     """
     # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
     # collector of cycles comes by, which is seldom.
@@ -72,6 +75,8 @@ async def read_bounded(answer: Answer, maximum_bytes: int, room: Room) -> bytes:
         except NoRoom:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
         chunks.append(chunk)
+        if rest is not None:
+            await rest()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

@@ -52,8 +52,15 @@ def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
 class Dialer:
     """Makes connections to one origin, each verified by its certificate."""
 
-    def __init__(self, origin: Origin, tls: ssl.SSLContext, server_name: str | None) -> None:
-        """``server_name`` is verified instead of the origin's host."""
+    def __init__(
+        self,
+        origin: Origin,
+        tls: ssl.SSLContext,
+        server_name: str | None,
+        spent: Callable[[float], None] = lambda cpu_seconds: None,
+    ) -> None:
+        """``server_name`` is verified instead of the origin's host. ``spent``: as of ``TlsTransport``."""
+        self._spent = spent
         self._origin = origin
         self._tls = tls
         self._server_name = (server_name or origin.host).rstrip(".")  # RFC 6066: without the dot of a full name
@@ -74,7 +81,7 @@ class Dialer:
         )
         connection = make()
         try:
-            await connect(opened, self._tls, self._server_name, connection)
+            await connect(opened, self._tls, self._server_name, connection, self._spent)
         except ssl.SSLError:  # some are ValueErrors
             raise
         except ValueError:  # of the name, before anything is sent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -51,10 +52,19 @@ class Answer:
 class Pool:
     """Connections to one server, as many as are asked for at once."""
 
-    def __init__(self, origin: Origin, tls: ssl.SSLContext, server_name: str | None = None) -> None:
-        """``server_name`` is verified in the server's certificate instead of the origin's host."""
+    def __init__(
+        self,
+        origin: Origin,
+        tls: ssl.SSLContext,
+        server_name: str | None = None,
+        spent: Callable[[float], None] = lambda cpu_seconds: None,
+    ) -> None:
+        """``server_name`` is verified in the server's certificate instead of the origin's host.
+
+        ``spent`` is told of seconds of CPU that the server may choose: handshakes, and data in very small pieces.
+        """
         self._loop = asyncio.get_running_loop()
-        self._dialer = Dialer(origin, tls, server_name)
+        self._dialer = Dialer(origin, tls, server_name, spent)
         self._open: set[HttpConnection] = set()
         self._idle: list[tuple[HttpConnection, float]] = []  # the longest idle first
         self._sweeping: asyncio.TimerHandle | None = None

@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
+from collections.abc import Callable
 
 READ_BYTES = 32 * 1024
 """Of encrypted bytes at once."""
@@ -26,20 +28,36 @@ MAXIMUM_HANDSHAKE_BYTES = 32 * 1024
 certificates of 100 KiB, which a server can choose so that to verify them all takes half a second. It also passes over
 requests to begin anew (TLS 1.2) in any number. Meanwhile nobody else has a turn: not even the clock that would end
 it."""
+READ_SECONDS = 1e-4
+SECONDS_PER_BYTE = 1e-8
+"""Of CPU, for reading as much as there is at once: twice what it takes (measured). What takes longer is in more and
+smaller records than anybody needs."""
+
+
+def _nobody(cpu_seconds: float) -> None:
+    """Nobody counts."""
 
 
 class TlsTransport(asyncio.Transport):
     """Made by :func:`connect`."""
 
-    __slots__ = ("_closing", "_incoming", "_loop", "_outgoing", "_overhead", "_paused", "_protocol", "_socket", "_tls",
-                 "_unsent")  # fmt: skip
+    __slots__ = ("_closing", "_incoming", "_loop", "_outgoing", "_overhead", "_paused", "_protocol", "_socket",
+                 "_spent", "_tls", "_unsent")  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connected: socket.socket, tls: ssl.SSLContext, server_name: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connected: socket.socket,
+        tls: ssl.SSLContext,
+        server_name: str,
+        spent: Callable[[float], None] = _nobody,
     ) -> None:
-        """``connected`` does not block; it is this object's from now on."""
+        """``connected`` does not block; it is this object's from now on. ``spent`` is told of seconds of CPU: what the
+        handshake took, and what was read in a way that takes longer than it need.
+        """
         super().__init__({"socket": connected})
         self._loop = loop
+        self._spent = spent
         self._socket = connected
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
@@ -59,7 +77,7 @@ class TlsTransport(asyncio.Transport):
         came = 0
         while True:
             try:
-                self._tls.do_handshake()
+                self._take_step()
             except ssl.SSLWantReadError:
                 await self._send_handshake()
             except ssl.SSLError:
@@ -76,6 +94,13 @@ class TlsTransport(asyncio.Transport):
             if came > MAXIMUM_HANDSHAKE_BYTES:
                 raise _failure("the server's handshake is too long")
             self._incoming.write(data)
+
+    def _take_step(self) -> None:
+        began = time.thread_time()
+        try:
+            self._tls.do_handshake()
+        finally:
+            self._spent(time.thread_time() - began)
 
     async def _send_handshake(self) -> None:
         if self._outgoing.pending:
@@ -143,9 +168,13 @@ class TlsTransport(asyncio.Transport):
             self._fail(error)
             return
         if data:
+            began = time.thread_time()
             self._incoming.write(data)
             self._overhead += len(data)
             self._deliver()
+            too_long = time.thread_time() - began - READ_SECONDS - SECONDS_PER_BYTE * len(data)
+            if too_long > 0:
+                self._spent(too_long)
         else:
             self._ended()
 
@@ -249,16 +278,21 @@ def _failure(reason: str) -> ssl.SSLError:
 
 
 async def connect(
-    connected: socket.socket, tls: ssl.SSLContext, server_name: str, protocol: asyncio.Protocol
+    connected: socket.socket,
+    tls: ssl.SSLContext,
+    server_name: str,
+    protocol: asyncio.Protocol,
+    spent: Callable[[float], None] = _nobody,
 ) -> TlsTransport:
     """Shake hands over a connected socket that does not block, and begin; the socket is closed where that fails.
+    ``spent``: as of :class:`TlsTransport`.
 
     Raises:
         ValueError: no certificate can hold that name.
         ssl.SSLError, OSError: as :meth:`TlsTransport.shake_hands`.
     """
     try:
-        transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name)
+        transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name, spent)
         await transport.shake_hands()
         transport.begin(protocol)
     except BaseException:

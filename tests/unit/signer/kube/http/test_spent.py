@@ -1,0 +1,114 @@
+"""What a server can make us compute is bounded at once, and counted: whoever asks it, or reads on, rests."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import pytest
+
+from signer.kube.allowances import Pace
+from signer.kube.client import Client
+from signer.kube.connection import ClusterConnection
+from signer.kube.http import tls_transport
+from signer.kube.http.tls_transport import connect
+from signer.kube.tls import client_context
+from tests.unit.signer.kube.http.conversation import Conversation, conversations
+from tests.unit.signer.kube.http.test_tls_transport import Recording, connected, gone
+from tests.unit.signer.kube.support import Authority, http_answer
+
+PATH = "/api/v1/secrets"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_handshake_counts_however_it_ends(authority: Authority, tls: ssl.SSLContext, trusted: bool) -> None:
+    spent: list[float] = []
+    async with conversations(authority, tls, gone) as server:
+        anchor = authority if trusted else Authority("another CA")
+        opened = await connected(server.connection)
+        connecting = connect(
+            opened,
+            client_context(ClusterConnection("https://127.0.0.1", anchor.certificate)),
+            "127.0.0.1",
+            Recording(),
+            spent.append,
+        )
+        if trusted:
+            (await connecting).abort()
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connecting
+    assert sum(spent) > 0.0001
+
+
+@pytest.mark.parametrize(("pieces", "size", "counts"), [(40, 16_000, False), (20_000, 1, True)])
+async def test_data_in_the_smallest_pieces_counts(
+    authority: Authority, tls: ssl.SSLContext, pieces: int, size: int, counts: bool
+) -> None:
+    spent: list[float] = []
+
+    async def script(conversation: Conversation) -> None:
+        for _ in range(pieces):
+            conversation.writer.write(b"x" * size)
+        await conversation.writer.drain()
+        await gone(conversation)
+
+    async with conversations(authority, tls, script) as server:
+        recording, opened = Recording(), await connected(server.connection)
+        transport = await connect(opened, client_context(server.connection), "127.0.0.1", recording, spent.append)
+        handshake = sum(spent)
+        await recording.has(pieces * size)
+        transport.abort()
+    assert (sum(spent) - handshake > 0.005) is counts
+
+
+async def test_whoever_asks_next_rests(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a server that closes each connection could have one handshake after the other."""
+    asked: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append(cpu_seconds)
+        return 0.0
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.hear()
+        head = "Content-Type: application/json\r\nConnection: close\r\n"
+        await conversation.say(http_answer(b"{}", headers=head))
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    async with conversations(authority, tls, script) as server, Client(server.connection) as client:
+        for _ in range(3):
+            assert await client.get(PATH) == {}
+        with pytest.raises(Exception, match="within an event"):
+            async for _ in client.watch(PATH, timeout_seconds=5):
+                pass
+    assert server.opened == 4
+    assert len(asked) == 4
+    assert all(seconds > 0.0001 for seconds in asked)
+
+
+async def test_whoever_reads_rests_meanwhile(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        asked.append(cpu_seconds)
+        return 0.0
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.hear()
+        body = b"{%b}" % (b" " * 1000)
+        await conversation.say(http_answer(body)[:-1000])
+        for _ in range(5):
+            await conversation.say(b" " * 199)
+            await asyncio.sleep(0.01)
+        await conversation.say(b"    }")
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(tls_transport, "READ_SECONDS", -1.0)
+    async with conversations(authority, tls, script) as server, Client(server.connection) as client:
+        assert await client.get(PATH) == {}
+    assert sum(seconds > 0.9 for seconds in asked) >= 5
