@@ -10,6 +10,7 @@ from typing import Final
 from signer.controller import conditions as condition_types
 from signer.controller.conditions import PolicyCondition
 from signer.controller.pending import PendingRequests
+from signer.controller.ration import Ration
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
 from signer.model.cluster import ClusterKey
@@ -23,6 +24,9 @@ FAILURES_BEFORE_RECONNECT: Final = 5
 """Failed lists or watches in a row after which the kubeconfig Secret is read again."""
 FAILING_SECONDS: Final = 30.0
 """The same after failures for so long: a server that hangs takes its time for each."""
+LINES_AT_ONCE: Final = 20
+LINE_SECONDS: Final = 30.0
+"""For each line in the log beyond those: a server may be reached and lost again many times a second."""
 _REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
 
 
@@ -52,6 +56,7 @@ class Reachability:
         self.condition = PolicyCondition(
             condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
         )
+        self._lines = Ration(LINES_AT_ONCE, LINE_SECONDS, monotonic)
         self._attempts = 0
         self._failures = 0
         self._failing_since: float | None = None
@@ -109,6 +114,13 @@ class Reachability:
     def _set(self, condition: PolicyCondition) -> None:
         if condition == self.condition:
             return
+        if not self._lines.wait_seconds:
+            self._lines.take()
+            self._log(condition)
+        self.condition = condition
+        self._changed()
+
+    def _log(self, condition: PolicyCondition) -> None:
         level, text = logging.WARNING, "workload cluster cannot be reached"
         if condition.reason == _REQUESTS_LEFT_OUT:
             text = "workload cluster has more requests than are kept"
@@ -119,5 +131,3 @@ class Reachability:
             text,
             extra={"cluster": str(self._key), "reason": condition.reason, "detail": condition.message},
         )
-        self.condition = condition
-        self._changed()

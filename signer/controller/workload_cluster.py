@@ -22,6 +22,7 @@ from signer.controller.figures import ClusterFigures
 from signer.controller.left_out_requests import PAGE_REQUESTS, LeftOutRequests
 from signer.controller.logs import log_context
 from signer.controller.publisher import Publisher
+from signer.controller.ration import Ration
 from signer.controller.reachability import Reachability
 from signer.controller.request_handling import RequestHandling
 from signer.controller.supervision import supervised
@@ -41,6 +42,10 @@ SURVEY_SECONDS: Final = 60.0
 """How often CA, attestors and connection are looked at when nothing asks for them."""
 SURVEY_SPREAD: Final = 0.2
 """By how much of that, so that a thousand clusters do not keep in step."""
+SURVEYS_AT_ONCE: Final = 20
+SURVEY_AGAIN_SECONDS: Final = 10.0
+"""For each survey beyond those: an API server that is reached and lost again many times a second, each of which is a
+reason to survey, is not to be a write to the management cluster each time."""
 FIRST_SURVEY_SECONDS: Final = 5.0
 """How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
 WATCH_SECONDS: Final = 40.0
@@ -310,7 +315,11 @@ class WorkloadCluster:
 
     async def _survey_for_ever(self) -> None:
         await self._until_survey(FIRST_SURVEY_SECONDS)
+        ration = Ration(SURVEYS_AT_ONCE, SURVEY_AGAIN_SECONDS, asyncio.get_running_loop().time)
         while True:
+            await asyncio.sleep(ration.wait_seconds)
+            ration.take()
+            self._survey_wanted.clear()
             await self._survey()
             self._left_out.look()
             await self._until_survey(SURVEY_SECONDS * self._random.uniform(1 - SURVEY_SPREAD, 1 + SURVEY_SPREAD))
@@ -319,7 +328,6 @@ class WorkloadCluster:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._survey_wanted.wait()
-        self._survey_wanted.clear()
 
     async def _survey(self) -> None:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""

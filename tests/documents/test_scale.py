@@ -37,6 +37,9 @@ def test_figures_are_those_of_the_code() -> None:
         f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
         f"| one at a time | {dial.LOOKUPS_AT_ONCE} at a time |",
         f"| addresses of its name that are tried | {dial.MAXIMUM_ADDRESSES} of each family |",
+        f"| {workload_cluster.SURVEYS_AT_ONCE} at once, then one in "
+        f"{workload_cluster.SURVEY_AGAIN_SECONDS:.0f} seconds; "
+        f"{reachability.LINES_AT_ONCE}, then one in {reachability.LINE_SECONDS:.0f} seconds |",
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
         f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "
         f"{side_door.SURVEY_TIMEOUT_SECONDS / 60:.0f} minutes in all |",

@@ -14,6 +14,7 @@ import itertools
 import json
 import ssl
 import sys
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
@@ -150,6 +151,18 @@ async def long_numbers(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     for number in itertools.count():
         await _request(reader)
         await _answer(writer, b'{"metadata":{"continue":"page-%d"},"items":[{"a":[%b]}]}' % (number, numbers))
+
+
+async def breaking_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An empty list, and watches each of which is broken off behind a bookmark that is newer than the last."""
+    while b"watch=" not in await _request(reader):
+        await _answer(writer, _EMPTY_LIST)
+    version = str(time.monotonic_ns())
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+    event = json.dumps(bookmark).encode() + b"\n"
+    writer.write(_HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(event), event))
+    await writer.drain()
+    await asyncio.sleep(0.01)
 
 
 async def compressed_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
