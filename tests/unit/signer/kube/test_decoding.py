@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -63,3 +64,18 @@ def test_what_is_read_takes_room() -> None:
             read(raw, allowances)
     assert allowances.bytes_left == size - SMALL_BYTES
     assert len(read(raw, allowances)["a"]) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [("x", 1), ("é", 2), ("\\u003c", 2), ("🦀", 4), ("\\ud83e\\udd80", 4), ("\\uD83E\\uDD80", 4)],
+    ids=["ASCII", "two bytes", "escaped", "four bytes", "pair", "pair in capitals"],
+)
+def test_one_character_makes_all_of_a_text_wide(text: str, width: int) -> None:
+    raw = b'{"a":"%b%b"}' % (b"x" * SMALL_BYTES, text.encode())
+    allowances = Allowances()
+    before = allowances.bytes_left
+    with allowances.room() as room:
+        value = decoded(raw, "no JSON object", room)["a"]
+        assert before - allowances.bytes_left == width * len(raw) + VALUE_BYTES - SMALL_BYTES
+        assert sys.getsizeof(value) <= width * len(raw) + 100

@@ -18,8 +18,8 @@ from signer.kube.watch import list_and_watch
 from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answer, raw_server
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page
 
-VALUES = "[" + "{}," * 10_000 + "{}]"
-"""Two megabytes of memory, by what is held for it."""
+VALUES = "[" + "{}," * 15_000 + "{}]"
+"""Three megabytes of memory, by what is held for it."""
 
 
 class Forgotten(dict[str, Any]):
