@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from signer.kube.client import JsonObject
 from signer.kube.resources import segment
+from signer.kube.shallow import MAXIMUM_DEPTH
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 
 MAXIMUM_ANNOTATION_BYTES: Final = 64 * 1024
@@ -83,26 +84,31 @@ def _is_described_at_length(metadata: JsonObject) -> bool:
 
 
 def _size(value: Any, maximum: int) -> int:
-    """The bytes of memory that a value out of JSON takes; anything above ``maximum`` once it is clear that it is more.
+    """The bytes of memory that a value out of JSON takes; anything above ``maximum`` once it is clear that it is more,
+    or that it is nested deeper than any CSR: Python could read it, and not write it.
 
     All values count, not only the texts: a megabyte of ``{},{},...`` takes thirty.
     """
     size = 0
-    items = [value]
-    for item in items:  # which grows meanwhile
-        size += getsizeof(item)
-        kind = type(item)
-        if kind is str:  # most of them
-            continue
-        # Before the items of a long list are looked at. What is in a container takes a pointer there at least, so that
-        # it is enough to look here.
-        if kind is dict:
-            if size > maximum:
-                break
-            items += item
-            items += item.values()
-        elif kind is list:
-            if size > maximum:
-                break
-            items += item
-    return size
+    level = [value]
+    for _ in range(MAXIMUM_DEPTH):
+        items, level = level, []
+        for item in items:
+            size += getsizeof(item)
+            kind = type(item)
+            if kind is str:  # most of them
+                continue
+            # Before the items of a long list are looked at. What is in a container takes a pointer there at least, so
+            # that it is enough to look here.
+            if kind is dict:
+                if size > maximum:
+                    return size
+                level += item
+                level += item.values()
+            elif kind is list:
+                if size > maximum:
+                    return size
+                level += item
+        if not level:
+            return size
+    return maximum + 1

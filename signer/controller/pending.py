@@ -18,6 +18,7 @@ from signer.controller.screening import Screen, unscreened
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 from signer.model.lane import Lane, Screening
 from signer.store.mirror import object_key
 
@@ -296,8 +297,7 @@ def request_name(manifest: JsonObject) -> str:
 
 def request_uid(manifest: JsonObject) -> str:
     """The CSR's UID; empty when it has none."""
-    metadata = manifest.get("metadata")
-    return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
+    return text_of(mapping_of(manifest, "metadata"), "uid")
 
 
 def is_open(manifest: JsonObject) -> bool:
@@ -305,7 +305,7 @@ def is_open(manifest: JsonObject) -> bool:
     spec, status = manifest.get("spec"), manifest.get("status") or {}
     if not isinstance(spec, dict) or not isinstance(status, dict) or status.get("certificate"):
         return False
-    signer_name = str(spec.get("signerName", ""))
+    signer_name = text_of(spec, "signerName")
     if signer_name == StockSigner.KUBELET_SERVING.value:
         settled: tuple[str, ...] = ("Approved", "Denied", "Failed")
     elif signer_name.startswith(f"{SIGNER_DOMAIN}/"):

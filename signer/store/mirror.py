@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -246,20 +247,16 @@ class Mirror(Generic[Value]):
 
 def object_key(manifest: JsonObject) -> ObjectKey:
     """Namespace and name of an object; empty strings where it has none."""
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, dict):
-        return "", ""
-    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+    metadata = mapping_of(manifest, "metadata")
+    return text_of(metadata, "namespace"), text_of(metadata, "name")
 
 
 def _uid(manifest: JsonObject) -> str:
-    metadata = manifest.get("metadata")
-    return str(metadata.get("uid", "")) if isinstance(metadata, dict) else ""
+    return text_of(mapping_of(manifest, "metadata"), "uid")
 
 
 def _version(manifest: JsonObject) -> str:
-    metadata = manifest.get("metadata")
-    return str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
+    return text_of(mapping_of(manifest, "metadata"), "resourceVersion")
 
 
 def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:

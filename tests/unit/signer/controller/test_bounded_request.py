@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from signer.controller import bounded_request
 from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.kube.shallow import MAXIMUM_DEPTH
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 from tests.unit.signer.controller.requests import APPROVED, csr
 
@@ -83,3 +84,33 @@ def test_size_is_the_memory_of_all_values(value: Any) -> None:
 
     content = msgspec.json.decode(msgspec.json.encode({"value": value}))
     assert bounded_request._size(content, 1 << 40) == measured(content)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for number in range(depth):
+        value = [value] if number % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("where", ["spec", "status"])
+def test_what_is_nested_too_deep_is_not_kept(where: str) -> None:
+    """Python reads a thousand levels, and where more of its own calls are under way it can no longer write them."""
+
+    def with_levels(depth: int) -> dict[str, Any]:
+        request = csr()
+        request.setdefault(where, {})["conditions" if where == "status" else "extra"] = [nested(depth)]
+        return request
+
+    kept, _ = bounded(with_levels(MAXIMUM_DEPTH - 5))
+    assert kept[where] == with_levels(MAXIMUM_DEPTH - 5)[where]
+    with pytest.raises(UnusableRequest):
+        bounded(with_levels(MAXIMUM_DEPTH))
+
+
+def test_of_what_is_nested_too_deep_beside_spec_and_conditions_nothing_is_kept() -> None:
+    request = csr()
+    request["metadata"]["annotations"] = {"a": nested(MAXIMUM_DEPTH)}
+    kept, _ = bounded(request)
+    assert "annotations" not in kept["metadata"]
+    assert kept["spec"] == request["spec"]
