@@ -98,7 +98,7 @@ def test_what_is_nested_too_deep_is_not_kept(where: str) -> None:
     """Python reads a thousand levels, and where more of its own calls are under way it can no longer write them."""
 
     def with_levels(depth: int) -> dict[str, Any]:
-        request = csr()
+        request: dict[str, Any] = csr()
         request.setdefault(where, {})["conditions" if where == "status" else "extra"] = [nested(depth)]
         return request
 
