@@ -15,10 +15,11 @@ MAXIMUM_VALUES: Final = 500_000
 """In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
 VALUE_BYTES: Final = 100
 """Of memory for each value, about, beside its text: each of ``{"a":{}},`` takes 85, of ``"ab",`` 54 (measured)."""
-_FOUR_BYTES: Final = (b"\\ud", b"\\uD", b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
+_FOUR_BYTES: Final = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
+_FOUR_BYTES_ESCAPED: Final = (b"\\ud", b"\\uD")
 """What a character begins with for which Python takes four bytes for each of its text; for others at most two."""
-_COUNTED_BYTES: Final = 2048
-"""Of what is smaller, the values are not counted: it never takes more than everybody has."""
+_COUNTED_BYTES: Final = 64 * 1024
+"""Of what is smaller, as nearly all events are, nothing is counted: it takes four megabytes at most, for a moment."""
 
 
 def _number(text: str) -> float:
@@ -41,10 +42,11 @@ def decoded(raw: bytes, message: str, room: Room) -> dict[str, Any]:
         NoRoom: there is no memory for it just now.
         UnexpectedAnswer: it is no JSON object, of which ``message`` is said.
     """
-    values = values_in(raw) if len(raw) > _COUNTED_BYTES else 0
-    if values > MAXIMUM_VALUES:
-        raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
-    room.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
+    if len(raw) > _COUNTED_BYTES:
+        values = values_in(raw)
+        if values > MAXIMUM_VALUES:
+            raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
+        room.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
     try:
         try:
             return read_object(raw)
@@ -55,9 +57,12 @@ def decoded(raw: bytes, message: str, room: Room) -> dict[str, Any]:
 
 
 def _width(raw: bytes) -> int:
-    if any(beginning in raw for beginning in _FOUR_BYTES):
+    is_ascii, is_escaped = raw.isascii(), b"\\u" in raw
+    if not is_ascii and any(beginning in raw for beginning in _FOUR_BYTES):
         return 4
-    return 1 if raw.isascii() and b"\\u" not in raw else 2
+    if is_escaped and any(beginning in raw for beginning in _FOUR_BYTES_ESCAPED):
+        return 4
+    return 1 if is_ascii and not is_escaped else 2
 
 
 def values_in(raw: bytes) -> int:

@@ -18,8 +18,8 @@ from signer.kube.watch import list_and_watch
 from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answer, raw_server
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page
 
-VALUES = "[" + "{}," * 15_000 + "{}]"
-"""Three megabytes of memory, by what is held for it."""
+VALUES = "[" + "{}," * 30_000 + "{}]"
+"""Six megabytes of memory, by what is held for it."""
 
 
 class Forgotten(dict[str, Any]):
@@ -81,7 +81,7 @@ async def test_a_page_takes_room_while_it_is_looked_at(authority: Authority, tls
             text=f'{{"metadata":{{"resourceVersion":"1"}},"items":[{{"a":{VALUES}}}]}}', content_type="application/json"
         )
 
-    allowances = Allowances(large_bytes=3 << 20)
+    allowances = Allowances(large_bytes=6 << 20)
     async with (
         aiohttp_server(authority, handler, context=tls) as server,
         Client(server.connection, allowances=allowances) as client,
@@ -90,7 +90,7 @@ async def test_a_page_takes_room_while_it_is_looked_at(authority: Authority, tls
             assert allowances.bytes_left < 1 << 20
             with pytest.raises(UnexpectedAnswer, match="too many large answers"):
                 await client.get(PATH)
-        assert allowances.bytes_left == 3 << 20
+        assert allowances.bytes_left == 6 << 20
         await client.get(PATH)
 
 
@@ -111,6 +111,6 @@ async def test_an_event_takes_room_for_what_it_is_in_memory(authority: Authority
         finally:
             assert allowances.bytes_left == megabytes << 20
 
-    assert await watched(3) == 1
+    assert await watched(7) == 1
     with pytest.raises(UnexpectedAnswer, match="too many large events"):
         await watched(1)
