@@ -44,6 +44,8 @@ _PAGE_CPU_SECONDS = 0.0005
 _CPU_SECONDS_PER_BYTE = 1.5e-8
 _CPU_SECONDS_PER_ITEM = 3e-5
 """About what asking for a page, reading an answer, and looking at an item of a list takes (measured)."""
+CALL_REST_SECONDS = 30.0
+"""At most, before a call and after its answer: whoever calls has a request in hand."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
 WATCH_GRACE_SECONDS = 10.0
@@ -295,10 +297,11 @@ class Client:
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> JsonObject:
         """The answer's JSON object; after a large one comes a rest."""
+        await self._rest_after(maximum=CALL_REST_SECONDS)
         with self._allowances.room() as room:
             answer, size = await self._ask(room, method, path, params, body, content_type)
             if size > PACED_ANSWER_BYTES:
-                await self._rest_after()
+                await self._rest_after(maximum=CALL_REST_SECONDS)
             return answer
 
     async def _ask(
@@ -311,7 +314,6 @@ class Client:
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> tuple[JsonObject, int]:
         """The answer's JSON object, held in ``room``, and its size in bytes."""
-        await self._rest_after()
         payload = None if body is None else self._encode(body)
         answer = None
         try:
@@ -340,14 +342,14 @@ class Client:
         """TLS took them; whoever reads or asks next rests."""
         self._owed += cpu_seconds
 
-    async def _rest_after(self, cpu_seconds: float = 0.0) -> float:
-        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed;
-        returns the seconds.
+    async def _rest_after(self, cpu_seconds: float = 0.0, *, maximum: float = WATCH_IDLE_SECONDS) -> float:
+        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed,
+        ``maximum`` at most; returns the seconds.
         """
         cpu_seconds, self._owed = cpu_seconds + self._owed, 0.0
         if not cpu_seconds:
             return 0.0
-        pause = min(self._pace.pause_after(cpu_seconds), WATCH_IDLE_SECONDS)
+        pause = min(self._pace.pause_after(cpu_seconds), maximum)
         if pause:
             await asyncio.sleep(pause)
         return pause

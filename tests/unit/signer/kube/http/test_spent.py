@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from signer.kube.allowances import Pace
-from signer.kube.client import Client
+from signer.kube.client import CALL_REST_SECONDS, PACED_ANSWER_BYTES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.http import tls_transport
 from signer.kube.http.tls_transport import connect
@@ -112,3 +112,28 @@ async def test_whoever_reads_rests_meanwhile(
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         assert await client.get(PATH) == {}
     assert sum(seconds > 0.9 for seconds in asked) >= 5
+
+
+async def test_a_call_rests_no_longer_than_it_may_take(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that have a request for too long count as stuck."""
+    rested: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        rested.append(seconds)
+        await sleep(0)
+
+    async def script(conversation: Conversation) -> None:
+        while True:
+            await conversation.hear()
+            await conversation.say(http_answer(b"{%b}" % (b" " * PACED_ANSWER_BYTES)))
+
+    async with conversations(authority, tls, script) as server, Client(server.connection) as client:
+        await client.get(PATH)
+        monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 1000.0)
+        monkeypatch.setattr("signer.kube.client.asyncio.sleep", noted)
+        await client.get(PATH)
+        monkeypatch.undo()
+    assert rested == [CALL_REST_SECONDS]
