@@ -25,6 +25,7 @@ from signer.kube.http.failures import MalformedAnswer
 from signer.kube.http.pool import Answer, Pool
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
+from signer.kube.rests import CALL_REST_SECONDS, Rests
 from signer.kube.tls import client_context
 from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 
@@ -44,8 +45,6 @@ _PAGE_CPU_SECONDS = 0.0005
 _CPU_SECONDS_PER_BYTE = 1.5e-8
 _CPU_SECONDS_PER_ITEM = 3e-5
 """About what asking for a page, reading an answer, and looking at an item of a list takes (measured)."""
-CALL_REST_SECONDS = 30.0
-"""At most, before a call and after its answer: whoever calls has a request in hand."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
 WATCH_GRACE_SECONDS = 10.0
@@ -104,20 +103,19 @@ class Client:
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
         self._allowances = allowances if allowances is not None else Allowances.boundless()
-        self._pace = self._allowances.pace()  # of all that it says: a server that ends each watch soon gains nothing
+        # Of all that it says: a server that ends each watch soon gains nothing.
+        self._rests = Rests(self._allowances.pace(), self._origin.authority)
         fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, fields)
         token = connection.bearer_token
         self._authorization = {} if token is None else {"Authorization": bearer(token)}
         self._encode = msgspec.json.Encoder().encode
-        self._owed = 0.0
-        """Seconds of CPU that were spent on this server, and no rest was taken after them yet."""
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
         if self._pool is not None:
             raise RuntimeError("a client is opened once")
-        self._pool = Pool(self._origin, self._tls, self._server_name, self._spend)
+        self._pool = Pool(self._origin, self._tls, self._server_name, self._rests.owe)
         return self
 
     async def __aexit__(
@@ -158,7 +156,7 @@ class Client:
         loop, rested = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            rested += await self._rest_after()
+            rested += await self._rests.before()
             with self._allowances.room() as room:
                 try:
                     page, size = await self._ask(room, "GET", path, listing.query)
@@ -171,7 +169,7 @@ class Client:
                 yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
                 del page
             looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
-            rested += await self._rest_after(_PAGE_CPU_SECONDS + looked)
+            rested += await self._rests.after(_PAGE_CPU_SECONDS + looked)
             if not listing.goes_on(loop.time() - rested):
                 return
 
@@ -227,7 +225,7 @@ class Client:
         closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
         a quiet collection follows up with silence.
         """
-        await self._rest_after()
+        await self._rests.before()
         loop = asyncio.get_running_loop()
         query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
         ends_at = loop.time() + timeout_seconds + WATCH_GRACE_SECONDS
@@ -284,7 +282,7 @@ class Client:
                 room.hold(len(pending))
             except NoRoom:
                 raise UnexpectedAnswer(_TOO_MANY_EVENTS, status=200) from None
-            await self._rest_after(time.thread_time() - began)
+            await self._rests.after(time.thread_time() - began)
         if pending:
             raise UnexpectedAnswer("the watch ended within an event", status=200)
 
@@ -297,11 +295,11 @@ class Client:
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> JsonObject:
         """The answer's JSON object; after a large one comes a rest."""
-        await self._rest_after(maximum=CALL_REST_SECONDS)
+        await self._rests.before(maximum=CALL_REST_SECONDS)
         with self._allowances.room() as room:
             answer, size = await self._ask(room, method, path, params, body, content_type)
             if size > PACED_ANSWER_BYTES:
-                await self._rest_after(maximum=CALL_REST_SECONDS)
+                await self._rests.after(maximum=CALL_REST_SECONDS)
             return answer
 
     async def _ask(
@@ -322,7 +320,7 @@ class Client:
                 if not 200 <= answer.head.status < 300:
                     raise await self._error(answer)
                 check_is_json(answer)
-                raw = await read_bounded(answer, self._maximum_body_bytes, room, self._rest_after)
+                raw = await read_bounded(answer, self._maximum_body_bytes, room, self._rests.after)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None
         finally:
@@ -336,23 +334,7 @@ class Client:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=200) from None
         finally:
             if len(raw) > PACED_ANSWER_BYTES:
-                self._owed += max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE)
-
-    def _spend(self, cpu_seconds: float) -> None:
-        """TLS took them; whoever reads or asks next rests."""
-        self._owed += cpu_seconds
-
-    async def _rest_after(self, cpu_seconds: float = 0.0, *, maximum: float = WATCH_IDLE_SECONDS) -> float:
-        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed,
-        ``maximum`` at most; returns the seconds.
-        """
-        cpu_seconds, self._owed = cpu_seconds + self._owed, 0.0
-        if not cpu_seconds:
-            return 0.0
-        pause = min(self._pace.pause_after(cpu_seconds), maximum)
-        if pause:
-            await asyncio.sleep(pause)
-        return pause
+                self._rests.owe(max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE))
 
     async def _send(
         self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str
