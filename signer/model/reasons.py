@@ -187,8 +187,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Correct the provider ID that is configured on the node.",
         ),
         Reason.NODE_NAME_MISMATCH: ReasonExplanation(
-            "The machine is proven, but asks for a node name that is not its Machine's.",
-            "The message names both. Correct the kubelet's host name, or the policy's `nodeNameSource`.",
+            "The machine is proven, but asks for a node name that is not its Machine's. A node that was attested under "
+            "that name waits: its Machine's addresses, or the policy, have changed since.",
+            "The message names both. Correct the kubelet's host name, the Machine's addresses, or the policy's "
+            "`nodeNameSource`.",
         ),
         Reason.IDENTITY_CONFLICT: ReasonExplanation(
             "The identity belongs to another Machine, the Machine to another identity, or the node name to another "

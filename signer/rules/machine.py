@@ -132,9 +132,33 @@ def machine_has_bootstrap_data(facts: MachineFacts) -> None:
 
 
 def node_name_is_the_machines(facts: MachineFacts) -> None:
-    """The CN's node name is one that this Machine's node may have."""
+    """The CN's node name is one that this Machine's node may have.
+
+    Where this very identity was attested as that node, its Machine or the policy has changed since, which is not the
+    node's fault and may be corrected: it waits.
+    """
     attested = facts.proven.node_names if facts.proven is not None else ()
-    require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
+    try:
+        require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
+    except Refused as error:
+        if not _is_attested_as_that_node(facts):
+            raise
+        raise Deferred(
+            Reason.NODE_NAME_MISMATCH,
+            f"{error.deny.message}; it was attested as node {facts.node_name} before: correct the Machine's addresses, "
+            "or nodeNameSource in the policy",
+            _LOOK_AGAIN,
+        ) from None
+
+
+def _is_attested_as_that_node(facts: MachineFacts) -> bool:
+    record = facts.record
+    return (
+        isinstance(record, AttestedNode)
+        and record.node_name == facts.node_name
+        and record.machine == MachineKey.of(facts.machine)
+        and record.identity.digest == facts.identity.digest
+    )
 
 
 def node_ref_agrees(facts: MatchedFacts) -> None:

@@ -67,7 +67,7 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.CLUSTER_MISMATCH: Place(_D, Whose.NODE),
     Reason.BINDING_MISMATCH: Place(_D, Whose.REQUESTER),
     Reason.PROVIDER_ID_MISMATCH: Place(_D, Whose.NODE),
-    Reason.NODE_NAME_MISMATCH: Place(_D, Whose.NODE),
+    Reason.NODE_NAME_MISMATCH: Place(Result.DENIED_OR_WAITS, Whose.NODE),
     Reason.IDENTITY_CONFLICT: Place(Result.DENIED_OR_WAITS, Whose.REQUESTER),
     Reason.MACHINE_DELETING: Place(_D, Whose.NOBODY),
     Reason.CLUSTER_DELETING: Place(_D, Whose.NOBODY),

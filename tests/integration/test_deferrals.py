@@ -169,6 +169,23 @@ def test_node_ref_disagrees(wait: Wait, cluster: WorldCluster, machine: str) -> 
     waiting.is_over()
 
 
+def test_a_provider_names_a_running_node_otherwise(
+    house: House, healthy: WorldCluster, cluster: WorldCluster, machine: str
+) -> None:
+    """A fleet must not lose its renewals by an upgrade of its infrastructure provider."""
+    house.join(cluster, machine)
+    found = {"metadata": {"name": machine}}
+    cluster.set_machine_status(found, {"addresses": [{"type": "Hostname", "address": "otherwise"}]})
+    house.join(healthy)  # its Machine comes last: the new address has been seen
+    cluster.submit_as_node(node_of(cluster, machine).client_request(machine), machine)
+    said = house.wait_for_event("NodeNameMismatch", machine)
+    assert f"it was attested as node {machine} before" in said
+    pending(cluster, machine)
+    cluster.set_machine_status(found, {"addresses": [{"type": "Hostname", "address": machine}]})
+    verdict = cluster.wait_until_decided(machine)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+
+
 # The CA's Secret
 
 

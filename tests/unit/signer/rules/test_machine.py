@@ -9,7 +9,7 @@ import pytest
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity
+from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
 from signer.rules.machine import MachineGone, the_machine
 from tests.unit.signer.builders import (
@@ -96,6 +96,27 @@ class TestNodeName:
 
     def test_nothing_proven(self) -> None:
         judge(machine_facts(proven=None))
+
+    def test_of_a_node_that_was_attested_so_waits_for_the_platform_to_be_corrected(self) -> None:
+        """An infrastructure provider's change of names is not the node's fault, and not for good."""
+        renamed = machine_view(addresses=(MachineAddress("InternalDNS", "renamed"),))
+        defer = deferred(judge, machine_facts(machine=renamed, record=record()))
+        assert (defer.reason, defer.retry_after) == (Reason.NODE_NAME_MISMATCH, LOOK_AGAIN)
+        assert f"is node renamed; it was attested as node {NODE} before" in defer.message
+        judge(machine_facts(record=record()))
+
+    @pytest.mark.parametrize(
+        "recorded",
+        [
+            record(identity="another"),
+            replace(record(), machine=replace(record().machine, name="another")),
+            replace(record(), node_name="another"),
+        ],
+        ids=["identity", "Machine", "node"],
+    )
+    def test_of_a_node_that_was_not(self, recorded: AttestedNode) -> None:
+        renamed = machine_view(addresses=(MachineAddress("InternalDNS", "renamed"),))
+        assert refused(judge, machine_facts(machine=renamed, record=recorded)).reason == Reason.NODE_NAME_MISMATCH
 
     def test_agreeing_node_ref(self) -> None:
         judge(machine_facts(machine=machine_view(node_ref=NODE)))
