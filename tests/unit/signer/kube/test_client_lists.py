@@ -14,6 +14,7 @@ from signer.kube.errors import (
     Gone,
     UnexpectedAnswer,
 )
+from signer.kube.http import tls_transport
 from signer.kube.listing import EMPTY_PAGES
 from tests.unit.signer.kube.support import (
     Authority,
@@ -22,6 +23,12 @@ from tests.unit.signer.kube.support import (
 )
 
 PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
+
+
+@pytest.fixture
+def only_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what TLS takes: reading may take long by chance, on a machine that has much to do."""
+    monkeypatch.setattr(tls_transport, "READ_SECONDS", 3600.0)
 
 
 # Lists
@@ -166,6 +173,7 @@ async def test_time_that_was_left_to_others_is_not_the_lists(
         assert len([page async for page in client.list_pages("/api/v1/secrets")]) == 5
 
 
+@pytest.mark.usefixtures("only_handshakes")
 async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +193,7 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
     assert all(seconds > 0 for seconds in asked)
 
 
+@pytest.mark.usefixtures("only_handshakes")
 async def test_what_is_done_with_a_page_counts(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +225,7 @@ async def test_a_page_with_more_items_than_were_asked_for_is_refused(authority: 
                 pass
 
 
+@pytest.mark.usefixtures("only_handshakes")
 async def test_all_that_one_server_says_has_one_pace(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

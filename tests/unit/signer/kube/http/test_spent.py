@@ -80,6 +80,7 @@ async def test_whoever_asks_next_rests(
         await conversation.say(http_answer(b"{}", headers=head))
 
     monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(tls_transport, "READ_SECONDS", 3600.0)  # of what TLS takes, the handshakes alone
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         for _ in range(3):
             assert await client.get(PATH) == {}
