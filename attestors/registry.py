@@ -118,7 +118,7 @@ def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
 def _is_described(entry_point: importlib.metadata.EntryPoint, attestor: object) -> bool:
     try:
         return isinstance(getattr(attestor, "description", None), AttestorDescription)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failed = f"attestor {entry_point.name!r} of {_distribution(entry_point)}: its description fails"
         raise InvalidAttestor(f"{failed}: {_what_failed(entry_point, error)}") from error
 

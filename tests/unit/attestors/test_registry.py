@@ -186,12 +186,15 @@ def test_a_name_that_another_version_has_is_no_missing_library(module: Path) -> 
     )
 
 
-def test_a_description_that_fails_is_that_attestors_fault(module: Path) -> None:
-    """It would end the task of every cluster that authorizes it."""
+@pytest.mark.parametrize(
+    ("fails", "fault"), [("1 / 0", "ZeroDivisionError"), ("__import__('sys').exit(0)", "SystemExit")]
+)
+def test_a_description_that_fails_is_that_attestors_fault(module: Path, fails: str, fault: str) -> None:
+    """It would end the task of every cluster that authorizes it, or the whole controller."""
     module.write_text(
-        WORKING + "class Failing(Attestor):\n    description = property(lambda self: 1 / 0)\nfailing = Failing()"
+        WORKING + f"class Failing(Attestor):\n    description = property(lambda self: {fails})\nfailing = Failing()"
     )
-    with pytest.raises(InvalidAttestor, match=r"its description fails: ZeroDivisionError \(.*, line \d+\)$"):
+    with pytest.raises(InvalidAttestor, match=rf"its description fails: {fault} \(.*, line \d+\)$"):
         Registry([entry_point(value=f"{MODULE}:failing")]).load("example")
 
 

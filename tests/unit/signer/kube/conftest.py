@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from signer.kube.allowances import Pace
 from tests.unit.signer.kube.support import Authority, Pair, server_context
 
 
@@ -33,3 +34,16 @@ def unused_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how much CPU time clients ask how long to rest, in seconds; they need not rest."""
+    told: list[float] = []
+
+    def pause(self: Pace, cpu_seconds: float) -> float:
+        told.append(cpu_seconds)
+        return 0.0
+
+    monkeypatch.setattr(Pace, "pause_after", pause)
+    return told

@@ -194,17 +194,8 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
 
 
 @pytest.mark.usefixtures("only_handshakes")
-async def test_what_is_done_with_a_page_counts(
-    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_done_with_a_page_counts(authority: Authority, tls: ssl.SSLContext, asked: list[float]) -> None:
     """Items may be such that looking at one takes a thousand times as long as at another."""
-    asked: list[float] = []
-
-    def pause(self: Pace, cpu_seconds: float) -> float:
-        asked.append(cpu_seconds)
-        return 0.0
-
-    monkeypatch.setattr(Pace, "pause_after", pause)
     handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"metadata": {}, "items": [{}]})
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         async for _ in client.list_pages("/api/v1/secrets"):

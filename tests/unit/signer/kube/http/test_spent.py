@@ -65,21 +65,15 @@ async def test_data_in_the_smallest_pieces_counts(
 
 
 async def test_whoever_asks_next_rests(
-    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asked: list[float]
 ) -> None:
     """Else a server that closes each connection could have one handshake after the other."""
-    asked: list[float] = []
-
-    def pause(self: Pace, cpu_seconds: float) -> float:
-        asked.append(cpu_seconds)
-        return 0.0
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
         head = "Content-Type: application/json\r\nConnection: close\r\n"
         await conversation.say(http_answer(b"{}", headers=head))
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
     monkeypatch.setattr(tls_transport, "READ_SECONDS", 3600.0)  # of what TLS takes, the handshakes alone
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         for _ in range(3):
@@ -93,14 +87,8 @@ async def test_whoever_asks_next_rests(
 
 
 async def test_whoever_reads_rests_meanwhile(
-    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asked: list[float]
 ) -> None:
-    asked: list[float] = []
-
-    def pause(self: Pace, cpu_seconds: float) -> float:
-        asked.append(cpu_seconds)
-        return 0.0
-
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
         body = b"{%b}" % (b" " * 1000)
@@ -110,7 +98,6 @@ async def test_whoever_reads_rests_meanwhile(
             await asyncio.sleep(0.01)
         await conversation.say(b"    }")
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
     monkeypatch.setattr(tls_transport, "READ_SECONDS", -1.0)
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         assert await client.get(PATH) == {}
