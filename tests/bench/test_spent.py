@@ -61,7 +61,8 @@ class TestRealParts:
     def test_the_peer_is_measured_beyond_its_start(self, world: BenchWorld) -> None:
         measured = measure_drain(world, Work.PEER)
         assert measured.certificates == NODES - STARTS - 1
-        assert 2 <= measured.writes_each < 3
+        # Two for each; where several approve at once (Kubernetes 1.21 on), a few were before the first certificate.
+        assert 1.5 < measured.writes_each < 3
         assert measured.seconds > 0
 
     def test_renewals_at_a_steady_rate(self, world: BenchWorld) -> None:

@@ -118,7 +118,8 @@ def test_with_roles_in_one_namespace_only_the_side_door_is_shut_and_opened(insta
 
 
 def test_records_stay_when_the_release_goes(installed: Installation) -> None:
-    budget = f"/apis/policy/v1beta1/namespaces/{CONTROLLER_NAMESPACE}/poddisruptionbudgets/{DEPLOYMENT}"
+    group = "policy/v1beta1" if installed.world.plane.binaries.kubernetes() < (1, 21) else "policy/v1"
+    budget = f"/apis/{group}/namespaces/{CONTROLLER_NAMESPACE}/poddisruptionbudgets/{DEPLOYMENT}"
     deployment = f"/apis/apps/v1/namespaces/{CONTROLLER_NAMESPACE}/deployments/{DEPLOYMENT}"
     assert not installed.exists(budget)
     installed.upgrade(replicas=2)

@@ -16,7 +16,7 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 REQUIRE_VARIABLE: Final = "NODE_ATTESTATION_REQUIRE_REAL"
 """``1`` turns a skip for want of a real part into a failure; continuous integration sets it."""
 
-_NO_INSECURE_PORT: Final = 24
+_NO_INSECURE_PORT: Final = (1, 24)
 _KERNEL_LOG: Final = "/dev/kmsg"
 
 
@@ -41,8 +41,7 @@ class ControlPlaneBinaries:
 
         Before Kubernetes 1.24 it does so by default; later ones do not know the flag. Raises ``MissingPart``.
         """
-        _, _, minor = _version(self.kube_controller_manager()).rpartition(" v")[2].partition(".")
-        return {"port": 0} if int(minor.partition(".")[0]) < _NO_INSECURE_PORT else {}
+        return {"port": 0} if _kubernetes(self.kube_controller_manager()) < _NO_INSECURE_PORT else {}
 
     def kubemark(self) -> Path:
         """Kubernetes' hollow node, a kubelet without containers.
@@ -56,6 +55,10 @@ class ControlPlaneBinaries:
             needed = "run as root, or as root once: sysctl kernel.dmesg_restrict=0"
             raise MissingPart(f"kubemark reads {_KERNEL_LOG} ({error.strerror}): {needed}") from None
         return kubemark
+
+    def kubernetes(self) -> tuple[int, int]:
+        """Major and minor version of kube-apiserver."""
+        return _kubernetes(self.kube_apiserver)
 
     def versions(self) -> dict[str, str]:
         """What each program says it is, for a test report and for benchmarks."""
@@ -101,6 +104,11 @@ def _executable(folder: Path, name: str) -> Path:
 
 def _is_executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+def _kubernetes(program: Path) -> tuple[int, int]:
+    major, minor, _ = _version(program).rpartition(" v")[2].split(".", 2)
+    return int(major), int(minor)
 
 
 def _version(path: Path) -> str:

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -34,9 +35,10 @@ _TOLD_LINES: Final = 100
 _TEMPORARY: Final = Path("/tmp")
 _RUNTIME_SOCKET: Final = _TEMPORARY / "kubelet_remote.sock"
 _ROOT_FOLDER: Final = re.compile(r"Using (/tmp/hollow-kubelet\.\w+) as root dir for hollow-kubelet$", re.MULTILINE)
-_STARTED: Final = re.compile(r"\] Started kubelet$", re.MULTILINE)
+# Newer versions quote what they say.
+_STARTED: Final = re.compile(r'\] "?Started kubelet"?$', re.MULTILINE)
 # Ten times a second.
-_NOT_REGISTERED_YET: Final = re.compile(r'\] node "[^"]*" not found$')
+_NOT_REGISTERED_YET: Final = re.compile(r'node \\?"[^"]*" not found"?$')
 # Those of all goroutines, under klog's last words.
 _STACKS: Final = "\ngoroutine "
 
@@ -167,9 +169,18 @@ class HollowNode:
             f"--kubelet-port={port}",
             # No second server.
             "--kubelet-read-only-port=0",
-            "--use-real-proxier=false",
+            *self._without_the_machine(),
         ]
         return self._programs.start("kubemark", [self._binary, *flags], self._environment)
+
+    def _without_the_machine(self) -> list[str]:
+        """Flags that keep it from the machine's packet filter and containerd; its version says which there are."""
+        told = subprocess.run(
+            [self._binary, "--help"], check=True, capture_output=True, text=True, timeout=_WAIT_SECONDS
+        )
+        return [
+            f"--{flag}=false" for flag in ("use-real-proxier", "use-host-image-service") if f"--{flag} " in told.stdout
+        ]
 
     def _is_started(self, port: int) -> bool:
         if not _STARTED.search(self.log):

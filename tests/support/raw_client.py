@@ -195,7 +195,7 @@ class RawClient:
                 self._http.request(method, target, body=payload, headers=sent)
                 response = self._http.getresponse()
                 break
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
                 # A kept-alive connection that the server closed meanwhile; a fresh one fails for good.
                 self.close()
                 if fresh:

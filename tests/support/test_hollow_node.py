@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ if not answer.exists():
     sys.exit("This machine has nothing to show.")
 print(answer.read_text())
 """
+SINCE_INTERACTIVE = (1, 22)
 REFUSAL = "This machine has nothing to show."
 
 
@@ -112,6 +114,8 @@ def test_kubelet_is_ready_with_the_plugins_certificate(
         folder = str(node.folder)
         node.remove_from(admin)
     assert admin.get(f"/api/v1/nodes/{node_name}").status == 404
+    # Newer kubelets say that nobody is there to be asked.
+    interactive = {"interactive": False} if real_control_plane.binaries.kubernetes() >= SINCE_INTERACTIVE else {}
     # Once for all clients and requests: it said nothing of an expiration, and the API server never answered 401.
     assert plugin.calls == [
         {
@@ -123,7 +127,8 @@ def test_kubelet_is_ready_with_the_plugins_certificate(
                         "server": real_control_plane.server,
                         "certificate-authority-data": base64.b64encode(real_control_plane.ca_certificate_pem).decode(),
                         "config": None,
-                    }
+                    },
+                    **interactive,
                 },
             },
             "standard input": "",
@@ -140,7 +145,7 @@ def test_kubelet_without_a_credential_registers_nothing_and_passes_the_plugins_w
     kubeconfig = plugin.kubeconfig(provide_cluster_info=False)
     with HollowNode(node_name, kubeconfig, binary=kubemark) as node:
         node.wait_until(
-            lambda: f'Unable to register node "{node_name}" with API server' in node.log,
+            lambda: re.search(r'"?Unable to register node ("[^"]*" )?with API server', node.log) is not None,
             "the kubelet has tried to register",
         )
         assert f"{REFUSAL}\n" in node.log
@@ -152,12 +157,13 @@ def test_kubelet_without_a_credential_registers_nothing_and_passes_the_plugins_w
         node.remove_from(admin)
     # Without provideClusterInfo the variable is there all the same.
     assert len(plugin.calls) > 1
-    assert {json.dumps(call["info"]["spec"]) for call in plugin.calls} == {"{}"}
+    specs = [call["info"]["spec"] for call in plugin.calls]
+    assert all("cluster" not in spec for spec in specs), specs
 
 
 def test_kubelet_that_does_not_start_is_told_with_its_reason(kubemark: Path, node_name: str, plugin: Plugin) -> None:
     kubeconfig = plugin.kubeconfig().replace(EXEC_API_VERSION, "client.authentication.k8s.io/v0")
-    with pytest.raises(ProgramFailed, match=r'invalid apiVersion "client.authentication.k8s.io/v0"'):
+    with pytest.raises(ProgramFailed, match=r'invalid apiVersion \\?"client.authentication.k8s.io/v0\\?"'):
         HollowNode(node_name, kubeconfig, binary=kubemark)
 
 
