@@ -25,8 +25,8 @@ DISCOVERY: Final = {
 """What the bootstrap provider adds to a joinConfiguration."""
 
 
-def cloud_config(spec: Spec, role: Role) -> str:
-    """User data for cloud-init; it is a jinja template."""
+def cloud_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
+    """User data for cloud-init; it is a jinja template. ``api`` is what the cluster's version of kubeadm reads."""
     path = "/run/kubeadm/kubeadm.yaml" if role == "init" else "/run/kubeadm/kubeadm-join-config.yaml"
     lines = ["## template: jinja", "#cloud-config", "", "write_files:"]
     for file in spec.get("files", ()):
@@ -36,7 +36,7 @@ def cloud_config(spec: Spec, role: Role) -> str:
         lines += [f"    permissions: '{file['permissions']}'"] if "permissions" in file else []
         lines += ["    content: |", _indent(6, file["content"])]
     lines += [f"-   path: {path}", "    owner: root:root", "    permissions: '0640'", "    content: |"]
-    lines.append(_indent(6, kubeadm_configuration(spec, role)))
+    lines.append(_indent(6, kubeadm_configuration(spec, role, api)))
     lines += ["-   path: /run/cluster-api/placeholder", "    owner: root:root", "    permissions: '0640'"]
     lines += ['    content: "makes the folder"', "runcmd:"]
     lines += [f"  - {json.dumps(command)}" for command in spec.get("preKubeadmCommands", ())]
@@ -73,18 +73,24 @@ def container_linux_config(spec: Spec, role: Role) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kubeadm_configuration(spec: Spec, role: Role) -> str:
+def kubeadm_configuration(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
     """The documents that kubeadm reads: of a KubeadmConfig only those for its command."""
     if role == "init":
         kinds = {"clusterConfiguration": "ClusterConfiguration", "initConfiguration": "InitConfiguration"}
-        documents = [_document(kind, spec.get(field, {})) for field, kind in kinds.items()]
+        documents = [_document(api, kind, spec.get(field, {})) for field, kind in kinds.items()]
     else:
-        documents = [_document("JoinConfiguration", {"discovery": DISCOVERY, **spec.get("joinConfiguration", {})})]
+        joining = {"discovery": DISCOVERY, **spec.get("joinConfiguration", {})}
+        documents = [_document(api, "JoinConfiguration", joining)]
     return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 
-def _document(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": KUBEADM_API, "kind": kind, **json.loads(json.dumps(fields))}
+def _document(api: str, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    document = {"apiVersion": api, "kind": kind, **json.loads(json.dumps(fields))}
+    if api != KUBEADM_API and (registration := document.get("nodeRegistration")):
+        # A map, before v1beta4: Cluster API converts it for older clusters.
+        arguments = registration.get("kubeletExtraArgs", ())
+        registration["kubeletExtraArgs"] = {argument["name"]: argument["value"] for argument in arguments}
+    return document
 
 
 def _indent(width: int, text: str) -> str:

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,24 +28,29 @@ from tests.deploy.embedded import ROOT
 from tests.deploy.units import UNIT_FOLDER
 from tests.support.binaries import MissingPart
 
+ENVIRONMENT: Final = {
+    "PATH": "/usr/local/bin:/opt/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 HOSTNAME: Final = "node-1.example"
 KUBELET: Final = "/usr/bin/kubelet"
 PROGRAM: Final = "kubelet-authenticator"
 
-KUBELET_UNIT: Final = f"[Service]\nExecStart={KUBELET}\nRestart=always\nRestartSec=10\n"
-KUBEADM_DROP_IN: Final = f"""[Service]
+KUBELET_UNIT: Final = "[Service]\nExecStart={kubelet}\nRestart=always\nRestartSec=10\n"
+KUBEADM_DROP_IN: Final = """[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
 --kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
 EnvironmentFile=-/etc/sysconfig/kubelet
 ExecStart=
-ExecStart={KUBELET} $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+ExecStart={kubelet} $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
 """10-kubeadm.conf as kubeadm's packages have it, in what it assigns."""
 
 _JINJA: Final = re.compile(r"\{\{(.*?)\}\}|\{%|\{#")
-_STAND_INS: Final = ("kubeadm", "systemctl")
+STAND_INS: Final = {"kubeadm": "kubeadm", "systemctl": "systemctl"}
+"""The modules of tests.deploy.stand_ins that are there instead of programs."""
 
 
 class UnusableUserData(ValueError):
@@ -97,13 +102,14 @@ class Machine:
         """
         inside = self.root / "run/script"
         inside.write_text(script, encoding="utf-8")
+        enter = f"exec chroot {shlex.quote(str(self.root))} /bin/sh /run/script"
         done = subprocess.run(
-            [*_unshare(), "/bin/sh", "-ec", "\n".join(self._mounts()), "sh"],
+            [*unshare(), "/bin/sh", "-ec", "\n".join([*mounts(self.root), enter]), "sh"],
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
-            env={"PATH": "/usr/local/bin:/opt/bin:/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=ENVIRONMENT,
         )
         (self.root / "run/output").write_text(done.stdout + done.stderr, encoding="utf-8")
 
@@ -143,36 +149,53 @@ class Machine:
                 user, _, group = file.owner.partition(":")
                 os.chown(path, pwd.getpwnam(user).pw_uid, pwd.getpwnam(group).pw_gid)
 
-    def _mounts(self) -> Iterable[str]:
-        root = shlex.quote(str(self.root))
-        for folder in _host_folders():
-            source, target = shlex.quote(folder), shlex.quote(f"{self.root}{folder}")
-            yield f"mkdir -p {target}"
-            yield f"mount --rbind {source} {target}"
-        yield f"mount --bind {root}/programs {root}/usr/local/bin"
-        yield f"exec chroot {root} /bin/sh /run/script"
+
+def mounts(root: Path) -> Iterable[str]:
+    """Commands that lay the host's programs into the root."""
+    for folder in _host_folders():
+        yield bind(Path(folder), root)
+    quoted = shlex.quote(str(root))
+    yield f"mount --bind {quoted}/programs {quoted}/usr/local/bin"
+
+
+def bind(folder: Path, root: Path, at: str = "") -> str:
+    """A command that lays a folder of the host into the root, by default where it is."""
+    source, target = shlex.quote(str(folder)), shlex.quote(f"{root}{at or folder}")
+    return f"mkdir -p {target} && mount --rbind {source} {target}"
 
 
 def new_machine(root: Path, cluster_ca: bytes, *, programs: str = "/usr/local/bin") -> Machine:
     """A machine as an image makes it: kubelet, kubeadm and (in ``programs``) kubelet-authenticator, never joined."""
+    make_image(root, programs=programs)
+    (root / "run/cluster-ca.crt").write_bytes(cluster_ca)
+    return Machine(root)
+
+
+def make_image(
+    root: Path,
+    *,
+    programs: str = "/usr/local/bin",
+    kubelet: str = KUBELET,
+    stand_ins: Mapping[str, str] = STAND_INS,
+) -> None:
+    """Fill the scratch root of a machine."""
     units = root / UNIT_FOLDER
     (units / "kubelet.service.d").mkdir(parents=True)
-    (units / "kubelet.service").write_text(KUBELET_UNIT, encoding="utf-8")
-    (units / "kubelet.service.d/10-kubeadm.conf").write_text(KUBEADM_DROP_IN, encoding="utf-8")
+    (units / "kubelet.service").write_text(KUBELET_UNIT.format(kubelet=kubelet), encoding="utf-8")
+    drop_in = KUBEADM_DROP_IN.format(kubelet=kubelet)
+    (units / "kubelet.service.d/10-kubeadm.conf").write_text(drop_in, encoding="utf-8")
     for folder in ("etc/kubernetes", "run", "tmp", "programs", "opt/bin", "var/lib"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         if Path(f"/{name}").is_symlink():
             (root / name).symlink_to(os.readlink(f"/{name}"))
-    (root / "run/cluster-ca.crt").write_bytes(cluster_ca)
-    for name in _STAND_INS:
-        _install(root / "programs" / name, f"-m tests.deploy.stand_ins.{name}")
+    for name, module in stand_ins.items():
+        _install(root / "programs" / name, f"-m tests.deploy.stand_ins.{module}")
     link = root / ("programs" if programs == "/usr/local/bin" else programs.lstrip("/")) / PROGRAM
     link.symlink_to(Path(sys.prefix) / "bin" / PROGRAM)
     interpreter = Path(sys.executable).resolve()
     if interpreter.parent == Path("/usr/local/bin"):  # which "programs" hides
         shutil.copy(interpreter, root / "programs")
-    return Machine(root)
 
 
 def render_jinja(text: str) -> str:
@@ -223,7 +246,12 @@ def _host_folders() -> list[str]:
     )
 
 
-def _unshare() -> list[str]:
+def unshare() -> list[str]:
+    """A command that runs another in a mount namespace of its own.
+
+    Raises:
+        MissingPart: nobody may do that here.
+    """
     command = ["unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))]
     try:
         done = subprocess.run([*command, "true"], capture_output=True, text=True, check=False, timeout=10)

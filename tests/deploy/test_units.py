@@ -201,5 +201,5 @@ def test_systemd_accepts_the_units(root: Path) -> None:
 
 
 def test_the_stand_in_for_kubeadms_units_is_no_unit_of_ours() -> None:
-    assert parse_unit(KUBELET_UNIT)
-    assert parse_unit(KUBEADM_DROP_IN)
+    assert parse_unit(KUBELET_UNIT.format(kubelet=KUBELET))
+    assert parse_unit(KUBEADM_DROP_IN.format(kubelet=KUBELET))

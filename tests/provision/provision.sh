@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager and kubemark
-# (a real kubelet that runs no containers).
+# Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager, kubemark
+# (a kubelet that runs no containers), kubeadm, the kubelet, and containerd.
 #
 # Usage: provision.sh [tpm] [image]
 #
@@ -16,8 +16,8 @@ built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
-packages=(etcd-server prometheus strace)
-programs=(etcd promtool strace)
+packages=(etcd-server prometheus strace containerd)
+programs=(etcd promtool strace containerd)
 for argument in "$@"; do
     case $argument in
     tpm)
@@ -38,7 +38,7 @@ for argument in "$@"; do
         ;;
     esac
 done
-kubernetes=(kube-apiserver kube-controller-manager kubemark)
+kubernetes=(kube-apiserver kube-controller-manager kubemark kubeadm kubelet)
 
 # What is missing now, one line each.
 missing() {
@@ -78,7 +78,7 @@ if is_debian && [ "$(id -u)" = 0 ]; then
     mapfile -t wanted < <(missing_packages)
     if [ ${#wanted[@]} -gt 0 ]; then
         echo "Installing ${wanted[*]}"
-        # Nothing of etcd or Prometheus shall run by itself: the tests start their own.
+        # Nothing of etcd, Prometheus or containerd shall run by itself: the tests start their own.
         DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends "${wanted[@]}"
     fi
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"

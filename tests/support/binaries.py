@@ -32,9 +32,13 @@ class ControlPlaneBinaries:
     kube_apiserver: Path
     folder: Path
 
+    def program(self, name: str) -> Path:
+        """Raises ``MissingPart``: not every assets folder has every program."""
+        return _executable(self.folder, name)
+
     def kube_controller_manager(self) -> Path:
-        """Raises ``MissingPart``: not every assets folder has this program."""
-        return _executable(self.folder, "kube-controller-manager")
+        """Raises ``MissingPart``."""
+        return self.program("kube-controller-manager")
 
     def without_insecure_port(self) -> dict[str, object]:
         """Flags that keep kube-controller-manager from serving on port 10252, of which there is one on a machine.
@@ -48,7 +52,7 @@ class ControlPlaneBinaries:
 
         Raises ``MissingPart``: not every assets folder has this program, and not every user may run it.
         """
-        kubemark = _executable(self.folder, "kubemark")
+        kubemark = self.program("kubemark")
         try:
             os.close(os.open(_KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK))
         except OSError as error:

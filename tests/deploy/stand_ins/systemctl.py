@@ -1,12 +1,13 @@
 """systemctl and the service manager: starts a unit with what it wants, after what it is ordered after.
 
-``ExecStartPre`` runs; ``ExecStart`` is written down only.
+``ExecStartPre`` runs; ``ExecStart`` is written down only (``running_systemctl`` runs it).
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,15 @@ from tests.deploy.stand_ins.events import write_down
 from tests.deploy.units import read_service
 
 HERE: Final = Path("/")
+Launch = Callable[[str, list[str]], None]
+"""Runs the command of a unit that is ready to start."""
 
 
-def main(arguments: list[str]) -> int:
+def launch_nothing(name: str, command: list[str]) -> None:
+    """That it was started is written down, and that is all."""
+
+
+def main(arguments: list[str], launch: Launch = launch_nothing) -> int:
     """``systemctl start|stop UNIT`` and ``systemctl daemon-reload``."""
     match arguments:
         case ["daemon-reload"]:
@@ -26,18 +33,23 @@ def main(arguments: list[str]) -> int:
             write_down(program="systemctl", command="stop", unit=name)
             return 0
         case ["start", name]:
-            return start(name if "." in name else f"{name}.service")
+            return start(service_name(name), launch)
     print(f"nobody does systemctl {' '.join(arguments)}", file=sys.stderr)
     return 1
 
 
-def start(name: str) -> int:
+def service_name(name: str) -> str:
+    """The unit that is meant."""
+    return name if "." in name else f"{name}.service"
+
+
+def start(name: str, launch: Launch) -> int:
     """Start a service; a wanted one that fails does not keep it from starting."""
     service = read_service(HERE, name)
     wanted = [unit for unit in dict.fromkeys(service.names("Wants")) if unit.endswith(".service")]
     before = [unit for unit in wanted if unit in service.names("After")]
     for unit in before:
-        start(unit)
+        start(unit, launch)
     if not service.conditions_met(HERE):
         write_down(program="systemd", unit=name, result="condition not met")
         return 0
@@ -49,9 +61,10 @@ def start(name: str) -> int:
             return 1
     [command] = service.command_lines("ExecStart", HERE)
     write_down(program="systemd", unit=name, result="started", command=command)
+    launch(name, command)
     for unit in wanted:
         if unit not in before:
-            start(unit)
+            start(unit, launch)
     return 0
 
 

@@ -1,0 +1,73 @@
+"""systemctl whose services run, with what kubeadm asks it besides; nothing is started again that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.deploy.stand_ins.systemctl import main, service_name
+
+UNITS: Final = Path("/run/units")
+_STOP_SECONDS: Final = 10.0
+
+
+def systemctl(arguments: list[str]) -> int:
+    """``start``, ``stop`` and ``restart`` of a unit, ``daemon-reload``, and questions about a unit."""
+    match arguments:
+        case ["is-enabled", _]:
+            print("enabled")
+            return 0
+        case ["status" | "is-active", name]:
+            running = is_running(service_name(name))
+            print("Loaded: loaded" if arguments[0] == "status" else "active" if running else "inactive")
+            return 0 if running else 3
+        case ["stop", name]:
+            halt(service_name(name))
+        case ["restart", name]:
+            halt(service_name(name))
+            return main(["start", name], launch)
+    return main(arguments, launch)
+
+
+def launch(name: str, command: list[str]) -> None:
+    """Run a service in a process group of its own; what it writes goes to a log beside its process ID."""
+    UNITS.mkdir(exist_ok=True)
+    with (UNITS / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    (UNITS / f"{name}.pid").write_text(str(process.pid), encoding="utf-8")
+
+
+def halt(name: str) -> None:
+    """End a service, politely and then by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _STOP_SECONDS
+        while is_running(name) and time.monotonic() < deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(_process_id(name), number)
+            time.sleep(0.05)
+    (UNITS / f"{name}.pid").unlink(missing_ok=True)
+
+
+def is_running(name: str) -> bool:
+    """Whether the service's process is there, and has not ended."""
+    try:
+        state = Path(f"/proc/{_process_id(name)}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _process_id(name: str) -> int:
+    return int((UNITS / f"{name}.pid").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(systemctl(sys.argv[1:]))
