@@ -48,6 +48,9 @@ CLIENT_SIGNER = "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"
 SERVING_SIGNER = "cluster.x-k8s.io/kubelet-serving-keyed-mac"
 STOCK_SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 NODE = f"/api/v1/nodes/{HOSTNAME}"
+SUBJECT = f"CN=system:node:{HOSTNAME},O=system:nodes"
+SINCE_RELOAD = (1, 31)
+"""Older kubelets read ``tlsCertFile`` once."""
 SINCE_EXEC_V1 = (1, 22)
 """Older kubelets need one more flag (deploy/node/README.md)."""
 EXEC_V1BETA1 = "--exec-api-version client.authentication.k8s.io/v1beta1"
@@ -163,6 +166,23 @@ def issued(administrator: RawClient) -> dict[str, str]:
     }
 
 
+def issued_by_stock_signer(administrator: RawClient) -> x509.Certificate:
+    """What the kubelet asked for."""
+    requests = administrator.get(CERTIFICATE_SIGNING_REQUESTS.collection()).expect(200)["items"]
+    [certificate] = [
+        one["status"]["certificate"] for one in requests if one["spec"]["signerName"] == STOCK_SERVING_SIGNER
+    ]
+    return x509.load_pem_x509_certificate(base64.b64decode(certificate))
+
+
+def serves(plane: ControlPlane, certificate: x509.Certificate) -> bool:
+    """Whether the kubelet serves this one by now."""
+    try:
+        return served_certificate(plane) == certificate
+    except OSError:
+        return False
+
+
 def served_certificate(plane: ControlPlane) -> x509.Certificate:
     """What the kubelet serves, verified by the cluster's CA, for the node's name."""
     context = ssl.create_default_context(cadata=plane.ca_certificate_pem.decode("ascii"))
@@ -205,7 +225,18 @@ def test_the_kubelet_serves_what_the_agent_obtained(
     join(plane, cluster, machine, "Agent")
     wait_ready(administrator, machine)
     assert issued(administrator) == {CLIENT_SIGNER: "Attested", SERVING_SIGNER: "Attested"}
-    assert served_certificate(plane).subject.rfc4514_string() == f"CN=system:node:{HOSTNAME},O=system:nodes"
+    assert served_certificate(plane).subject.rfc4514_string() == SUBJECT
+
+    # As when the agent has renewed it.
+    store = machine.path("/var/lib/kubelet/pki/kubelet-authenticator-serving.pem")
+    certificate, key = plane.ca.issue_serving(f"system:node:{HOSTNAME}", [HOSTNAME])
+    renewed = store.with_suffix(".new")
+    renewed.touch(mode=0o600)
+    renewed.write_bytes(certificate + key)
+    renewed.rename(store)
+    if plane.binaries.kubernetes() < SINCE_RELOAD:
+        machine.run("systemctl restart kubelet")
+    wait_until(lambda: serves(plane, x509.load_pem_x509_certificate(certificate)), "the kubelet serves the new one", 90)
 
 
 def test_the_kubelet_asks_for_its_serving_certificate(
@@ -222,14 +253,7 @@ def test_the_kubelet_asks_for_its_serving_certificate(
     administrator.patch(f"{NODE}/status", {"status": {"addresses": addresses}}).expect(200)
     wait_until(lambda: STOCK_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
     assert issued(administrator) == {CLIENT_SIGNER: "Attested", STOCK_SERVING_SIGNER: "Attested"}
-
-    def serves_it() -> bool:
-        try:
-            return served_certificate(plane).subject.rfc4514_string() == f"CN=system:node:{HOSTNAME},O=system:nodes"
-        except OSError:
-            return False
-
-    wait_until(serves_it, "the kubelet serves it")
+    wait_until(lambda: serves(plane, issued_by_stock_signer(administrator)), "the kubelet serves it")
 
 
 def _addresses() -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from tests.deploy.stand_ins.systemctl import main, service_name
 
 UNITS: Final = Path("/run/units")
 _STOP_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.05
 
 
 def systemctl(arguments: list[str]) -> int:
@@ -35,14 +37,29 @@ def systemctl(arguments: list[str]) -> int:
     return main(arguments, launch)
 
 
-def launch(name: str, command: list[str]) -> None:
-    """Run a service in a process group of its own; what it writes goes to a log beside its process ID."""
+def launch(name: str, command: list[str], wait: bool) -> None:
+    """Run a service in a process group of its own; what it writes goes to a log beside its process ID.
+
+    ``wait`` is for ``Type=notify``: until it says that it is ready, or ends.
+    """
     UNITS.mkdir(exist_ok=True)
-    with (UNITS / f"{name}.log").open("ab") as log:
+    address = UNITS / f"{name}.notify"
+    address.unlink(missing_ok=True)
+    with (UNITS / f"{name}.log").open("ab") as log, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(address))
+        told.settimeout(_POLL_SECONDS)
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "NOTIFY_SOCKET": str(address)},
         )
-    (UNITS / f"{name}.pid").write_text(str(process.pid), encoding="utf-8")
+        (UNITS / f"{name}.pid").write_text(str(process.pid), encoding="utf-8")
+        while wait and process.poll() is None:
+            with contextlib.suppress(TimeoutError):
+                wait = b"READY=1" not in told.recv(4096).splitlines()
 
 
 def halt(name: str) -> None:
@@ -52,7 +69,7 @@ def halt(name: str) -> None:
         while is_running(name) and time.monotonic() < deadline:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(_process_id(name), number)
-            time.sleep(0.05)
+            time.sleep(_POLL_SECONDS)
     (UNITS / f"{name}.pid").unlink(missing_ok=True)
 
 

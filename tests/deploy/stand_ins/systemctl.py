@@ -15,11 +15,11 @@ from tests.deploy.stand_ins.events import write_down
 from tests.deploy.units import read_service
 
 HERE: Final = Path("/")
-Launch = Callable[[str, list[str]], None]
-"""Runs the command of a unit that is ready to start."""
+Launch = Callable[[str, list[str], bool], None]
+"""Runs the command of a unit that is ready to start; waits until it has started where another unit comes after it."""
 
 
-def launch_nothing(name: str, command: list[str]) -> None:
+def launch_nothing(name: str, command: list[str], wait: bool) -> None:
     """That it was started is written down, and that is all."""
 
 
@@ -43,13 +43,13 @@ def service_name(name: str) -> str:
     return name if "." in name else f"{name}.service"
 
 
-def start(name: str, launch: Launch) -> int:
+def start(name: str, launch: Launch, wait: bool = False) -> int:
     """Start a service; a wanted one that fails does not keep it from starting."""
     service = read_service(HERE, name)
     wanted = [unit for unit in dict.fromkeys(service.names("Wants")) if unit.endswith(".service")]
     before = [unit for unit in wanted if unit in service.names("After")]
     for unit in before:
-        start(unit, launch)
+        start(unit, launch, wait=True)
     if not service.conditions_met(HERE):
         write_down(program="systemd", unit=name, result="condition not met")
         return 0
@@ -61,7 +61,7 @@ def start(name: str, launch: Launch) -> int:
             return 1
     [command] = service.command_lines("ExecStart", HERE)
     write_down(program="systemd", unit=name, result="started", command=command)
-    launch(name, command)
+    launch(name, command, wait)
     for unit in wanted:
         if unit not in before:
             start(unit, launch)
