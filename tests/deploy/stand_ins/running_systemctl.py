@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.deploy.stand_ins.systemctl import main, service_name
+from tests.deploy.stand_ins.systemctl import HERE, main, service_name
+from tests.deploy.units import UNIT_FOLDER, read_service
 
 UNITS: Final = Path("/run/units")
 _STOP_SECONDS: Final = 10.0
@@ -30,9 +31,9 @@ def systemctl(arguments: list[str]) -> int:
             print("Loaded: loaded" if arguments[0] == "status" else "active" if running else "inactive")
             return 0 if running else 3
         case ["stop", name]:
-            halt(service_name(name))
+            halt_with_parts(service_name(name))
         case ["restart", name]:
-            halt(service_name(name))
+            halt_with_parts(service_name(name))
             return main(["start", name], launch)
     return main(arguments, launch)
 
@@ -40,8 +41,10 @@ def systemctl(arguments: list[str]) -> int:
 def launch(name: str, command: list[str], wait: bool) -> None:
     """Run a service in a process group of its own; what it writes goes to a log beside its process ID.
 
-    ``wait`` is for ``Type=notify``: until it says that it is ready, or ends.
+    ``wait`` is for ``Type=notify``: until it says that it is ready, or ends. One that runs already goes on.
     """
+    if is_running(name):
+        return
     UNITS.mkdir(exist_ok=True)
     address = UNITS / f"{name}.notify"
     address.unlink(missing_ok=True)
@@ -60,6 +63,14 @@ def launch(name: str, command: list[str], wait: bool) -> None:
         while wait and process.poll() is None:
             with contextlib.suppress(TimeoutError):
                 wait = b"READY=1" not in told.recv(4096).splitlines()
+
+
+def halt_with_parts(name: str) -> None:
+    """End a service, and those that are part of it."""
+    halt(name)
+    for unit in sorted((HERE / UNIT_FOLDER).glob("*.service")):
+        if name in read_service(HERE, unit.name).names("PartOf"):
+            halt(unit.name)
 
 
 def halt(name: str) -> None:
