@@ -20,12 +20,17 @@ from typing import Final, Self
 
 from tests.deploy.machine import ENVIRONMENT, Machine, bind, make_image, mounts, unshare
 from tests.support.binaries import MissingPart
-from tests.support.processes import ProgramFailed, Programs, wait_until
+from tests.support.processes import ProgramFailed, Programs
 
 PROGRAMS: Final = "/usr/local/bin"
 _HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
 _SCRIPT_SECONDS: Final = 180.0
 _READY: Final = "run/mounted"
+_TUNABLES: Final = (
+    *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
+    *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
+)
+"""What a kubelet sets in the kernel (``setupKernelTunables``), which is the host's: it gets copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +105,6 @@ def switch_on(root: Path, name: str, *, kubeadm: Path, kubelet: Path, folders: M
         raise
 
 
-def wait_for_service(machine: RunningMachine, unit: str, words: str) -> None:
-    """Wait until a service's log holds these words."""
-    wait_until(lambda: words in machine.log(unit), f"{unit} says: {words}", 60.0)
-
-
 def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterable[str]:
     quoted = shlex.quote(str(root))
     # The kubelet looks for the mount that its folder is on.
@@ -113,6 +113,9 @@ def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, 
     yield from mounts(root)
     yield bind(Path("/sys"), root)
     yield f"mkdir -p {quoted}/proc && mount -t proc proc {quoted}/proc"
+    for number, tunable in enumerate(_TUNABLES):
+        yield f"cat {quoted}/proc/sys/{tunable} > {quoted}/run/tunable-{number}"
+        yield f"mount --bind {quoted}/run/tunable-{number} {quoted}/proc/sys/{tunable}"
     for at, folder in folders.items():
         yield bind(folder, root, at)
     for name, binary in binaries.items():
