@@ -97,7 +97,8 @@ def switch_on(root: Path, name: str, *, kubeadm: Path, kubelet: Path, folders: M
         try:
             holder.wait_ready((root / _READY).exists)
         except ProgramFailed as failure:
-            raise MissingPart(f"no processes and mounts of its own for a machine: {failure}") from None
+            told = " ".join(str(failure).split())
+            raise MissingPart(f"no processes and mounts of its own for a machine: {told}") from None
         [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
         return RunningMachine(root, programs, int(first))
     except BaseException:
