@@ -46,7 +46,7 @@ def cloud_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
     return "\n".join(lines) + "\n"
 
 
-def container_linux_config(spec: Spec, role: Role) -> str:
+def container_linux_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
     """The Container Linux Config that is transpiled to Ignition's JSON; no jinja, no commands but in kubeadm.sh."""
     unit = ["[Unit]", "Description=kubeadm", "ConditionPathExists=/etc/kubeadm.yml", "After=network.target"]
     unit += ["[Service]", "Type=oneshot", "ExecStart=/etc/kubeadm.sh", "[Install]", "WantedBy=multi-user.target"]
@@ -66,7 +66,7 @@ def container_linux_config(spec: Spec, role: Role) -> str:
     script += ["mv /etc/kubeadm.yml /tmp/", *spec.get("postKubeadmCommands", ())]
     for path, mode, content in (
         ("/etc/kubeadm.sh", "0700", "\n".join(script)),
-        ("/etc/kubeadm.yml", "0600", "---\n" + kubeadm_configuration(spec, role)),
+        ("/etc/kubeadm.yml", "0600", "---\n" + kubeadm_configuration(spec, role, api)),
     ):
         lines += [f"    - path: {path}", f"      mode: {mode}", "      contents:", "        inline: |"]
         lines.append(_indent(10, content))

@@ -1,6 +1,6 @@
 """A machine in a scratch root whose services run: the real kubeadm and kubelet, with a service manager of ours.
 
-It has processes and mounts of its own, which all go when it is closed; the network is the host's.
+It has a name, processes and mounts of its own, which all go when it is closed; the network is the host's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.deploy.machine import ENVIRONMENT, Machine, bind, make_image, mounts, unshare
+from tests.deploy.units import UNIT_FOLDER
 from tests.support.binaries import MissingPart
 from tests.support.processes import ProgramFailed, Programs
 
@@ -26,6 +27,10 @@ PROGRAMS: Final = "/usr/local/bin"
 _HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
 _SCRIPT_SECONDS: Final = 180.0
 _READY: Final = "run/mounted"
+STATIC_PODS: Final = "static-pods.service"
+"""Runs the programs of the manifests that kubeadm writes, once it is started: containers do not run here."""
+_STATIC_PODS_UNIT: Final = f"[Service]\nExecStart={PROGRAMS}/static-pods\n"
+_STAND_INS: Final = {"systemctl": "running_systemctl", "static-pods": "static_pods"}
 _TUNABLES: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
@@ -44,7 +49,7 @@ class RunningMachine(Machine):
     def run(self, script: str) -> None:
         """Run a shell script; services that it starts stay. ``output`` is what it printed."""
         (self.root / "run/script").write_text(script, encoding="utf-8")
-        enter = ["nsenter", f"--target={self.process_id}", "--mount", "--pid", "--root", "--wd"]
+        enter = ["nsenter", f"--target={self.process_id}", "--mount", "--pid", "--uts", "--root", "--wd"]
         # A file, for services inherit it and keep it open.
         with (self.root / "run/output").open("wb") as output:
             subprocess.run(
@@ -76,23 +81,34 @@ class RunningMachine(Machine):
         self.close()
 
 
-def switch_on(root: Path, name: str, *, kubeadm: Path, kubelet: Path, folders: Mapping[str, Path]) -> RunningMachine:
-    """A machine that never joined, in an empty folder; ``folders`` of the host appear at these paths.
+def switch_on(
+    root: Path,
+    name: str,
+    *,
+    binaries: Mapping[str, Path],
+    folders: Mapping[str, Path],
+    program_folder: str = PROGRAMS,
+) -> RunningMachine:
+    """A machine that never joined, in an empty folder, with kubelet-authenticator in ``program_folder``.
+
+    ``binaries`` are programs of the host by the names that they have here; ``folders`` of the host appear at these
+    paths.
 
     Raises:
         MissingPart: this machine lets nobody have processes and mounts of his own.
     """
     programs = Programs("node-attestation-machine-")
     try:
-        make_image(root, kubelet=f"{PROGRAMS}/kubelet", stand_ins={"systemctl": "running_systemctl"})
+        make_image(root, programs=program_folder, kubelet=f"{PROGRAMS}/kubelet", stand_ins=_STAND_INS)
+        (root / UNIT_FOLDER / STATIC_PODS).write_text(_STATIC_PODS_UNIT, encoding="utf-8")
         for file in _HOST_FILES:
             shutil.copy(f"/{file}", root / file)
         (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n", encoding="utf-8")
         (root / "etc/resolv.conf").touch()
-        lines = _setting_up(root, {"kubeadm": kubeadm, "kubelet": kubelet}, folders)
+        lines = [f"hostname {shlex.quote(name)}", *_setting_up(root, binaries, folders)]
         last = f"exec chroot {shlex.quote(str(root))} /bin/sh -c 'touch /{_READY}; exec sleep infinity'"
-        command = [*unshare(), "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", "\n".join([*lines, last])]
+        command = [*unshare(), "--pid", "--uts", "--fork", "--kill-child", "/bin/sh", "-ec", "\n".join([*lines, last])]
         holder = programs.start("machine", command)
         try:
             holder.wait_ready((root / _READY).exists)

@@ -84,6 +84,16 @@ class ControlPlane:
     def ca_key_pem(self) -> bytes:
         return self.ca.key_pem
 
+    @property
+    def service_account_key_pem(self) -> bytes:
+        """What kube-controller-manager signs tokens of service accounts with."""
+        return (self._folder / "sa.key").read_bytes()
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd listens for clients, without TLS."""
+        return self._etcd.url
+
     def versions(self) -> dict[str, str]:
         """Program name to what it says about its version."""
         return self.binaries.versions()

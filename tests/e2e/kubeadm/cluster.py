@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,10 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from tests.deploy.bootstrap_data import KUBEADM_API, cloud_config
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS
+from tests.deploy.bootstrap_data import KUBEADM_API, cloud_config, container_linux_config
+from tests.support.certificates import CertificateAuthority, public_key_pem
 from tests.support.containerd import SOCKET
 from tests.support.control_plane import ControlPlane
+from tests.support.kubeadm import cluster_role_binding
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 
@@ -26,12 +32,15 @@ _ADVERTISED: Final = "192.0.2.10"
 # The machine is a folder: it has few programs, and a kernel that is older or newer than its version wants.
 _IGNORED: Final = (
     *("SystemVerification", "CRI", "Swap", "Hostname", "NumCPU", "Mem"),
+    *("ImagePull", "ExternalEtcdVersion"),
     *(f"FileExisting-{name}" for name in ("crictl", "conntrack", "ethtool", "ip", "iptables", "socat", "tc")),
     "FileContent--proc-sys-net-bridge-bridge-nf-call-iptables",
     "FileContent--proc-sys-net-ipv4-ip_forward",
 )
 _V1BETA4: Final = (1, 31)
 _V1BETA3: Final = (1, 22)
+_WAITS_FOR_CONTROL_PLANE: Final = (1, 33)
+"""For kube-controller-manager and kube-scheduler of the machine, too, which do not run here."""
 _FAIL_CGROUP_V1: Final = (1, 31)
 
 
@@ -45,6 +54,9 @@ def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
         metadata = {"name": CONTROL_PLANE, "labels": {"kubernetes.io/hostname": CONTROL_PLANE}}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         client.post("/api/v1/nodes", node).expect(201, 409)
+        # "kubeadm init" makes it since 1.29: these administrators label control planes that join.
+        grant = cluster_role_binding("kubeadm:cluster-admins", "cluster-admin", "kubeadm:cluster-admins")
+        client.post(CLUSTER_ROLE_BINDINGS.collection(), grant).expect(201, 409)
     documents = [
         {
             "apiVersion": kubeadm_api(plane),
@@ -55,8 +67,9 @@ def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
         {
             "apiVersion": kubeadm_api(plane),
             "kind": "ClusterConfiguration",
-            "kubernetesVersion": plane.versions()["kube-apiserver"].rpartition(" ")[2],
+            "kubernetesVersion": _version(plane),
             "controlPlaneEndpoint": endpoint,
+            "etcd": {"external": {"endpoints": [plane.etcd_url]}},
         },
         _kubelet(plane),
     ]
@@ -74,7 +87,7 @@ def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
 
 
 def user_data(plane: ControlPlane, ca_cert_hash: str, token: str, spec: Mapping[str, Any]) -> str:
-    """What Cluster API would hand to a worker that joins: a KubeadmConfig's spec with where and what it joins."""
+    """What Cluster API would hand to a machine that joins: a KubeadmConfig's spec with where and what it joins."""
     joining = json.loads(json.dumps(spec["joinConfiguration"]))
     joining["discovery"] = {
         "bootstrapToken": {
@@ -87,7 +100,62 @@ def user_data(plane: ControlPlane, ca_cert_hash: str, token: str, spec: Mapping[
     registration.update({"criSocket": _socket(plane), "ignorePreflightErrors": list(_IGNORED)})
     # Nothing, which a configuration file cannot say.
     registration.setdefault("kubeletExtraArgs", []).append({"name": "enforce-node-allocatable", "value": ""})
-    return cloud_config({**spec, "joinConfiguration": joining}, "join", kubeadm_api(plane))
+    render = container_linux_config if spec.get("format") == "ignition" else cloud_config
+    return render({**spec, "joinConfiguration": joining}, "join", kubeadm_api(plane))
+
+
+def init_user_data(plane: ControlPlane, etcd_url: str, spec: Mapping[str, Any], address: str, port: int) -> str:
+    """What Cluster API would hand to the first machine of a cluster of its own."""
+    cluster = {
+        "kubernetesVersion": _version(plane),
+        "controlPlaneEndpoint": f"{address}:{port}",
+        "etcd": {"external": {"endpoints": [etcd_url]}},
+    }
+    init = json.loads(json.dumps(spec["initConfiguration"]))
+    init["localAPIEndpoint"] = {"advertiseAddress": address, "bindPort": port}
+    registration = init["nodeRegistration"]
+    registration.update({"criSocket": _socket(plane), "ignorePreflightErrors": list(_IGNORED)})
+    # Cluster API has no other way to configure the kubelet of this machine, either.
+    told = {"enforce-node-allocatable": "", **{_flag(name): value for name, value in _kubelet_settings(plane).items()}}
+    registration["kubeletExtraArgs"] += [{"name": name, "value": str(value).lower()} for name, value in told.items()]
+    if plane.binaries.kubernetes() >= _V1BETA3:
+        registration["imagePullPolicy"] = "Never"
+    if plane.binaries.kubernetes() >= _WAITS_FOR_CONTROL_PLANE:
+        init["skipPhases"] = ["wait-control-plane"]
+    return cloud_config(
+        {**spec, "initConfiguration": init, "clusterConfiguration": cluster}, "init", kubeadm_api(plane)
+    )
+
+
+def with_control_plane(plane: ControlPlane, spec: Mapping[str, Any], address: str, port: int) -> dict[str, Any]:
+    """What Cluster API adds for a control plane that joins: the cluster's keys, and where its API server will be."""
+    front_proxy = CertificateAuthority.like_cluster_api()
+    service_account_key = load_pem_private_key(plane.service_account_key_pem, None)
+    assert isinstance(service_account_key, RSAPrivateKey)
+    contents = {
+        "ca.crt": plane.ca_certificate_pem,
+        "ca.key": plane.ca_key_pem,
+        "front-proxy-ca.crt": front_proxy.certificate_pem,
+        "front-proxy-ca.key": front_proxy.key_pem,
+        "sa.pub": public_key_pem(service_account_key),
+        "sa.key": plane.service_account_key_pem,
+    }
+    keys = [
+        {
+            "path": f"/etc/kubernetes/pki/{name}",
+            "owner": "root:root",
+            "permissions": "0640" if name.endswith((".crt", ".pub")) else "0600",
+            "content": content.decode("ascii"),
+        }
+        for name, content in contents.items()
+    ]
+    joining = json.loads(json.dumps(spec["joinConfiguration"]))
+    joining["controlPlane"] = {"localAPIEndpoint": {"advertiseAddress": address, "bindPort": port}}
+    if plane.binaries.kubernetes() >= _V1BETA3:
+        joining["nodeRegistration"]["imagePullPolicy"] = "Never"
+    if plane.binaries.kubernetes() >= _WAITS_FOR_CONTROL_PLANE:
+        joining["skipPhases"] = ["wait-control-plane"]
+    return {**spec, "files": [*spec["files"], *keys], "joinConfiguration": joining}
 
 
 def wait_until_discoverable(plane: ControlPlane, token: str) -> None:
@@ -111,18 +179,30 @@ def _socket(plane: ControlPlane) -> str:
 
 
 def _kubelet(plane: ControlPlane) -> dict[str, Any]:
+    api = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    return {**api, **_kubelet_settings(plane)}
+
+
+def _kubelet_settings(plane: ControlPlane) -> dict[str, Any]:
     """Without control groups, swap and packet filter: what the machine has of them is the host's, and no pods run."""
-    configuration: dict[str, Any] = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
+    settings: dict[str, Any] = {
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         # So that a Ready that is a minute old is not taken for a new one.
         "nodeStatusUpdateFrequency": "2s",
-        "nodeStatusReportFrequency": "2s",
     }
     if plane.binaries.kubernetes() >= _FAIL_CGROUP_V1:
-        configuration["failCgroupV1"] = False
-    return configuration
+        settings["failCgroupV1"] = False
+    return settings
+
+
+def _flag(setting: str) -> str:
+    """The kubelet's flag for a setting of its configuration."""
+    hyphened = re.sub("([a-z])([A-Z])", r"\1-\2", setting.replace("IPTables", "Iptables")).lower()
+    return {"fail-cgroup-v1": "fail-cgroupv1"}.get(hyphened, hyphened)
+
+
+def _version(plane: ControlPlane) -> str:
+    return plane.versions()["kube-apiserver"].rpartition(" ")[2]

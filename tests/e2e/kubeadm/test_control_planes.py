@@ -1,0 +1,128 @@
+"""A machine of the control plane joins with the real kubeadm: its kubelet starts the API server that it asks, too."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import Final
+
+import pytest
+import yaml
+
+from signer.kube.kubeconfig import parse_kubeconfig
+from signer.testing.world import WorldCluster
+from tests.deploy.manifests import CONTROL_PLANE, of_class
+from tests.deploy.running_machine import STATIC_PODS, RunningMachine
+from tests.e2e.kubeadm.cluster import init_user_data, with_control_plane
+from tests.e2e.kubeadm.node import (
+    CLIENT_SIGNER,
+    NODE,
+    STOCK_SERVING_SIGNER,
+    add_addresses,
+    attestation,
+    issued,
+    issued_by_stock_signer,
+    join,
+    machine_address,
+    serves,
+    wait_ready,
+)
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.control_plane import ControlPlane
+from tests.support.etcd import Etcd
+from tests.support.processes import Programs, wait_until
+from tests.support.raw_client import RawClient
+
+# The kubelet's ports are those of every kubelet.
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+
+KIND: Final = CONTROL_PLANE
+SINCE_LOCAL = (1, 33)
+"""Kubelets of older control planes ask the control plane's endpoint."""
+
+
+@pytest.fixture
+def local() -> tuple[str, int]:
+    """Where the machine's own API server is to listen: kubeadm takes no loopback address."""
+    addresses = machine_address()
+    if not addresses:
+        skip_or_fail(MissingPart("this machine has no address but a loopback one"))
+    with socket.socket() as probe:
+        probe.bind((addresses[0], 0))
+        return addresses[0], int(probe.getsockname()[1])
+
+
+def start_static_pods(machine: RunningMachine) -> None:
+    """Have what kubeadm writes manifests of run."""
+    # For kubeadm 1.20, which asks it whether the images are there; newer ones ask the container runtime.
+    machine.path("/programs/crictl").symlink_to("/usr/bin/true")
+    machine.run(f"systemctl start {STATIC_PODS}")
+
+
+def join_as_control_plane(
+    plane: ControlPlane, cluster: WorldCluster, machine: RunningMachine, local: tuple[str, int], serving: str
+) -> None:
+    """First boot of a machine of the class."""
+    start_static_pods(machine)
+    join(plane, cluster, machine, with_control_plane(plane, of_class(KIND, attestation(serving)), *local))
+
+
+def test_a_control_plane_joins_and_comes_back(
+    plane: ControlPlane,
+    cluster: WorldCluster,
+    administrator: RawClient,
+    machine: RunningMachine,
+    local: tuple[str, int],
+) -> None:
+    join_as_control_plane(plane, cluster, machine, local, "SelfSigned")
+    since = wait_ready(administrator, machine)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested"}
+    labels = administrator.get(NODE).expect(200)["metadata"]["labels"]
+    assert {name for name in labels if name.startswith("node-role")} >= {"node-role.kubernetes.io/control-plane"}
+
+    own = f"https://{local[0]}:{local[1]}"
+    kubeconfig = yaml.safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))
+    is_local = plane.binaries.kubernetes() >= SINCE_LOCAL
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == (own if is_local else plane.server)
+    assert list(kubeconfig["users"][0]["user"]) == ["exec"]
+    with RawClient(replace(plane.connection(), server=own)) as client:
+        wait_until(lambda: client.get("/readyz").status == 200, "its own API server is ready", 60.0)
+
+    # As after a reboot: there is no bootstrap kubeconfig any more, nor an API server before the kubelet runs.
+    machine.run(f"systemctl stop kubelet; systemctl restart {STATIC_PODS}; systemctl start kubelet")
+    wait_ready(administrator, machine, since)
+    assert list(issued(administrator)) == [CLIENT_SIGNER]
+
+
+def test_the_kubelet_asks_for_its_serving_certificate(
+    plane: ControlPlane,
+    cluster: WorldCluster,
+    administrator: RawClient,
+    machine: RunningMachine,
+    local: tuple[str, int],
+) -> None:
+    join_as_control_plane(plane, cluster, machine, local, "Kubelet")
+    wait_ready(administrator, machine)
+    add_addresses(administrator)
+    wait_until(lambda: STOCK_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested", STOCK_SERVING_SIGNER: "Attested"}
+    wait_until(lambda: serves(plane, issued_by_stock_signer(administrator)), "the kubelet serves it")
+
+
+def test_a_machine_of_kubeadm_init_is_left_alone(
+    plane: ControlPlane, machine: RunningMachine, local: tuple[str, int]
+) -> None:
+    """The first machine of a cluster has what the class gives to all, and a certificate of kubeadm's."""
+    with Programs("node-attestation-kubeadm-init-") as programs:
+        etcd = Etcd(programs, plane.binaries.etcd)
+        start_static_pods(machine)
+        machine.boot_with_cloud_config(init_user_data(plane, etcd.url, of_class(KIND, attestation("Kubelet")), *local))
+        assert machine.joined(), machine.output()
+        with RawClient(parse_kubeconfig(machine.path("/etc/kubernetes/admin.conf").read_bytes())) as administrator:
+            wait_ready(administrator, machine)
+            assert not issued(administrator)
+        user = yaml.safe_load(machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8"))["users"][0]
+        assert set(user["user"]) == {"client-certificate", "client-key"}
+        machine.run("systemctl is-active kubelet-authenticator")
+        assert machine.output() == "inactive\n"
+        assert not list(machine.path("/var/lib/kubelet/pki").glob("kubelet-authenticator*"))

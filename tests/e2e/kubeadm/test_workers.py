@@ -1,0 +1,112 @@
+"""A worker joins with the real kubeadm and the real kubelet, by the templates of deploy/node."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+from cryptography import x509
+
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.testing.world import WorldCluster
+from tests.deploy.machine import HOSTNAME
+from tests.deploy.manifests import IGNITION, WORKER, of_class, worker
+from tests.deploy.running_machine import RunningMachine
+from tests.e2e.kubeadm.node import (
+    CLIENT_SIGNER,
+    NODE,
+    SERVING_SIGNER,
+    STOCK_SERVING_SIGNER,
+    add_addresses,
+    attestation,
+    issued,
+    issued_by_stock_signer,
+    join,
+    served_certificate,
+    serves,
+    wait_ready,
+)
+from tests.support.control_plane import ControlPlane
+from tests.support.processes import wait_until
+from tests.support.raw_client import RawClient
+
+# The kubelet's ports are those of every kubelet.
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+
+KIND: Final = WORKER
+SUBJECT = f"CN=system:node:{HOSTNAME},O=system:nodes"
+SINCE_RELOAD = (1, 31)
+"""Older kubelets read ``tlsCertFile`` once."""
+
+
+def test_a_worker_joins_comes_back_and_joins_again(
+    plane: ControlPlane, cluster: WorldCluster, administrator: RawClient, machine: RunningMachine
+) -> None:
+    join(plane, cluster, machine, of_class(KIND, attestation("SelfSigned")))
+    since = wait_ready(administrator, machine)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested"}
+    user = machine.path("/etc/kubernetes/kubelet.conf").read_text(encoding="utf-8")
+    assert "credential" in user
+    assert "token" not in user
+    assert not machine.path("/etc/kubernetes/bootstrap-kubelet.conf").exists()
+
+    # As after a reboot: there is no bootstrap kubeconfig any more.
+    machine.run("systemctl restart kubelet")
+    wait_ready(administrator, machine, since)
+    assert list(issued(administrator)) == [CLIENT_SIGNER]
+
+    machine.run("kubeadm reset --force")
+    assert not list(machine.path("/var/lib/kubelet").iterdir()), machine.output()
+    administrator.delete(NODE).expect(200)
+    join(plane, cluster, machine, of_class(KIND, attestation("SelfSigned")))
+    wait_ready(administrator, machine)
+    assert len(administrator.get(CERTIFICATE_SIGNING_REQUESTS.collection()).expect(200)["items"]) == 2
+
+
+@pytest.mark.parametrize("program_folder", ["/opt/bin"])
+def test_a_worker_joins_by_ignition(
+    plane: ControlPlane, cluster: WorldCluster, administrator: RawClient, machine: RunningMachine
+) -> None:
+    """Nothing is rendered: the node's name is the host's, for kubeadm, the kubelet and the program."""
+    spec = worker(IGNITION)
+    [configuration] = [file for file in spec["files"] if file["path"].endswith("/kubelet-authenticator.json")]
+    told = {**json.loads(configuration["content"]), "settings": attestation("SelfSigned")["settings"]}
+    configuration["content"] = json.dumps(told)
+    join(plane, cluster, machine, spec)
+    wait_ready(administrator, machine)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested"}
+
+
+def test_the_kubelet_serves_what_the_agent_obtained(
+    plane: ControlPlane, cluster: WorldCluster, administrator: RawClient, machine: RunningMachine
+) -> None:
+    join(plane, cluster, machine, of_class(KIND, attestation("Agent")))
+    wait_ready(administrator, machine)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested", SERVING_SIGNER: "Attested"}
+    served = served_certificate(plane)
+    assert served.subject.rfc4514_string() == SUBJECT
+
+    # As when the agent has renewed it.
+    store = machine.path("/var/lib/kubelet/pki/kubelet-authenticator-serving.pem")
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    user = f"system:node:{HOSTNAME}"
+    certificate, key = plane.ca.issue_serving(user, [str(name.value) for name in names])
+    renewed = store.with_suffix(".new")
+    renewed.touch(mode=0o600)
+    renewed.write_bytes(certificate + key)
+    renewed.rename(store)
+    if plane.binaries.kubernetes() < SINCE_RELOAD:
+        machine.run("systemctl restart kubelet")
+    wait_until(lambda: serves(plane, x509.load_pem_x509_certificate(certificate)), "the kubelet serves the new one", 90)
+
+
+def test_the_kubelet_asks_for_its_serving_certificate(
+    plane: ControlPlane, cluster: WorldCluster, administrator: RawClient, machine: RunningMachine
+) -> None:
+    join(plane, cluster, machine, of_class(KIND, attestation("Kubelet")))
+    wait_ready(administrator, machine)
+    add_addresses(administrator)
+    wait_until(lambda: STOCK_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested", STOCK_SERVING_SIGNER: "Attested"}
+    wait_until(lambda: serves(plane, issued_by_stock_signer(administrator)), "the kubelet serves it")
