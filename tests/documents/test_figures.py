@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -34,8 +35,9 @@ from signer.controller import (
     run,
     shards,
     stock_serving,
+    workload_access,
 )
-from signer.kube import client, fair_order, watch, workqueue
+from signer.kube import client, fair_order, workqueue
 from signer.model import (
     bootstrap_token,
     certificate_request,
@@ -58,7 +60,8 @@ REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
-WORDS = {3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
+_LONGEST_LOOK_MINUTES = math.ceil(door_keeping.LOOK_SECONDS * (1 + door_keeping.SPREAD) / 60)
+WORDS = {3: "three", 4: "four", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
     f"`{attempt._NAME_PREFIX}` and the first {attempt._NAME_CHARACTERS} hexadecimal digits",
@@ -103,13 +106,13 @@ PROTOCOL = (
 SECURITY = (
     f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
     "PKCS#10 request, and bounds on every count",
-    f"A list page of more than {client.MAXIMUM_BODY_BYTES // _MIB} MiB",
-    f"A list beyond {client.LIST_BYTES_PER_BODY * client.MAXIMUM_BODY_BYTES // _MIB} MiB, "
-    f"or with more than {watch.MAXIMUM_OBJECTS:,} requests of ours",
+    f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
+    f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
     f"With more than {fair_order.CROWD} of one requester waiting",
     f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
-    f"the next look, which is {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes at most",
+    f"the next look, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
+    f"before the next look, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
@@ -121,7 +124,8 @@ OPERATING = (
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"{preflight.EXIT_NOT_READY} `preflight` found",
     f"{cli.EXIT_LEADERSHIP_LOST} [leadership lost]",
-    f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes",
+    f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes, give or take a fifth",
+    f"repeated within {WORDS[int(door_keeping.REST_SECONDS + door_keeping.AGAIN.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
