@@ -225,7 +225,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Delete or correct the wrong one; the message names them.",
         ),
         Reason.MACHINE_ADDRESSES_UNKNOWN: ReasonExplanation(
-            "The Machine does not show yet what its node is called.",
+            "The Machine does not show yet what its node is called, or has no addresses yet for a serving certificate.",
             "Wait for `status.addresses` or `spec.infrastructureRef`, or choose another `nodeNameSource`.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
@@ -245,25 +245,30 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.NODE_NAME_BLOCKED: ReasonExplanation(
             "Another identity holds the node name: its certificates are still valid, its Machine is still being "
-            "deleted, or an AttestedNode of another node has the same object name.",
-            "Wait until the time in the message, or set the policy's `nodeNameReuse: Immediate`.",
+            "deleted, or an AttestedNode of another node has the same object name. Or this Machine is recorded as "
+            "another node, or another Machine is called so as well.",
+            "Wait until the time in the message, or set the policy's `nodeNameReuse: Immediate`. Where the message "
+            "names another Machine: correct the name or address of the one that is not that node.",
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
-            "The node asks the stock signer for a serving certificate, and has no valid attestation: no AttestedNode "
-            "of a secure attestor, or its certificates have run out. Before Kubernetes 1.32 also: the request "
-            "is from before the node was attested, or a former node of the name could have posted it.",
-            "Let the node get its client certificate by attestation; the waiting request is then approved, or, before "
-            "Kubernetes 1.32, the one that the kubelet posts after 15 minutes.",
+            "The node asks for a serving certificate, and has no valid attestation: no AttestedNode of a secure "
+            "attestor that is allowed, no reservation, or its certificates have run out. Before Kubernetes 1.32 also: "
+            "the request is from before the node was attested, or a former node of the name could have posted it.",
+            "The message says which. Let the node get its client certificate by attestation; the waiting request is "
+            "then approved, or, before Kubernetes 1.32, the one that the kubelet posts after 15 minutes.",
         ),
         Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: ReasonExplanation(
-            "No KubeadmConfig of the Cluster holds the bootstrap token, and the policy's "
+            "No KubeadmConfig of the Cluster holds the bootstrap token, or tokens are not traced, and the policy's "
             "`bootstrapTokens.untraceable` refuses that.",
-            "Join with the token that Cluster API made for the Machine, or set `bootstrapTokens.untraceable: Allow`.",
+            "Join with the token that Cluster API made for the Machine; where the message says that tokens are not "
+            "traced, see condition [BootstrapTokensTraceable](operating.md#bootstrap-tokens). Or set "
+            "`bootstrapTokens.untraceable: Allow`.",
         ),
         Reason.RESERVATION_PENDING: ReasonExplanation(
-            "Several requests contend for the same record or reservation, or one of these objects cannot be read.",
-            "Contention ends by itself. Where the message names an object that cannot be read: look at it, then "
-            "delete it.",
+            "Several requests contend for the same record or reservation, what the request is judged by has just "
+            "changed, the node asks too often, or a reservation cannot be read.",
+            "The first two end by themselves. Of a node that asks too often, find out what has it ask again. Where the "
+            "message names an object that cannot be read: look at it, then delete it.",
         ),
         Reason.POLICY_INVALID: ReasonExplanation(
             "The NodeAttestationPolicy cannot be followed, or there is none, or no Cluster, of that name.",
