@@ -89,7 +89,7 @@ def as_json(found: Sequence[ClusterStatus], now: datetime) -> dict[str, Any]:
 
 def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
     attestations, requests, authority = one.attestations, one.requests, one.authority
-    not_after = format_time(authority.not_after) if isinstance(authority, AuthorityLife) else ""
+    not_after = format_time(authority.not_after) if isinstance(authority, AuthorityLife) else None
     return {
         "cluster": str(one.cluster),
         "mode": one.mode,

@@ -126,6 +126,7 @@ def test_what_needs_attention(house: House, cluster: WorldCluster, run: Run) -> 
     well, other = found["clusters"]
     assert (code, found["needsAttention"]) == (3, True)
     assert (well["pending"], well["unreachable"]) == (1, "")
+    assert well["certificateAuthorityNotAfter"] is None
     assert (other["cluster"], other["pending"], other["denied"]) == ("team-b/silent", None, None)
     assert other["unreachable"]
     assert any(need.startswith("no CA: Secret default/workload-ca") for need in well["needs"])
