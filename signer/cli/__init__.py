@@ -1,9 +1,9 @@
 """``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
 
 Exit codes: 0 done, 1 failed while running or ``audit`` found something bad, 2 wrong usage or configuration, 3
-``preflight`` or ``status`` found what needs attention, 4 ``run`` led and lost the Lease. ``explain``: 0 would be
-approved or challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written, 141 nobody reads
-it any more.
+``preflight`` or ``status`` found what needs attention, 4 ``run`` lost its Lease. ``explain``: 0 would be approved or
+challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written, 130 interrupted, 141 nobody
+reads it any more.
 """
 
 from __future__ import annotations

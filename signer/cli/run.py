@@ -39,7 +39,7 @@ def add_run(commands: Commands) -> None:
         "run",
         help="run the controller until SIGTERM",
         description="Runs until SIGTERM or SIGINT. Exit code 0: stopped as asked; 1: failed while running; 2: wrong "
-        "usage or configuration; 4: it led, and lost the Lease.",
+        "usage or configuration; 4: it lost its Lease.",
     )
     run.set_defaults(command=_run)
     add_kubeconfig(run)

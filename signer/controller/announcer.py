@@ -138,7 +138,7 @@ class Announcer:
         return False
 
     def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
-        """Count and log once what Enforce would have decided; nobody is sent an Event about what did not happen."""
+        """Count and log once what would have been decided; nobody is sent an Event about what did not happen."""
         would_be = decision.instead_of
         kind, reason = type(would_be).__name__, str(would_be.reason)
         if isinstance(parsed, NotOurs) or self._was_told(name, kind, reason, would_be.message):
