@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 
 import pytest
@@ -233,6 +234,19 @@ def test_the_document_says_what_the_code_does(document: str, words: str) -> None
     pages = OPERATING_GUIDE if document == "operating" else (ROOT / f"docs/{document}.md",)
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     assert words in " ".join(text.split())
+
+
+def test_every_name_of_ours_on_objects_is_in_the_protocol() -> None:
+    name = re.compile(r'"(?:\{ANNOTATION_PREFIX\}|attestation\.cluster\.x-k8s\.io)/([a-z-]+)"')
+    files = [
+        file for part in ("attestors", "signer") for file in (ROOT / part).rglob("*.py") if "testing" not in file.parts
+    ]
+    found = {one for file in files for one in name.findall(file.read_text(encoding="utf-8"))}
+    assert len(found) > 8
+    table = (
+        (ROOT / "docs/protocol.md").read_text(encoding="utf-8").partition("## Names on objects")[2].partition("## ")[0]
+    )
+    assert {one for one in found if f"`{names.ANNOTATION_PREFIX}/{one}`" not in table} == set()
 
 
 def test_a_year_is_the_default_of_insecure_certificates() -> None:
