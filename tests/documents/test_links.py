@@ -56,6 +56,12 @@ def test_a_linked_name_is_defined_there(link: Link) -> None:
     assert named["name"] in defined_names(destination(link).read_text(encoding="utf-8"))
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs/index.md"
+    linked = {destination(link) for link in RELATIVE if link.document == index}
+    assert {page for page in documents() if page.is_relative_to(ROOT / "docs")} - linked == {index}
+
+
 @pytest.mark.parametrize("link", [link for link in ALL_LINKS if link not in RELATIVE], ids=str)
 def test_other_links_are_https(link: Link) -> None:
     """They are not followed: the tests need no network."""
