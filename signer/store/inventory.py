@@ -130,7 +130,7 @@ class Inventory:
         )
         self.policy_statuses = PolicyStatuses()
         self.policies: Mirror[Policy | UnreadablePolicy] = Mirror(
-            "policies", self._policy, self._policy_changed, monotonic=monotonic
+            "nodeattestationpolicies", self._policy, self._policy_changed, monotonic=monotonic
         )
         self.machines: Mirror[MachineView] = Mirror(
             "machines", machine_view, self._machine_changed, monotonic=monotonic
