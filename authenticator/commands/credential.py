@@ -35,7 +35,8 @@ def add(commands: Commands) -> None:
     command = commands.add_parser(
         "credential",
         help="print a client certificate for client-go; what the exec stanza of a kubeconfig runs",
-        description="Prints an ExecCredential with the node's client certificate; asks for one where there is none.",
+        description="Prints an ExecCredential with the node's client certificate; asks for one where there is none or "
+        "it is due.",
     )
     add_common(command)
     command.set_defaults(command=run)
