@@ -1,23 +1,27 @@
-"""A machine in a scratch root whose services run: the real kubeadm and kubelet, with a service manager of ours.
+"""A machine in a scratch root that is switched on: systemd runs its units, and the real kubeadm and kubelet are there.
 
-It has a name, processes and mounts of its own, which all go when it is closed; the network is the host's.
+It has a name, processes, mounts and a control group of its own, which all go when it is closed; the network is the
+host's, and so is what systemd would set in the kernel: the targets of a machine that starts are empty here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.deploy.embedded import ROOT
 from tests.deploy.machine import ENVIRONMENT, Machine, bind, make_image, mounts, unshare
 from tests.deploy.units import UNIT_FOLDER
 from tests.support.binaries import MissingPart
@@ -26,11 +30,23 @@ from tests.support.processes import ProgramFailed, Programs
 PROGRAMS: Final = "/usr/local/bin"
 _HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
 _SCRIPT_SECONDS: Final = 180.0
-_READY: Final = "run/mounted"
+_READY: Final = "run/ready"
 STATIC_PODS: Final = "static-pods.service"
 """Runs the programs of the manifests that kubeadm writes, once it is started: containers do not run here."""
-_STATIC_PODS_UNIT: Final = f"[Service]\nExecStart={PROGRAMS}/static-pods\n"
-_STAND_INS: Final = {"systemctl": "running_systemctl", "static-pods": "static_pods"}
+_STAND_INS: Final = {"static-pods": "static_pods"}
+_SYSTEMD: Final = "/lib/systemd/systemd"
+_TARGET: Final = "machine.target"
+_UNITS: Final = {
+    _TARGET: "[Unit]\nRequires=systemd-journald.socket\nWants=ready.service\nAfter=systemd-journald.socket\n",
+    "ready.service": f"[Service]\nType=oneshot\nExecStart=/bin/touch /{_READY}\n",
+    # What distributions have in these would be done to the host, whose kernel it is.
+    **{f"{name}.target": f"[Unit]\nDescription={name}\n" for name in ("sysinit", "basic", "network-online")},
+    STATIC_PODS: f"[Service]\nExecStart={PROGRAMS}/static-pods\n",
+}
+_MANAGER: Final = "[Manager]\nDefaultEnvironment=PYTHONDONTWRITEBYTECODE=1\n"
+_INTERPRETER: Final = "[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={paths}\n"
+"""For an image has its programs in no home and in no ``/tmp``, and a checkout may be there."""
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "kmsg")
 _TUNABLES: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
@@ -49,11 +65,10 @@ class RunningMachine(Machine):
     def run(self, script: str) -> None:
         """Run a shell script; services that it starts stay. ``output`` is what it printed."""
         (self.root / "run/script").write_text(script, encoding="utf-8")
-        enter = ["nsenter", f"--target={self.process_id}", "--mount", "--pid", "--uts", "--root", "--wd"]
         # A file, for services inherit it and keep it open.
         with (self.root / "run/output").open("wb") as output:
             subprocess.run(
-                [*enter, "/bin/sh", "/run/script"],
+                [*self._inside(), "/bin/sh", "/run/script"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -63,14 +78,20 @@ class RunningMachine(Machine):
             )
 
     def log(self, unit: str) -> str:
-        """What a service wrote."""
-        return self.path(f"/run/units/{unit}.log").read_text(encoding="utf-8", errors="replace")
+        """What a service wrote, and what systemd says of it."""
+        command = [*self._inside(), "/usr/bin/journalctl", "--no-pager", f"--unit={unit}"]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=60).stdout
+
+    def _inside(self) -> list[str]:
+        own = ("--mount", "--pid", "--uts", "--cgroup", "--root", "--wd")
+        return ["nsenter", f"--target={self.process_id}", *own]
 
     def close(self) -> None:
         """Switch it off: all its processes go with the first."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process_id, signal.SIGKILL)
         self.programs.close()
+        _remove_control_group(self.root)
 
     def __enter__(self) -> Self:
         return self
@@ -99,16 +120,23 @@ def switch_on(
     """
     programs = Programs("node-attestation-machine-")
     try:
+        if not Path(_SYSTEMD).exists():
+            raise MissingPart("systemd is not installed: run tests/provision/provision.sh")
         make_image(root, programs=program_folder, kubelet=f"{PROGRAMS}/kubelet", stand_ins=_STAND_INS)
-        (root / UNIT_FOLDER / STATIC_PODS).write_text(_STATIC_PODS_UNIT, encoding="utf-8")
+        for unit, text in _UNITS.items():
+            (root / UNIT_FOLDER / unit).write_text(text, encoding="utf-8")
+        paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
+        drop_in = root / UNIT_FOLDER / "kubelet-authenticator.service.d/90-interpreter.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text(_INTERPRETER.format(paths=paths), encoding="utf-8")
+        (root / "etc/systemd/system.conf").write_text(_MANAGER, encoding="utf-8")
         for file in _HOST_FILES:
             shutil.copy(f"/{file}", root / file)
         (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n", encoding="utf-8")
         (root / "etc/resolv.conf").touch()
-        lines = [f"hostname {shlex.quote(name)}", *_setting_up(root, binaries, folders)]
-        last = f"exec chroot {shlex.quote(str(root))} /bin/sh -c 'touch /{_READY}; exec sleep infinity'"
-        command = [*unshare(), "--pid", "--uts", "--fork", "--kill-child", "/bin/sh", "-ec", "\n".join([*lines, last])]
+        script = "\n".join([*_setting_up(root, binaries, folders), *_handing_over(root, name)])
+        command = [*unshare(), "--pid", "--uts", "--ipc", "--fork", "--kill-child", "/bin/sh", "-ec", script]
         holder = programs.start("machine", command)
         try:
             holder.wait_ready((root / _READY).exists)
@@ -138,3 +166,41 @@ def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, 
     for name, binary in binaries.items():
         yield f"touch {quoted}/programs/{name}"
         yield f"mount --bind {shlex.quote(str(binary))} {quoted}{PROGRAMS}/{name}"
+
+
+def _handing_over(root: Path, name: str) -> Iterable[str]:
+    """The shell becomes systemd, in a control group of the machine's own."""
+    yield "mount -t tmpfs -o mode=755 devices dev"
+    for device in _DEVICES:
+        yield f"touch dev/{device} && mount --bind /dev/{device} dev/{device}"
+    yield "ln -s /proc/self/fd dev/fd"
+    # A mount, or systemd makes it one.
+    yield "mount --rbind run run"
+    yield "mkdir run/old"
+    yield f"hostname {shlex.quote(name)}"
+    group = f"sys/fs/cgroup/{_control_group(root)}"
+    yield f"mount -t cgroup2 cgroup2 sys/fs/cgroup && mkdir {group} && echo 0 > {group}/cgroup.procs"
+    yield "umount sys/fs/cgroup"
+    inside = [
+        "mount -t cgroup2 cgroup2 sys/fs/cgroup",
+        "pivot_root . run/old",
+        "umount -l /run/old",
+        f"exec env -i container=scratch-root {_SYSTEMD} --unit={_TARGET} --log-target=journal --show-status=0",
+    ]
+    yield f"exec unshare --cgroup /bin/sh -ec {shlex.quote(chr(10).join(inside))}"
+
+
+def _remove_control_group(root: Path) -> None:
+    """Its processes have been killed, and are gone in a moment."""
+    folder = shlex.quote(str(root))
+    group = f"{folder}/{_control_group(root)}"
+    lines = [
+        f"mount -t cgroup2 cgroup2 {folder}",
+        f"while grep -q 'populated 1' {group}/cgroup.events; do sleep 0.05; done",
+        f"find {group} -depth -type d -exec rmdir {{}} +",
+    ]
+    subprocess.run([*unshare(), "/bin/sh", "-ec", "\n".join(lines)], check=True, timeout=_SCRIPT_SECONDS)
+
+
+def _control_group(root: Path) -> str:
+    return f"node-attestation-{hashlib.sha256(bytes(root)).hexdigest()[:16]}"

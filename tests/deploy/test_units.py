@@ -15,6 +15,7 @@ from tests.deploy.commands import parse_command_line
 from tests.deploy.embedded import FILES, image_files
 from tests.deploy.machine import KUBEADM_DROP_IN, KUBELET, KUBELET_UNIT, PROGRAM, new_machine
 from tests.deploy.units import InvalidUnit, Service, parse_unit, read_service
+from tests.support.binaries import MissingPart, skip_or_fail
 
 AGENT = "kubelet-authenticator.service"
 STORE = "/var/lib/kubelet/pki"
@@ -187,7 +188,7 @@ def test_systemd_accepts_the_units(root: Path) -> None:
     """Every line that it would read over is a complaint; so is a program that is not there."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
-        pytest.skip("systemd-analyze is not installed: apt-get install systemd; the checks above are ours")
+        skip_or_fail(MissingPart("systemd-analyze is not installed: apt-get install systemd"))
     for program in (KUBELET, f"/usr/local/bin/{PROGRAM}"):
         path = root / program.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager, kubemark
-# (a kubelet that runs no containers), kubeadm, the kubelet, and containerd.
+# (a kubelet that runs no containers), kubeadm, the kubelet, containerd, and systemd.
 #
 # Usage: provision.sh [tpm] [image]
 #
@@ -16,8 +16,8 @@ built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
-packages=(etcd-server prometheus strace containerd)
-programs=(etcd promtool strace containerd)
+packages=(etcd-server prometheus strace containerd systemd)
+programs=(etcd promtool strace containerd systemctl)
 for argument in "$@"; do
     case $argument in
     tpm)

@@ -1,13 +1,12 @@
 """systemctl and the service manager: starts a unit with what it wants, after what it is ordered after.
 
-``ExecStartPre`` runs; ``ExecStart`` is written down only (``running_systemctl`` runs it).
+``ExecStartPre`` runs; ``ExecStart`` is written down only.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,15 +14,9 @@ from tests.deploy.stand_ins.events import write_down
 from tests.deploy.units import read_service
 
 HERE: Final = Path("/")
-Launch = Callable[[str, list[str], bool], None]
-"""Runs the command of a unit that is ready to start; waits until it has started where another unit comes after it."""
 
 
-def launch_nothing(name: str, command: list[str], wait: bool) -> None:
-    """That it was started is written down, and that is all."""
-
-
-def main(arguments: list[str], launch: Launch = launch_nothing) -> int:
+def main(arguments: list[str]) -> int:
     """``systemctl start|stop UNIT`` and ``systemctl daemon-reload``."""
     match arguments:
         case ["daemon-reload"]:
@@ -33,7 +26,7 @@ def main(arguments: list[str], launch: Launch = launch_nothing) -> int:
             write_down(program="systemctl", command="stop", unit=name)
             return 0
         case ["start", name]:
-            return start(service_name(name), launch)
+            return start(service_name(name))
     print(f"nobody does systemctl {' '.join(arguments)}", file=sys.stderr)
     return 1
 
@@ -43,13 +36,13 @@ def service_name(name: str) -> str:
     return name if "." in name else f"{name}.service"
 
 
-def start(name: str, launch: Launch, wait: bool = False) -> int:
+def start(name: str) -> int:
     """Start a service; a wanted one that fails does not keep it from starting."""
     service = read_service(HERE, name)
     wanted = [unit for unit in dict.fromkeys(service.names("Wants")) if unit.endswith(".service")]
     before = [unit for unit in wanted if unit in service.names("After")]
     for unit in before:
-        start(unit, launch, wait=True)
+        start(unit)
     if not service.conditions_met(HERE):
         write_down(program="systemd", unit=name, result="condition not met")
         return 0
@@ -61,10 +54,9 @@ def start(name: str, launch: Launch, wait: bool = False) -> int:
             return 1
     [command] = service.command_lines("ExecStart", HERE)
     write_down(program="systemd", unit=name, result="started", command=command)
-    launch(name, command, wait)
     for unit in wanted:
         if unit not in before:
-            start(unit, launch)
+            start(unit)
     return 0
 
 

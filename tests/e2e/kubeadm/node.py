@@ -59,7 +59,7 @@ def join(plane: ControlPlane, cluster: WorldCluster, machine: RunningMachine, sp
             )
     boot = machine.boot_with_ignition if spec.get("format") == "ignition" else machine.boot_with_cloud_config
     boot(data)
-    assert machine.joined(), machine.output()
+    assert machine.joined(), machine.output() + machine.log("kubelet.service")
 
 
 def ready(administrator: RawClient) -> str:
@@ -77,9 +77,20 @@ def wait_ready(administrator: RawClient, machine: RunningMachine, later_than: st
     try:
         wait_until(lambda: ready(administrator) > later_than, "the Node is Ready", 60.0)
     except TimeoutError:
-        print(machine.log("kubelet.service")[-6000:])
+        print(machine.log("kubelet.service"))
         raise
     return ready(administrator)
+
+
+def agent(machine: RunningMachine) -> set[str]:
+    """What systemd says of the agent: what state it is in, and how often it was started again."""
+    machine.run("systemctl show --property=ActiveState,NRestarts kubelet-authenticator")
+    return set(machine.output().split())
+
+
+def wait_for_agent(machine: RunningMachine) -> None:
+    """Wait until it says that it is ready, at its first start."""
+    wait_until(lambda: agent(machine) == {"ActiveState=active", "NRestarts=0"}, "the agent is ready")
 
 
 def issued(administrator: RawClient) -> dict[str, str]:

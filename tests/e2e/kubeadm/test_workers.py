@@ -25,6 +25,7 @@ from tests.e2e.kubeadm.node import (
     join,
     served_certificate,
     serves,
+    wait_for_agent,
     wait_ready,
 )
 from tests.support.control_plane import ControlPlane
@@ -55,6 +56,7 @@ def test_a_worker_joins_comes_back_and_joins_again(
     machine.run("systemctl restart kubelet")
     wait_ready(administrator, machine, since)
     assert list(issued(administrator)) == [CLIENT_SIGNER]
+    wait_for_agent(machine)
 
     machine.run("kubeadm reset --force")
     assert not list(machine.path("/var/lib/kubelet").iterdir()), machine.output()
@@ -76,6 +78,7 @@ def test_a_worker_joins_by_ignition(
     join(plane, cluster, machine, spec)
     wait_ready(administrator, machine)
     assert issued(administrator) == {CLIENT_SIGNER: "Attested"}
+    wait_for_agent(machine)
 
 
 def test_the_kubelet_serves_what_the_agent_obtained(
@@ -84,6 +87,7 @@ def test_the_kubelet_serves_what_the_agent_obtained(
     join(plane, cluster, machine, of_class(KIND, attestation("Agent")))
     wait_ready(administrator, machine)
     assert issued(administrator) == {CLIENT_SIGNER: "Attested", SERVING_SIGNER: "Attested"}
+    wait_for_agent(machine)
     served = served_certificate(plane)
     assert served.subject.rfc4514_string() == SUBJECT
 
