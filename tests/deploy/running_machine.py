@@ -37,7 +37,9 @@ _STAND_INS: Final = {"static-pods": "static_pods"}
 _SYSTEMD: Final = "/lib/systemd/systemd"
 _TARGET: Final = "machine.target"
 _UNITS: Final = {
-    _TARGET: "[Unit]\nRequires=systemd-journald.socket\nWants=ready.service\nAfter=systemd-journald.socket\n",
+    # kubeadm's packages enable the kubelet: it starts, and ends for want of its configuration, until the machine joins.
+    _TARGET: "[Unit]\nRequires=systemd-journald.socket\nAfter=systemd-journald.socket\n"
+    f"Wants=ready.service kubelet.service {STATIC_PODS}\n",
     "ready.service": f"[Service]\nType=oneshot\nExecStart=/bin/touch /{_READY}\n",
     # What distributions have in these would be done to the host, whose kernel it is.
     **{f"{name}.target": f"[Unit]\nDescription={name}\n" for name in ("sysinit", "basic", "network-online")},
@@ -54,13 +56,54 @@ _TUNABLES: Final = (
 """What a kubelet sets in the kernel (``setupKernelTunables``), which is the host's: it gets copies."""
 
 
+@dataclass(slots=True)
+class Power:
+    """The processes of a machine."""
+
+    root: Path
+    script: str
+    """Sets up what is around systemd, and becomes it."""
+    programs: Programs | None = None
+    process_id: int = 0
+    """Of the first, as the host sees it."""
+
+    def on(self) -> None:
+        """Start the machine; returns when systemd has started what is enabled.
+
+        Raises:
+            MissingPart: this machine lets nobody have processes and mounts of his own.
+        """
+        self.programs = Programs("node-attestation-machine-")
+        try:
+            namespaces = ("--pid", "--uts", "--ipc", "--fork", "--kill-child")
+            holder = self.programs.start("machine", [*unshare(), *namespaces, "/bin/sh", "-ec", self.script])
+            try:
+                holder.wait_ready((self.root / _READY).exists)
+            except ProgramFailed as failure:
+                told = " ".join(str(failure).split())
+                raise MissingPart(f"no processes and mounts of its own for a machine: {told}") from None
+            [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
+            self.process_id = int(first)
+        except BaseException:
+            self.programs.close()
+            raise
+
+    def off(self) -> None:
+        """All processes go with the first."""
+        if self.programs is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process_id, signal.SIGKILL)
+        self.programs.close()
+        _remove_control_group(self.root)
+        self.programs = None
+
+
 @dataclass(frozen=True, slots=True)
 class RunningMachine(Machine):
     """A machine that is switched on; a context manager that switches it off."""
 
-    programs: Programs
-    process_id: int
-    """Of its first process, as the host sees it."""
+    power: Power
 
     def run(self, script: str) -> None:
         """Run a shell script; services that it starts stay. ``output`` is what it printed."""
@@ -84,14 +127,18 @@ class RunningMachine(Machine):
 
     def _inside(self) -> list[str]:
         own = ("--mount", "--pid", "--uts", "--cgroup", "--root", "--wd")
-        return ["nsenter", f"--target={self.process_id}", *own]
+        return ["nsenter", f"--target={self.power.process_id}", *own]
+
+    def reboot(self) -> None:
+        """Switch it off, as when the power is cut, and on again."""
+        self.power.off()
+        shutil.rmtree(self.path("/run"))
+        self.path("/run").mkdir()
+        self.power.on()
 
     def close(self) -> None:
-        """Switch it off: all its processes go with the first."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process_id, signal.SIGKILL)
-        self.programs.close()
-        _remove_control_group(self.root)
+        """Switch it off."""
+        self.power.off()
 
     def __enter__(self) -> Self:
         return self
@@ -118,36 +165,24 @@ def switch_on(
     Raises:
         MissingPart: this machine lets nobody have processes and mounts of his own.
     """
-    programs = Programs("node-attestation-machine-")
-    try:
-        if not Path(_SYSTEMD).exists():
-            raise MissingPart("systemd is not installed: run tests/provision/provision.sh")
-        make_image(root, programs=program_folder, kubelet=f"{PROGRAMS}/kubelet", stand_ins=_STAND_INS)
-        for unit, text in _UNITS.items():
-            (root / UNIT_FOLDER / unit).write_text(text, encoding="utf-8")
-        paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
-        drop_in = root / UNIT_FOLDER / "kubelet-authenticator.service.d/90-interpreter.conf"
-        drop_in.parent.mkdir()
-        drop_in.write_text(_INTERPRETER.format(paths=paths), encoding="utf-8")
-        (root / "etc/systemd/system.conf").write_text(_MANAGER, encoding="utf-8")
-        for file in _HOST_FILES:
-            shutil.copy(f"/{file}", root / file)
-        (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
-        (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n", encoding="utf-8")
-        (root / "etc/resolv.conf").touch()
-        script = "\n".join([*_setting_up(root, binaries, folders), *_handing_over(root, name)])
-        command = [*unshare(), "--pid", "--uts", "--ipc", "--fork", "--kill-child", "/bin/sh", "-ec", script]
-        holder = programs.start("machine", command)
-        try:
-            holder.wait_ready((root / _READY).exists)
-        except ProgramFailed as failure:
-            told = " ".join(str(failure).split())
-            raise MissingPart(f"no processes and mounts of its own for a machine: {told}") from None
-        [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
-        return RunningMachine(root, programs, int(first))
-    except BaseException:
-        programs.close()
-        raise
+    if not Path(_SYSTEMD).exists():
+        raise MissingPart("systemd is not installed: run tests/provision/provision.sh")
+    make_image(root, programs=program_folder, kubelet=f"{PROGRAMS}/kubelet", stand_ins=_STAND_INS)
+    for unit, text in _UNITS.items():
+        (root / UNIT_FOLDER / unit).write_text(text, encoding="utf-8")
+    paths = " ".join(sorted({str(ROOT), sys.prefix, sys.base_prefix}))
+    drop_in = root / UNIT_FOLDER / "kubelet-authenticator.service.d/90-interpreter.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(_INTERPRETER.format(paths=paths), encoding="utf-8")
+    (root / "etc/systemd/system.conf").write_text(_MANAGER, encoding="utf-8")
+    for file in _HOST_FILES:
+        shutil.copy(f"/{file}", root / file)
+    (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n", encoding="utf-8")
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n", encoding="utf-8")
+    (root / "etc/resolv.conf").touch()
+    power = Power(root, "\n".join([*_setting_up(root, binaries, folders), *_handing_over(root, name)]))
+    power.on()
+    return RunningMachine(root, power)
 
 
 def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterable[str]:

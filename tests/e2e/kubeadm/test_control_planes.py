@@ -12,7 +12,7 @@ import yaml
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.testing.world import WorldCluster
 from tests.deploy.manifests import CONTROL_PLANE, of_class
-from tests.deploy.running_machine import STATIC_PODS, RunningMachine
+from tests.deploy.running_machine import RunningMachine
 from tests.e2e.kubeadm.cluster import init_user_data, with_control_plane
 from tests.e2e.kubeadm.node import (
     CLIENT_SIGNER,
@@ -54,18 +54,16 @@ def local() -> tuple[str, int]:
         return addresses[0], int(probe.getsockname()[1])
 
 
-def start_static_pods(machine: RunningMachine) -> None:
-    """Have what kubeadm writes manifests of run."""
-    # For kubeadm 1.20, which asks it whether the images are there; newer ones ask the container runtime.
+@pytest.fixture(autouse=True)
+def images(machine: RunningMachine) -> None:
+    """All are there, as far as kubeadm 1.20 asks for them; newer ones ask the container runtime."""
     machine.path("/programs/crictl").symlink_to("/usr/bin/true")
-    machine.run(f"systemctl start {STATIC_PODS}")
 
 
 def join_as_control_plane(
     plane: ControlPlane, cluster: WorldCluster, machine: RunningMachine, local: tuple[str, int], serving: str
 ) -> None:
     """First boot of a machine of the class."""
-    start_static_pods(machine)
     join(plane, cluster, machine, with_control_plane(plane, of_class(KIND, attestation(serving)), *local))
 
 
@@ -90,8 +88,8 @@ def test_a_control_plane_joins_and_comes_back(
     with RawClient(replace(plane.connection(), server=own)) as client:
         wait_until(lambda: client.get("/readyz").status == 200, "its own API server is ready", 60.0)
 
-    # As after a reboot: there is no bootstrap kubeconfig any more, nor an API server before the kubelet runs.
-    machine.run(f"systemctl stop kubelet; systemctl restart {STATIC_PODS}; systemctl start kubelet")
+    # There is no bootstrap kubeconfig any more, nor an API server of its own before the kubelet runs.
+    machine.reboot()
     wait_ready(administrator, machine, since)
     assert list(issued(administrator)) == [CLIENT_SIGNER]
     wait_for_agent(machine)
@@ -118,7 +116,6 @@ def test_a_machine_of_kubeadm_init_is_left_alone(
     """The first machine of a cluster has what the class gives to all, and a certificate of kubeadm's."""
     with Programs("node-attestation-kubeadm-init-") as programs:
         etcd = Etcd(programs, plane.binaries.etcd)
-        start_static_pods(machine)
         machine.boot_with_cloud_config(init_user_data(plane, etcd.url, of_class(KIND, attestation("Kubelet")), *local))
         assert machine.joined(), machine.output()
         with RawClient(parse_kubeconfig(machine.path("/etc/kubernetes/admin.conf").read_bytes())) as administrator:

@@ -52,8 +52,8 @@ def test_a_worker_joins_comes_back_and_joins_again(
     assert "token" not in user
     assert not machine.path("/etc/kubernetes/bootstrap-kubelet.conf").exists()
 
-    # As after a reboot: there is no bootstrap kubeconfig any more.
-    machine.run("systemctl restart kubelet")
+    # There is no bootstrap kubeconfig any more.
+    machine.reboot()
     wait_ready(administrator, machine, since)
     assert list(issued(administrator)) == [CLIENT_SIGNER]
     wait_for_agent(machine)
