@@ -11,7 +11,14 @@ import os
 import time
 
 from authenticator.model.exec_credential import INFO_VARIABLE, UnusableExecInfo, encode_credential, parse_info
-from authenticator.model.pair import LONGEST_ANSWER_SECONDS, MAXIMUM_CHARACTERS, Pair, UnreadablePair, parse_pair
+from authenticator.model.pair import (
+    LONGEST_ANSWER_SECONDS,
+    MAXIMUM_CHARACTERS,
+    RETRY_SECONDS,
+    Pair,
+    UnreadablePair,
+    parse_pair,
+)
 
 DEFAULT_CONFIGURATION_FILE = "/etc/kubernetes/kubelet-authenticator.json"
 DEFAULT_STORE = "/var/lib/kubelet/pki"
@@ -38,8 +45,10 @@ class MoreToDo(Exception):
     """There is more to do than to print; nothing was printed."""
 
 
-def print_stored(arguments: list[str]) -> None:
+def print_stored(arguments: list[str], *, nothing_else_works: bool = False) -> None:
     """Print the stored certificate for client-go. ``arguments`` are those behind ``credential``.
+
+    Where ``nothing_else_works``, as long as it is valid, and for a few seconds.
 
     Raises:
         MoreToDo: there is no certificate that can be printed without further ado.
@@ -48,15 +57,16 @@ def print_stored(arguments: list[str]) -> None:
     try:
         info = parse_info(os.environ.get(INFO_VARIABLE, ""))
         store = store_folder(_flags(arguments))
-        if os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
+        if not nothing_else_works and os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
             raise MoreToDo  # a crash kept it from being wiped
         pair = read_stored(store)
     except (OSError, UnusableExecInfo, UnreadablePair, ValueError, RecursionError) as error:
         raise MoreToDo from error
     now = int(time.time())
-    if now >= pair.renewal:
+    end = pair.not_after if nothing_else_works else pair.renewal
+    if now >= end:
         raise MoreToDo
-    expiration = min(now + LONGEST_ANSWER_SECONDS, pair.renewal)
+    expiration = min(now + (RETRY_SECONDS if nothing_else_works else LONGEST_ANSWER_SECONDS), end)
     # Flushed here: what fails when the process ends has an exit code of Python's own.
     text = encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration)
     print(text, flush=True)

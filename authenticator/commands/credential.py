@@ -12,13 +12,12 @@ from authenticator.commands.output import output_kept_back, standard_output
 from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
 from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates
-from authenticator.flow.client_pair import RETRY_SECONDS
 from authenticator.flow.clock import Clock
 from authenticator.model.certificate import check_pair
 from authenticator.model.exec_credential import INFO_VARIABLE, ExecInfo, UnusableExecInfo, encode_credential, parse_info
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_exec_info
-from authenticator.model.pair import Pair
+from authenticator.model.pair import RETRY_SECONDS, Pair
 from authenticator.model.plan import Use, expiration
 from authenticator.store.store import Store
 from authenticator.stored_credential import DEFAULT_STORE, MoreToDo, read_stored, store_folder
@@ -107,7 +106,9 @@ def _renewed(options: argparse.Namespace, info: ExecInfo, stored: Pair, now: int
     except OSError as error:
         renewal = Broken(f"it cannot begin: {error}")
     if isinstance(renewal, Finished):
-        return Use(_still_valid(options, now) or stored, renewal.until)
+        found = _still_valid(options, now)
+        # Until then what was stored has work; what was there before may have run out.
+        return Use(found, renewal.until) if found is not None else Use(stored, now + RETRY_SECONDS)
     if isinstance(renewal, UnderWay):
         report(
             "renewing takes longer than a kubelet should wait, and goes on as process "

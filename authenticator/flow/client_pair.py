@@ -14,7 +14,7 @@ from authenticator.flow.pauses import paused
 from authenticator.model.attempt import Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap
 from authenticator.model.failures import ExitCode, Failure, NoCredential, StillPending
-from authenticator.model.pair import Pair
+from authenticator.model.pair import RETRY_SECONDS, Pair
 from authenticator.model.plan import (
     Expired,
     Join,
@@ -29,9 +29,6 @@ from authenticator.model.plan import (
 from authenticator.model.unix_time import time_text
 from authenticator.store.lock import LockHeld
 from authenticator.store.store import KnownCluster
-
-RETRY_SECONDS: Final = 15
-"""When client-go is to ask again while a renewal is under way."""
 
 _FLOOR_SECONDS: Final = 30
 """After a certificate came that is due for renewal at once, because it is so short or the clock so wrong."""

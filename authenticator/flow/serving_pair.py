@@ -11,14 +11,13 @@ from attestors.contract import IPAddress
 from attestors.wire.names import Purpose
 from authenticator.configuration import Serving
 from authenticator.flow.asking import Asking, client_certificate
-from authenticator.flow.client_pair import RETRY_SECONDS
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.own_addresses import LastingAddresses, serving_names
 from authenticator.flow.pauses import paused
 from authenticator.model.attempt import Attempt, pause_in_force
 from authenticator.model.chain import alternative_names_of
 from authenticator.model.failures import Failure, InvalidConfiguration, NoCredential, StillPending
-from authenticator.model.pair import Pair
+from authenticator.model.pair import RETRY_SECONDS, Pair
 from authenticator.model.plan import Use, renewal_time
 
 _LATE: Final = 20

@@ -22,6 +22,8 @@ RENEWAL_DIVISOR = 5
 """A certificate is renewed when a fifth of its life, 20 %, is left (proposal, "client-authenticator-flow")."""
 LONGEST_ANSWER_SECONDS = 3600
 """client-go asks again at least once an hour."""
+RETRY_SECONDS = 15
+"""When client-go is to ask again while a certificate is due and not renewed yet."""
 
 _SEQUENCE = 0x30
 _INTEGER = 0x02

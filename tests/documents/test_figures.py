@@ -17,7 +17,7 @@ from attestors.tpm.ownership import SourceName, listing
 from attestors.wire import evidence, names
 from authenticator import configuration as node_configuration
 from authenticator import stored_credential
-from authenticator.flow import certificates, client_pair, own_addresses
+from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
 from signer import cli
@@ -146,7 +146,7 @@ NODE = (
     f"The agent renews at {plan.AGENT_SHARE * 100:.0f} to {(plan.AGENT_SHARE + plan.AGENT_SPREAD) * 100:.0f} %",
     f"up to `timeoutSeconds` ({node_configuration.DEFAULT_TIMEOUT_SECONDS:.0f})",
     f"longer than {certificates.RENEWAL_PATIENCE_SECONDS:.0f} seconds",
-    f"asks again after {client_pair.RETRY_SECONDS}",
+    f"asks again after {pair.RETRY_SECONDS}",
     f"replaces it after {WORDS[int(own_addresses.MOVED_AFTER_SECONDS) // 60]} minutes",
     f"`{stored_credential.DEFAULT_CONFIGURATION_FILE}`",
     f"`{stored_credential.DEFAULT_STORE}`",

@@ -16,6 +16,7 @@ import pytest
 
 from attestors.wire.names import Purpose
 from authenticator import cli, commands
+from authenticator.commands.renewal import Finished
 from authenticator.flow.clock import Clock
 from authenticator.model.failures import ExitCode
 from authenticator.model.pair import CERTIFICATE_END, KEY_BEGIN, MAXIMUM_CHARACTERS, Pair
@@ -348,6 +349,86 @@ def test_what_is_left_says_nothing_of_the_key(node: Node) -> None:
     with pytest.raises(MoreToDo) as left:
         print_stored(node.flags)
     assert "PRIVATE" not in f"{left.value}{left.value.__cause__}"
+
+
+# Where nothing else works
+
+NOT_IMPORTED = "no such library"
+
+
+@pytest.fixture
+def broken(node: Node) -> Node:
+    """The other path fails before it can do anything."""
+
+    def run(given: list[str]) -> int:
+        raise ImportError(NOT_IMPORTED)
+
+    node.monkeypatch.setattr(commands, "run", run)
+    return node
+
+
+@pytest.mark.parametrize("left", [timedelta(seconds=5), timedelta(seconds=15), DAY, 9 * DAY])
+def test_a_valid_certificate_is_printed_for_a_few_seconds(broken: Node, left: timedelta) -> None:
+    kept = pair_with_left(NOW, left)
+    broken.keep(kept)
+    broken.store.save_bootstrap(bootstrap())
+    assert cli.main(["credential", *broken.flags]) == 0
+    status = json.loads(broken.capsys.readouterr().out)["status"]
+    assert (status["clientCertificateData"], status["clientKeyData"]) == (kept.certificate, kept.key)
+    until = NOW + min(left, timedelta(seconds=15))
+    assert status["expirationTimestamp"] == until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_without_a_valid_certificate_it_is_said_what_does_not_work(broken: Node) -> None:
+    broken.keep(pair_with_left(NOW, timedelta(0)))
+    with pytest.raises(ImportError, match=NOT_IMPORTED):
+        cli.main(["credential", *broken.flags])
+    assert broken.capsys.readouterr().out == ""
+
+
+def test_another_command_prints_no_certificate(broken: Node) -> None:
+    with pytest.raises(ImportError, match=NOT_IMPORTED):
+        cli.main(["status", *broken.flags])
+    assert broken.capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", ["there", "full", "closed"])
+def test_a_library_that_cannot_be_imported(tmp_path: Path, log: str) -> None:
+    """As where the system's libraries were upgraded below the program, or a file of it cannot be read."""
+    store = Store(tmp_path / "pki")
+    store.open()
+    store.save_pair(Purpose.CLIENT, pair_with_left(datetime.now(UTC), DAY))
+    library = tmp_path / "broken/cryptography"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("raise RuntimeError")
+    command = [sys.executable, "-m", "authenticator.cli", "credential", "--store", str(store.folder)]
+    redirection = {"there": "", "full": f"2>{FULL}", "closed": "2>&-"}[log]
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *command],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": f"{library.parent}:{ROOT}", "KUBERNETES_EXEC_INFO": exec_info()},
+        check=False,
+        timeout=60,
+    )
+    assert (ran.returncode, json.loads(ran.stdout)["kind"]) == (0, "ExecCredential")
+    said = b"kubelet-authenticator: RuntimeError(); the stored certificate is still valid\n"
+    assert ran.stderr == (said if log == "there" else b"")
+
+
+def test_a_pair_that_cannot_be_read_again_is_not_printed_for_longer_than_it_lives(node: Node) -> None:
+    """What was just renewed has no work for an hour; what was read before it runs out."""
+    node.keep(pair_with_left(NOW, timedelta(seconds=40)))
+
+    def renewed(renew: Callable[[], int], *, seconds: float) -> Finished:
+        node.store.pair_file(Purpose.CLIENT).unlink()
+        return Finished(UNIX_NOW + 3600)
+
+    node.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
+    node.monkeypatch.setattr("authenticator.commands.credential.renew_apart", renewed)
+    assert commands.run(["credential", *node.flags]) == 0
+    printed = json.loads(node.capsys.readouterr().out)
+    assert printed["status"]["expirationTimestamp"] == "2026-01-02T03:04:20Z"
 
 
 # Where it goes
