@@ -64,7 +64,7 @@ class ClientPair:
     def _use_locked(self, share: float, patience: float, deadline: Deadline) -> Use:
         with self._store.bootstrap_lock():
             self._tidy()
-            take_in(self._configuration, self._store, now=self._clock.now())
+            self._take_in()
         next_thing = self._next(share)
         if isinstance(next_thing, Use):
             return next_thing
@@ -169,6 +169,16 @@ class ClientPair:
             self._store.save_attempt(Purpose.CLIENT, Attempt())
         if self._clock.now() < pair.not_after:
             self._store.wipe_bootstrap()
+
+    def _take_in(self) -> None:
+        """What is wrong with a bootstrap kubeconfig is no reason to let a certificate run out."""
+        try:
+            take_in(self._configuration, self._store, now=self._clock.now())
+        except Failure as failure:
+            pair = self._store.pair(Purpose.CLIENT)
+            if pair is None or self._clock.now() >= pair.not_after:
+                raise
+            self._report(f"it is not taken in: {failure}")
 
     def _next(self, share: float) -> Next:
         pair = self._store.pair(Purpose.CLIENT)

@@ -19,7 +19,7 @@ from authenticator.api.server import ApiServer
 from authenticator.flow.bootstrap import take_in
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken
-from authenticator.model.failures import ExitCode, StillPending
+from authenticator.model.failures import ExitCode, InvalidConfiguration, StillPending
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.authorities import Issuer
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asked, asking, created
@@ -183,9 +183,26 @@ def test_a_damaged_file_of_the_store(program: NodeProgram, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_bootstrap_kubeconfig_that_is_half_written(program: NodeProgram) -> None:
-    program.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
-    assert printed(program) == stored(program)
+@pytest.mark.parametrize("kind", ["half", "folder"])
+def test_a_bootstrap_kubeconfig_that_cannot_be_read_does_not_keep_it_from_being_renewed(
+    desk: Desk, program: NodeProgram, kind: str
+) -> None:
+    former = stored(program)
+    if kind == "half":
+        program.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
+    else:
+        program.bootstrap_kubeconfig.mkdir()
+    with desk.granting():
+        ran = program.credential()
+    assert ran.certificate() == stored(program) != former
+    assert f"it is not taken in: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in ran.log
+
+
+def test_a_bootstrap_kubeconfig_that_cannot_be_read_is_told_where_it_is_needed(node: Node) -> None:
+    node.put_pair(age=9000, left=-1)
+    node.configuration.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
+    with pytest.raises(InvalidConfiguration, match="bootstrap kubeconfig"):
+        node.certificates().client()
 
 
 @pytest.mark.slow
