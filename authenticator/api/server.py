@@ -33,6 +33,7 @@ from authenticator.api.errors import (
     Untrusted,
 )
 from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster, Credential
+from authenticator.model.unix_time import time_text
 
 SIGNING_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CALL_SECONDS: Final = 15.0
@@ -44,6 +45,8 @@ _MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _MAXIMUM_MESSAGE_CHARACTERS: Final = 300
 _MAXIMUM_RETRY_AFTER_SECONDS: Final = 60.0
 _USER_AGENT: Final = "kubelet-authenticator"
+_NOT_NOW: Final = frozenset({9, 10})
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,11 @@ def _connect(connection: _Connection, cluster: Cluster) -> None:
     try:
         connection.connect()
     except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _NOT_NOW:
+            raise Untrusted(
+                f"{cluster.server} has a certificate that is not valid at {time_text(int(time.time()))}, which this node's "
+                f"clock shows ({error.verify_message}): is the clock right?"
+            ) from error
         raise Untrusted(
             f"{cluster.server} has a certificate that does not belong to this cluster's CA or to its name "
             f"({error.verify_message}): is the address or the CA in the kubeconfig out of date, or does somebody stand "

@@ -11,7 +11,7 @@ from authenticator.flow.asking import Asking, client_certificate
 from authenticator.flow.bootstrap import take_in
 from authenticator.flow.patience import Deadline
 from authenticator.flow.pauses import paused
-from authenticator.model.attempt import Attempt, Pause, pause_after, pause_in_force
+from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap
 from authenticator.model.failures import ExitCode, Failure, NoCredential, StillPending
 from authenticator.model.pair import RETRY_SECONDS, Pair
@@ -31,7 +31,8 @@ from authenticator.store.lock import LockHeld
 from authenticator.store.store import KnownCluster
 
 _FLOOR_SECONDS: Final = 30
-"""After a certificate came that is due for renewal at once, because it is so short or the clock so wrong."""
+"""After a certificate came that is due for renewal at once, because it is so short or the clock so wrong; at least."""
+_NEARLY_OVER: Final = "the certificate that came has almost run out: is this node's clock right?"
 
 
 class ClientPair:
@@ -151,13 +152,19 @@ class ClientPair:
         return Use(fresh, renewal_time(fresh, share))
 
     def _floor(self, fresh: Pair, share: float) -> Pause | None:
-        """A pause where the certificate that just came is due again: each renewal costs an entry in the journal."""
+        """A pause where the certificate that just came is due again: each renewal costs an entry in the journal.
+
+        It is twice as long each time, as behind a refusal: a whole fleet may have been told the wrong time.
+        """
         now = self._clock.now()
         if now < renewal_time(fresh, share):
             return None
-        message = "the certificate that came has almost run out: is this node's clock right?"
-        self._report(message)
-        return Pause(now + _FLOOR_SECONDS, 1, ExitCode.DENIED, message, self._configuration.asker)
+        self._report(_NEARLY_OVER)
+        before = self._store.attempt(Purpose.CLIENT).pause
+        failures = before.failures + 1 if before is not None and before.message == _NEARLY_OVER else 1
+        seconds = min(_FLOOR_SECONDS * 2 ** min(failures - 1, 12), LONGEST_PAUSE_SECONDS)
+        seconds = max(min(seconds, (fresh.not_after - now) // 4), _FLOOR_SECONDS)
+        return Pause(now + seconds, failures, ExitCode.DENIED, _NEARLY_OVER, self._configuration.asker)
 
     def _tidy(self) -> None:
         """Finish what a crash behind the storing of a pair left undone: who has a certificate needs no token."""

@@ -39,7 +39,8 @@ def locked(path: Path, *, timeout: float) -> Iterator[None]:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
-        os.close(descriptor)  # and so releases the lock
+        with contextlib.suppress(OSError):  # of the note, as over NFS; Linux closes it in any case
+            os.close(descriptor)  # and so releases the lock
 
 
 def _acquire(descriptor: int, path: Path, deadline: float, timeout: float) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -371,6 +372,24 @@ def test_a_certificate_that_comes_almost_run_out_is_not_renewed_at_every_call(
     use = node.certificates().client()
     assert use.until == node.time.now + 30
     assert len(asked(api)) == 0
+
+
+def test_a_node_whose_clock_is_days_ahead_renews_ever_more_seldom(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+    """All that it gets is due at once. A fleet that was told the wrong time would ask without end."""
+    node.put_pair(age=9 * DAY, left=DAY)
+    due = node.time.now
+    waits = []
+    with desk.deciding(lambda found: desk.grant(found, not_before=due - 9 * DAY, not_after=due + DAY)):
+        for _ in range(9):
+            use = node.certificates().client()
+            node.time.pass_by(node.certificates().client().until - node.time.now)
+            waits.append(node.time.now)
+            assert use.pair.not_after == due + DAY
+    assert [later - earlier for earlier, later in pairwise([due, *waits])] == [
+        *(30, 60, 120, 240, 480, 960, 1920),
+        *(3600, 3600),
+    ]
+    assert len(created(api)) == len(waits)
 
 
 def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, desk: Desk, node: Node) -> None:

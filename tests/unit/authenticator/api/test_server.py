@@ -6,8 +6,9 @@ import http.client
 import json
 import socket
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -170,6 +171,18 @@ def test_an_authority_that_this_machine_believes_in_otherwise_does_not_count(
 def test_a_server_of_another_name_never_sees_the_token() -> None:
     refused = pytest.raises(Untrusted, match="or to its name")
     with serving(answers(200, STORED), addresses=["192.0.2.7"]) as server, refused:
+        ApiServer(server.cluster(), TOKEN).get("n")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("days", "what"), [(400, "certificate has expired"), (-400, "certificate is not yet valid")])
+def test_a_clock_that_is_wrong_is_asked_for(monkeypatch: pytest.MonkeyPatch, days: int, what: str) -> None:
+    """A machine without a clock of its own starts in 1970, and its first question comes before it was told the time."""
+    issuer = Issuer.new()
+    moment = datetime.now(UTC) - timedelta(days=days)
+    monkeypatch.setattr("signer.testing.api.authorities.datetime", SimpleNamespace(now=lambda _: moment))
+    refused = pytest.raises(Untrusted, match=f"{what}.*is the clock right")
+    with serving(answers(200, STORED), issuer=issuer) as server, refused:
         ApiServer(server.cluster(), TOKEN).get("n")
     assert server.requests == []
 

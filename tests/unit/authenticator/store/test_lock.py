@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -39,6 +40,20 @@ def test_it_is_released_when_the_block_fails(path: Path) -> None:
         raise ZeroDivisionError
     with locked(path, timeout=0):
         pass
+
+
+def test_a_note_that_is_refused_late_is_no_failure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NFS, a full disk or a quota is said when the file is closed."""
+    close = os.close
+
+    def late(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr("authenticator.store.lock.os.close", late)
+    for _ in range(2):
+        with locked(path, timeout=0):
+            pass
 
 
 def test_a_second_holder_is_told_who_the_first_is(path: Path) -> None:
