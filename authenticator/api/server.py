@@ -220,8 +220,8 @@ def _connect(connection: _Connection, cluster: Cluster) -> None:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _NOT_NOW:
             raise Untrusted(
-                f"{cluster.server} has a certificate that is not valid at {time_text(int(time.time()))}, which this node's "
-                f"clock shows ({error.verify_message}): is the clock right?"
+                f"{cluster.server} has a certificate that is not valid at the time of this node's clock, "
+                f"{time_text(int(time.time()))} ({error.verify_message}): is the clock right?"
             ) from error
         raise Untrusted(
             f"{cluster.server} has a certificate that does not belong to this cluster's CA or to its name "

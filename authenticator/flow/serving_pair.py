@@ -44,6 +44,7 @@ class ServingPair:
         deadline = self._asking.deadline()
         with self._store.lock(Purpose.SERVING, timeout=deadline.left()):
             pair = self._store.pair(Purpose.SERVING)
+            self._tidy(pair)
             now = self._clock.now()
             # A default route that is gone for a moment makes no other node of it.
             stored = _addresses_of(pair) if pair is not None else ()
@@ -88,6 +89,12 @@ class ServingPair:
                 self._store.save_pair(Purpose.SERVING, fresh)
             self._store.save_attempt(Purpose.SERVING, Attempt())
             return Use(fresh, renewal_time(fresh, share))
+
+    def _tidy(self, pair: Pair | None) -> None:
+        """Finish what a crash behind the storing of a pair left undone: who has its certificate waits for none."""
+        attempt = self._store.attempt(Purpose.SERVING)
+        if pair is not None and attempt.pending is not None and attempt.pending.key == pair.key:
+            self._store.save_attempt(Purpose.SERVING, Attempt())
 
 
 def require_serving(attestation: Attestation) -> None:

@@ -19,7 +19,14 @@ from authenticator.configuration import Serving
 from authenticator.flow import own_addresses as own
 from authenticator.model.attempt import Attempt
 from authenticator.model.certificate import load_key, new_key
-from authenticator.model.failures import Denied, ExitCode, InvalidConfiguration, NoCredential, StillPending
+from authenticator.model.failures import (
+    Denied,
+    ExitCode,
+    InvalidConfiguration,
+    NoCredential,
+    StillPending,
+    StoreUnusable,
+)
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
@@ -85,6 +92,33 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
     with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
         node.certificates().serving()
     assert asked(api) == []
+
+
+def test_a_request_whose_certificate_is_stored_is_not_waited_for_again(
+    api: EmbeddedAPI, desk: Desk, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash or the disk kept it from being forgotten; when the next one is due, the API server has deleted it."""
+
+    def kept(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr("authenticator.store.store.remove", kept)
+    with pytest.raises(StoreUnusable), desk.granting():
+        node.certificates().serving()
+    monkeypatch.undo()
+    former = node.store.pair(Purpose.SERVING)
+    assert former is not None
+    assert node.store.attempt(Purpose.SERVING).pending is not None
+    for name in desk.names:
+        api.delete("certificatesigningrequests", name)
+    node.put_pair(age=LONG_AGO, left=9 * DAY)
+    node.time.pass_by(former.renewal - node.time.now)
+    with (
+        asking(node.certificates().serving) as answer,
+        desk.deciding(lambda found: desk.grant(found, not_after=node.time.now + DAY)),
+    ):
+        assert answer.result().pair.key != former.key
+    assert node.store.attempt(Purpose.SERVING) == Attempt()
 
 
 def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(desk: Desk, node: Node) -> None:
