@@ -22,7 +22,7 @@ from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
-from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, next_step
+from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
 from authenticator.model.unix_time import time_text
 from authenticator.store.store import Store
 
@@ -208,6 +208,9 @@ def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tup
     left = certificate.left(now)
     if left <= 0:
         return f"{purpose.value:<12} ran out at {time_text(certificate.not_after)}, {_span(-left)} ago", _RED
+    behind = clock_behind(certificate.not_before, now)
+    if behind:
+        return f"{purpose.value:<12} {behind}", _RED
     share = 100 * left // max(certificate.not_after - certificate.not_before, 1)
     until = time_text(certificate.not_after)
     text = f"{purpose.value:<12} valid until {until}, {_span(left)} ({share} % of its life) left"

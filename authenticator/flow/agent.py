@@ -14,7 +14,7 @@ from authenticator.flow.bounded import longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.model.failures import Failure, NoCredential
-from authenticator.model.plan import AGENT_SHARE
+from authenticator.model.plan import AGENT_SHARE, clock_behind
 
 NOTIFY_VARIABLE: Final = "NOTIFY_SOCKET"
 """systemd's (sd_notify(3))."""
@@ -88,10 +88,15 @@ class Agent:
         if not self._ready:
             self._ready = True
             self.notify("READY=1")
-        left = min(use.until for use in uses) - self.clock.now()
+        now = self.clock.now()
+        left = min(use.until for use in uses) - now
+        behind = next((said for use in uses if (said := clock_behind(use.pair.not_before, now))), "")
         overdue = "; ".join(use.overdue for use in uses if use.overdue)
         if overdue:
             self.notify(f"STATUS=valid, but not renewed: {overdue}; the next try is due in {left} s")
+        elif behind:
+            self._say("clock", Failure(f"the certificates are {behind}"))
+            self.notify(f"STATUS={behind}")
         else:
             self.notify(f"STATUS=certificates are fresh; the next work is due in {left} s")
         return min(max(left, 1.0), LONGEST_SLEEP_SECONDS)

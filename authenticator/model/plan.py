@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from authenticator.model.attempt import Attempt, Pause, pause_in_force
+from authenticator.model.certificate import CLOCK_SKEW
 from authenticator.model.cluster import Bootstrap
 from authenticator.model.pair import LONGEST_ANSWER_SECONDS, RENEWAL_DIVISOR, Pair
+from authenticator.model.unix_time import time_text
 
 PLUGIN_SHARE: Final = 1 / RENEWAL_DIVISOR
 """Share of its life that a certificate has left when the plugin renews it."""
@@ -118,6 +120,13 @@ def next_step(
             return KeepStill(attempt.pause)
         return Join(bootstrap)
     return Expired(pair.not_after) if pair is not None else Nothing()
+
+
+def clock_behind(not_before: int, now: int) -> str:
+    """What to say to a person of a certificate that begins only after ``now``: the clock was right when it came."""
+    if now + CLOCK_SKEW.seconds >= not_before:
+        return ""
+    return f"valid from {time_text(not_before)} only: is this node's clock right?"
 
 
 def expiration(use: Use, now: int) -> int:

@@ -23,8 +23,9 @@ from authenticator.flow.prepare import ExecStanza, prepare
 from authenticator.model.failures import ApiUnavailable, ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import AGENT_SHARE, PLUGIN_SHARE, renewal_time
+from authenticator.model.unix_time import time_text
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asking, created
+from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asked, asking, created
 from tests.support.node_half import run_with
 from tests.support.node_program import exec_info
 
@@ -283,6 +284,21 @@ def test_systemd_is_told_that_nobody_decides(
     service.agent.turn()
     assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
     assert "has been waiting for a decision" in service.status
+
+
+def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
+    """As at a boot without a clock: nothing looks due for decades, and the API server's certificates run out."""
+    node.put_pair(age=100, left=DAY)
+    began = time_text(node.time.now - 100)
+    node.time.wall = 1000.0
+    for _ in range(2):
+        assert service.turn() == 300
+        assert service.status == f"STATUS=valid from {began} only: is this node's clock right?"
+    assert node.reports == [f"the certificates are valid from {began} only: is this node's clock right?"]
+    node.time.wall = time.time()
+    service.turn()
+    assert service.status.startswith("STATUS=certificates are fresh")
+    assert len(asked(api)) == 0
 
 
 def test_a_configuration_that_is_wrong_ends_it_at_once(api: EmbeddedAPI, node: Node) -> None:

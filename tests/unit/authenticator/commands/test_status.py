@@ -126,6 +126,16 @@ def test_a_valid_certificate(node: Node) -> None:
     assert found["next"] == {"step": "Use", "message": "renew at 2026-01-09T03:04:05Z, in 7 days"}
 
 
+def test_a_clock_that_is_behind(node: Node) -> None:
+    """By its clock the certificate would be good for decades; the API server's shows another time."""
+    keep(node, 10 * DAY + timedelta(minutes=5))
+    assert text(node, ExitCode.DONE)[3].startswith("client       valid until 2026-01-12T03:09:05Z, 10 days (100 % ")
+    keep(node, 10 * DAY + timedelta(minutes=5, seconds=1))
+    assert (
+        text(node, ExitCode.DONE)[3] == "client       valid from 2026-01-02T03:09:06Z only: is this node's clock right?"
+    )
+
+
 def test_a_certificate_that_is_due(node: Node) -> None:
     keep(node, 2 * DAY)
     lines = text(node, ExitCode.DONE)
