@@ -10,6 +10,8 @@
 A step is the moment before or after a call that leaves a trace outside the process: the calls are wrapped in this
 process, the product knows nothing of it. A write has one step more, at which half of the content is written.
 
+In place of the signal, the call may fail: as on a disk that is full, or broken (:data:`FALLIBLE`).
+
 Without arguments each run is a fork of this process, which has imported the product already: hundreds of kills then
 take no longer than dozens of starts of Python. In there, sleeps pass :data:`HASTE` times as fast.
 """
@@ -17,10 +19,13 @@ take no longer than dozens of starts of Python. In there, sleeps pass :data:`HAS
 from __future__ import annotations
 
 import argparse
+import builtins
 import functools
 import importlib
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,24 +40,47 @@ from typing import Any, Final, NoReturn, Self, TextIO, cast
 HASTE: Final = 20.0
 ROOT: Final = Path(__file__).parents[2]
 
+FALLIBLE: Final = re.compile(
+    r"(before (os\.(?!close)|fcntl\.flock|io\.open (kubelet|bootstrap)|file\.write)|amid file|after (os|file)\.close).*"
+)
+"""The steps at which a file system may fail: in place of the call, with half of it done, or when it is told at last."""
+WRITES: Final = re.compile(r"(before (os\.(?!close|unlink)|file\.write)|amid file).*")
+"""Those of them at which a disk that is full fails."""
+
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY
 _OF_OS: Final = ("mkdir", "replace", "unlink", "fsync", "fchmod", "ftruncate", "pwrite", "close")
 
 
 @dataclass
 class Steps:
-    """Counts steps, and sends this process a signal at one of them."""
+    """Counts steps, and sends this process a signal at one of them, or has it fail."""
 
     last: int = 0
     """0: none."""
     signal: signal.Signals = signal.SIGKILL
+    error: int = 0
+    """What fails has this number (``errno``), in place of the signal; 0 is none."""
+    lasting: bool = False
+    """From that step on, every step at which a full disk fails does."""
     names: list[str] = field(default_factory=list)
 
     def take(self, name: str) -> None:
-        """One step more."""
+        """One step more.
+
+        Raises:
+            OSError: it is one that fails.
+        """
         self.names.append(name)
-        if len(self.names) == self.last:
-            os.kill(os.getpid(), self.signal)
+        here = len(self.names) == self.last
+        if not self.error:
+            if here:
+                os.kill(os.getpid(), self.signal)
+        elif (here and FALLIBLE.fullmatch(name)) or (self._is_full and WRITES.fullmatch(name)):
+            raise OSError(self.error, os.strerror(self.error))
+
+    @property
+    def _is_full(self) -> bool:
+        return self.lasting and len(self.names) >= self.last
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """``call`` with a step before and one after."""
@@ -80,6 +108,10 @@ class Steps:
 
         for name in _OF_OS:
             self.wrap(os, name)
+        if self.error:
+            open_file = self.around("io.open", io.open)  # reading, too, which leaves no trace and may fail
+            for holder in (io, builtins):
+                setattr(holder, "open", open_file)  # noqa: B010 - mypy guards the name of a function
         open_plainly, fdopen_plainly = os.open, os.fdopen
         open_counted = self.around("os.open", open_plainly)
 
@@ -88,8 +120,9 @@ class Steps:
             descriptor: int = opening(path, flags, *positional, **named)
             return descriptor
 
-        def counted_fdopen(*positional: Any, **named: Any) -> CountedFile:
-            return CountedFile(self, "file", fdopen_plainly(*positional, **named))
+        def counted_fdopen(descriptor: int, *positional: Any, **named: Any) -> CountedFile:
+            name = "stdout" if os.path.sameopenfile(descriptor, 1) else "file"
+            return CountedFile(self, name, fdopen_plainly(descriptor, *positional, **named))
 
         replacements: dict[str, Callable[..., Any]] = {"open": counted_open, "fdopen": counted_fdopen}
         for name, replacement in replacements.items():
@@ -161,6 +194,10 @@ class Order:
     """File for the steps' names."""
     attestation: str = ""
     """``module:function`` instead of :meth:`authenticator.flow.evidence.Attestation.of`."""
+    error: int = 0
+    """What fails at that step has this number, and nothing ends."""
+    lasting: bool = False
+    """The disk is full from that step on."""
 
 
 class KillPoints:
@@ -233,7 +270,8 @@ def _carry_out(order: Order) -> NoReturn:
             os.close(file)
         os.environ.clear()
         os.environ.update(order.environment)
-        code = _run(Steps(order.step), order.arguments, order.steps, order.attestation)
+        steps = Steps(order.step, error=order.error, lasting=order.lasting)
+        code = _run(steps, order.arguments, order.steps, order.attestation)
     except BaseException:  # noqa: BLE001 - a fork must never return into its parent's code
         traceback.print_exc()
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from authenticator.api.server import ApiServer
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
 from tests.integration.authenticator.desk import Desk, Node, Timepiece
+from tests.integration.authenticator.scene import WORKERS, Scene
+from tests.integration.house import House
+from tests.support.kill_points import KillPoints
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +65,28 @@ def nobody_decides(monkeypatch: pytest.MonkeyPatch, node: Node) -> Timepiece:
 
     monkeypatch.setattr(ApiServer, "watch", watch)
     return node.time
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[queue.SimpleQueue[KillPoints]]:
+    """Processes that run the node's program up to a step."""
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(KillPoints()) for _ in range(WORKERS)]
+        pool: queue.SimpleQueue[KillPoints] = queue.SimpleQueue()
+        for one in running:
+            pool.put(one)
+        yield pool
+        print(f"{sum(one.kills for one in running)} kills in {sum(one.runs for one in running)} runs")
+
+
+@pytest.fixture
+def undecided(house: House, pool: queue.SimpleQueue[KillPoints], tmp_path: Path) -> Scene:
+    """Without a controller."""
+    return Scene(house.cluster(api={"watch_window": 100_000}), pool, tmp_path)
+
+
+@pytest.fixture
+def scene(house: House, undecided: Scene) -> Scene:
+    """With a controller."""
+    house.run()
+    return undecided

@@ -3,59 +3,51 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
-import queue
 import random
 import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from attestors.wire import request as wire_request
-from attestors.wire.names import CHALLENGE_ANNOTATION, NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
-from attestors.wire.request import RequestBlocks
-from authenticator.model.certificate import load_key, new_key
-from authenticator.model.cluster import Cluster
+from attestors.wire.names import CHALLENGE_ANNOTATION, NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION
 from authenticator.model.failures import ExitCode
 from authenticator.model.pair import parse_pair
-from authenticator.store.store import KnownCluster, Store
-from signer.testing.api import EmbeddedAPI, Request
+from signer.testing.api import Request
 from signer.testing.api.identity import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.authenticator.scene import (
+    ATTEMPT,
+    SIGNING_REQUESTS,
+    WORKERS,
+    Scene,
+    blocks_of,
+    evidence_in,
+    posted_by,
+    rewind_pause,
+)
+from tests.integration.house import CONTROLLER_USER, provider_id
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.challenge_attestor import ANSWER_FIELD, NEW_VERSION, OLD_VERSION, PROVIDER, answer_to
-from tests.support.kill_points import KillPoints, Order
-from tests.support.node_certificates import NEARLY_OVER, node_certificate
-from tests.support.node_program import NodeProgram, Ran, exec_info
+from tests.support.node_certificates import node_certificate
+from tests.support.node_program import NodeProgram
 
 pytestmark = pytest.mark.slow
 
 SEED_VARIABLE: Final = "NODE_ATTESTATION_SEED"
 """Repeats the random events; what the controller does meanwhile is not repeated."""
 CHALLENGE_ATTESTATION: Final = "tests.support.challenge_attestor:load"
-SIGNING_REQUESTS: Final = "certificatesigningrequests"
-LOCKS: Final = {"kubelet-authenticator-client.lock", "kubelet-authenticator-bootstrap.lock"}
-SETTLED: Final = {"kubelet-authenticator-client.pem", "kubelet-authenticator-cluster.json"}
-"""What is in the store, beside locks, when there is nothing left to do."""
-ATTEMPT: Final = "kubelet-authenticator-client.attempt.json"
-KNOWN_FILES: Final = SETTLED | LOCKS | {ATTEMPT, "kubelet-authenticator-bootstrap.json"}
-WORKERS: Final = 2
 SPARE_STEPS: Final = 8
 """A run's number of steps differs with the events of its watch."""
 ANSWERED: Final = "after HTTPConnection.getresponse"
@@ -67,204 +59,6 @@ RANDOM_STEPS: Final = (12, 80, 200)
 """About as many as printing, the beginning of an exchange, and a whole join have."""
 MOST_RUNS: Final = 6
 """To recover in, whatever happened."""
-
-
-@dataclass(frozen=True, order=True)
-class Posted:
-    """A CertificateSigningRequest that was once created."""
-
-    name: str
-    requester: str
-    public_key: bytes
-    step: str
-    evidence_version: str
-
-
-@dataclass
-class Scene:
-    """A cluster, and the nodes' programs that are killed there."""
-
-    cluster: WorldCluster
-    pool: queue.SimpleQueue[KillPoints]
-    folder: Path
-    attestation: str = ""
-    renewing_stores: set[Path] = field(default_factory=set)
-    """Of nodes that were once made to renew."""
-
-    @property
-    def api(self) -> EmbeddedAPI:
-        """The workload API."""
-        return embedded_api(self.cluster)
-
-    def joining(self, name: str, node: SimulatedNode | None = None) -> NodeProgram:
-        """A new Machine, whose node has nothing but its bootstrap kubeconfig."""
-        if node is None:
-            self.cluster.add_machine(name, provider_id=provider_id(name))
-        program = NodeProgram(self.folder / name, node or node_of(self.cluster, name))
-        program.supply_bootstrap(self.cluster)
-        return program
-
-    def renewing(self, name: str) -> NodeProgram:
-        """A new Machine, whose node has a certificate that is about to run out."""
-        program = self.joining(name)
-        program.bootstrap_kubeconfig.unlink()
-        store = Store(program.store)
-        store.open()
-        authority = self.api.ca_certificate_pem.decode("ascii")
-        store.save_known_cluster(KnownCluster(Cluster(self.api.server, authority), ""))
-        self.store_old_pair(program, new_key())
-        return program
-
-    def store_old_pair(self, program: NodeProgram, key: str) -> None:
-        """Store a pair with a tenth of its life left."""
-        self.renewing_stores.add(program.store)
-        certificate = node_certificate(self.cluster, load_key(key).public_key(), program.node.node_name, NEARLY_OVER)
-        Store(program.store).save_pair(Purpose.CLIENT, parse_pair(certificate + key))
-
-    def run(self, program: NodeProgram, step: int = 0, steps: str = "") -> Ran:
-        """Run ``credential`` in a fork; it dies at ``step``."""
-        output, log = program.folder / "output", program.folder / "log"
-        order = Order(
-            ["credential", "--config", str(program.configuration)],
-            program.environment(exec_info()),
-            str(output),
-            str(log),
-            step,
-            steps,
-            self.attestation,
-        )
-        runs = self.pool.get()
-        try:
-            code = runs.run(order)
-        finally:
-            self.pool.put(runs)
-        ran = Ran(code, output.read_text(), log.read_text())
-        check_store(program)
-        return ran
-
-    def recover(self, program: NodeProgram, at_most: int) -> None:
-        """Run until all is well, at most so many times; the time of pauses passes at once."""
-        logs = []
-        for _ in range(at_most):
-            ran = self.run(program)
-            if ran.exit_code == 0 and _is_fresh(ran.certificate()):
-                assert_settled(program, ran, renewing=program.store in self.renewing_stores)
-                return
-            logs.append((ran.exit_code, ran.log))
-            rewind_pause(program)
-        raise AssertionError(f"{program.node.node_name} did not recover: {logs}")
-
-    def posted(self) -> list[Posted]:
-        """Every CSR that was ever created here, those that are gone included."""
-        collection = self.api.store.collection("certificates.k8s.io", SIGNING_REQUESTS)
-        changes = self.api._loop_thread.call(lambda: collection.log.since(0))
-        return [_posted(change.after.value) for change in changes if change.before is None]
-
-    def check_posted(self) -> dict[str, list[Posted]]:
-        """No name twice, no key twice with the same step and version. Returns the CSRs of each requester."""
-        posted = self.posted()
-        assert len({one.name for one in posted}) == len(posted)
-        assert len({(one.public_key, one.step, one.evidence_version) for one in posted}) == len(posted)
-        by_requester: dict[str, list[Posted]] = {}
-        for one in posted:
-            by_requester.setdefault(one.requester, []).append(one)
-        return by_requester
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[queue.SimpleQueue[KillPoints]]:
-    with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(KillPoints()) for _ in range(WORKERS)]
-        pool: queue.SimpleQueue[KillPoints] = queue.SimpleQueue()
-        for one in running:
-            pool.put(one)
-        yield pool
-        print(f"{sum(one.kills for one in running)} kills in {sum(one.runs for one in running)} runs")
-
-
-@pytest.fixture
-def undecided(house: House, pool: queue.SimpleQueue[KillPoints], tmp_path: Path) -> Scene:
-    """Without a controller."""
-    return Scene(house.cluster(api={"watch_window": 100_000}), pool, tmp_path)
-
-
-@pytest.fixture
-def scene(house: House, undecided: Scene) -> Scene:
-    house.run()
-    return undecided
-
-
-# What holds at any time.
-
-
-def check_store(program: NodeProgram) -> None:
-    """No pair that does not match, no file that others may read, nothing that piles up."""
-    if not program.store.exists():
-        return
-    for path in program.store.iterdir():
-        name = path.name.removeprefix(".").removesuffix(".partial")
-        assert name in KNOWN_FILES, path
-        assert path.stat().st_mode & 0o777 == 0o600, path
-        if path.name == "kubelet-authenticator-client.pem":
-            content = path.read_bytes()
-            public_key = x509.load_pem_x509_certificate(content).public_key()
-            assert load_pem_private_key(content[content.index(b"-----BEGIN PRIVATE KEY") :], None).public_key() == (
-                public_key
-            )
-
-
-def assert_settled(program: NodeProgram, ran: Ran, *, renewing: bool) -> None:
-    """The printed certificate is the stored one, and nothing is left of how it was come by.
-
-    But for a renewal that was killed when its pair was stored, whatever bootstrap kubeconfig was supplied since: then
-    the same key stands in the attempt until the next renewal, because nothing but the pair is looked at before a
-    certificate is printed.
-    """
-    files = {path.name for path in program.store.iterdir()} - LOCKS
-    if ATTEMPT in files and renewing:
-        pending = json.loads((program.store / ATTEMPT).read_text())["pending"]
-        assert pending["key"] in program.client_pair.read_text()
-        files.remove(ATTEMPT)
-    assert files == SETTLED
-    assert ran.certificate() == x509.load_pem_x509_certificate(program.client_pair.read_bytes())
-
-
-def rewind_pause(program: NodeProgram) -> dict[str, Any] | None:
-    """Let the time of the pause pass, if there is one; returns the pause as it was."""
-    path = program.store / ATTEMPT
-    if not path.exists():
-        return None
-    document = json.loads(path.read_text())
-    pause: dict[str, Any] | None = document.get("pause")
-    if pause is not None:
-        path.write_text(json.dumps({**document, "pause": {**pause, "until": int(time.time()) - 1}}))
-    return pause
-
-
-def _is_fresh(certificate: x509.Certificate) -> bool:
-    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    return certificate.not_valid_after_utc - datetime.now(UTC) > life / 5
-
-
-def _blocks(csr: dict[str, Any]) -> RequestBlocks:
-    return wire_request.decode(base64.b64decode(csr["spec"]["request"]))
-
-
-def _evidence(csr: dict[str, Any]) -> dict[str, str]:
-    evidence: dict[str, str] = json.loads(_blocks(csr).evidence)
-    return evidence
-
-
-def _posted(csr: dict[str, Any]) -> Posted:
-    evidence = _evidence(csr)
-    public_key = x509.load_der_x509_csr(_blocks(csr).certificate_request).public_key()
-    return Posted(
-        csr["metadata"]["name"],
-        csr["spec"]["username"],
-        public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
-        "answer" if ANSWER_FIELD in evidence else "first",
-        evidence["version"],
-    )
 
 
 # One step after the other.
@@ -409,13 +203,13 @@ class Decider:
 
     def _decide(self, name: str) -> None:
         csr = self._api.get(SIGNING_REQUESTS, name)
-        posted = _posted(csr)
+        posted = posted_by(csr)
         if posted.evidence_version == NEW_VERSION:
             self._deny(name, "UnsupportedVersion", {SUPPORTED_VERSIONS_ANNOTATION: OLD_VERSION})
         elif posted.step == "first":
             self._challenges[posted.public_key] = f"the challenge of {name}"
             self._deny(name, "ChallengeIssued", {CHALLENGE_ANNOTATION: self._challenges[posted.public_key]})
-        elif _evidence(csr)[ANSWER_FIELD] == answer_to(self._challenges[posted.public_key]):
+        elif evidence_in(csr)[ANSWER_FIELD] == answer_to(self._challenges[posted.public_key]):
             self._issue(name)
 
     def _deny(self, name: str, reason: str, annotations: dict[str, str]) -> None:
@@ -428,7 +222,7 @@ class Decider:
         csr = self._api.get(SIGNING_REQUESTS, name)
         csr["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Live", "message": "yes"}]}
         csr = self._api.update(csr, "approval")
-        request = x509.load_der_x509_csr(_blocks(csr).certificate_request)
+        request = x509.load_der_x509_csr(blocks_of(csr).certificate_request)
         node_name = request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value
         certificate = node_certificate(
             self._cluster, request.public_key(), str(node_name).removeprefix(NODE_USER_PREFIX)
