@@ -49,8 +49,9 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     prepare_streams()
     try:
+        known = parser()
         with standard_output():
-            options = parser().parse_args(arguments)
+            options = known.parse_args(arguments)
         return int(options.command(options))
     except (OutputNotWritten, BrokenPipeError) as error:
         return end_without_output(error)

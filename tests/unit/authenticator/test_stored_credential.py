@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -414,6 +415,21 @@ def test_a_library_that_cannot_be_imported(tmp_path: Path, log: str) -> None:
     assert (ran.returncode, json.loads(ran.stdout)["kind"]) == (0, "ExecCredential")
     said = b"kubelet-authenticator: RuntimeError(); the stored certificate is still valid\n"
     assert ran.stderr == (said if log == "there" else b"")
+
+
+def test_what_cannot_be_read_of_the_program_is_not_taken_for_its_output(node: Node) -> None:
+    """Its version is in a file of its own."""
+
+    def version(name: str) -> str:
+        raise OSError(errno.EIO, "Input/output error", name)
+
+    kept = pair_with_left(NOW, DAY)
+    node.keep(kept)
+    node.monkeypatch.setattr(commands, "version", version)
+    with pytest.raises(OSError, match="Input/output error"):
+        commands.run(["credential", *node.flags])
+    assert cli.main(["credential", *node.flags]) == 0
+    assert json.loads(node.capsys.readouterr().out)["status"]["clientCertificateData"] == kept.certificate
 
 
 def test_a_pair_that_cannot_be_read_again_is_not_printed_for_longer_than_it_lives(node: Node) -> None:
