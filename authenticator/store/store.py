@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,8 +57,10 @@ class Store:
             StoreUnusable: it cannot be made, belongs to somebody else, or others may write in it.
         """
         with self._reporting("open"):
+            missing = takewhile(lambda folder: not folder.exists(), self.folder.parents)
             with contextlib.suppress(FileExistsError):  # by something else than a folder
-                self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+                for folder in (*reversed([*missing]), self.folder):  # `parents` would leave their mode to the umask
+                    folder.mkdir(mode=0o755, exist_ok=True)
             self._require_ours()
 
     def look(self) -> None:

@@ -64,10 +64,11 @@ def test_the_folder_is_for_others_to_look_into_whatever_the_umask(tmp_path: Path
     """The kubelet's own files are beside ours."""
     former = os.umask(0)
     try:
-        Store(tmp_path / "pki").open()
+        Store(tmp_path / "lib" / "kubelet" / "pki").open()
     finally:
         os.umask(former)
-    assert (tmp_path / "pki").stat().st_mode & 0o7777 == 0o755
+    for made in ("lib", "lib/kubelet", "lib/kubelet/pki"):
+        assert (tmp_path / made).stat().st_mode & 0o7777 == 0o755
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777, 0o770])
