@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -46,6 +45,21 @@ def run(options: argparse.Namespace) -> ExitCode:
     """
     # Whatever is under way may be cut off anywhere: that is what the store is made for.
     signal.signal(signal.SIGTERM, _stop)
+    try:
+        _run(options)
+    except _Stopped:
+        return ExitCode.DONE
+
+
+class _Stopped(BaseException):
+    """SIGTERM came. Not a SystemExit, for which attestors are blamed, nor anything else that somebody catches."""
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _Stopped
+
+
+def _run(options: argparse.Namespace) -> NoReturn:
     require_no_settings(options)
     configuration = configuration_of(options)
     clock = Clock(sleep=interruptible_sleep())
@@ -63,8 +77,3 @@ def run(options: argparse.Namespace) -> ExitCode:
         notify_systemd,
         bounded,
     ).run()
-    return ExitCode.DONE
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(ExitCode.DONE)

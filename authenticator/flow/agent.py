@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 from authenticator.flow.bounded import longest
 from authenticator.flow.certificates import NodeCertificates
@@ -45,7 +45,7 @@ class Agent:
     _failures: int = 0
     _said: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def run(self) -> None:
+    def run(self) -> NoReturn:
         """Never returns.
 
         Raises:

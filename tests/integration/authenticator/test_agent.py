@@ -20,14 +20,16 @@ from attestors.wire.names import Purpose
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.prepare import ExecStanza, prepare
+from authenticator.model.attempt import Attempt
 from authenticator.model.failures import ApiUnavailable, ExitCode, InvalidConfiguration
 from authenticator.model.pair import Pair
 from authenticator.model.plan import AGENT_SHARE, PLUGIN_SHARE, renewal_time
 from authenticator.model.unix_time import time_text
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asked, asking, created
-from tests.support.node_half import run_with
+from tests.support.node_half import run_with, start_with
 from tests.support.node_program import exec_info
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""
@@ -425,6 +427,23 @@ def test_a_stopped_agent_ends_with_success_and_leaves_what_it_has(
     assert "Traceback" not in log
     assert f"{program.kubeconfig}: wrote the kubeconfig" in log
     assert program.credential().log == ""
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_stopped_while_its_attestor_works_ends_and_blames_nobody(node: Node) -> None:
+    node.supply_bootstrap()
+    working = node.folder / "working"
+    agent = start_with(node.program(), f"Path({str(working)!r}).touch(); time.sleep({WAIT_SECONDS})", command="agent")
+    try:
+        wait_until(working.exists, "the attestor works")
+        agent.send_signal(signal.SIGTERM)
+        _, log = agent.communicate(timeout=WAIT_SECONDS / 2)
+    finally:
+        agent.kill()
+    assert agent.returncode == ExitCode.DONE
+    assert "Traceback" not in log
+    assert "sys.exit" not in log
+    assert node.store.attempt(Purpose.CLIENT) == Attempt()
 
 
 @pytest.mark.slow
