@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from authenticator.model.pair import CERTIFICATE_END, KEY_BEGIN, Pair, UnreadablePair, parse_pair
+from authenticator.model.pair import CERTIFICATE_END, KEY_BEGIN, RETRY_SECONDS, Pair, UnreadablePair, parse_pair
 from tests.unit.authenticator.builders import NOW, certificate, key_pem, pair, pem_of
 
 MAXIMUM = 64 * 1024
@@ -257,3 +257,7 @@ def test_imports_nothing_but_binascii() -> None:
         "__future__",
         "binascii",
     }
+
+
+def test_a_kubelet_asks_again_soon_while_a_renewal_is_under_way() -> None:
+    assert RETRY_SECONDS == 15

@@ -20,6 +20,7 @@ from authenticator.model.plan import (
     Nothing,
     Renew,
     Use,
+    clock_behind,
     expiration,
     next_step,
     renewal_time,
@@ -158,6 +159,16 @@ def test_client_go_is_never_told_of_the_past() -> None:
     assert expiration(Use(PAIR, 1800), 1800) == 1801
     assert expiration(Use(PAIR, 1800), 5000) == 5001
     assert expiration(Use(PAIR, 1801), 1800) == 1801
+
+
+@pytest.mark.parametrize("now", [1000, 700, 1001, 10**9])
+def test_a_clock_that_may_be_right(now: int) -> None:
+    assert clock_behind(1000, now) == ""
+
+
+@pytest.mark.parametrize("now", [699, 0, -1000])
+def test_a_clock_that_is_behind(now: int) -> None:
+    assert clock_behind(1000, now) == "valid from 1970-01-01T00:16:40Z only: is this node's clock right?"
 
 
 @PATIENT
