@@ -39,8 +39,10 @@ def locked(path: Path, *, timeout: float) -> Iterator[None]:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where an attestor forked a process, which holds it, too
         with contextlib.suppress(OSError):  # of the note, as over NFS; Linux closes it in any case
-            os.close(descriptor)  # and so releases the lock
+            os.close(descriptor)
 
 
 def _acquire(descriptor: int, path: Path, deadline: float, timeout: float) -> None:

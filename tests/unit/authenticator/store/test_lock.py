@@ -122,6 +122,24 @@ def test_the_kernel_releases_it_however_its_holder_ends(path: Path, way: str) ->
             assert path.read_text() == f"{os.getpid()}\n"
 
 
+def test_a_process_that_the_holder_forks_does_not_hold_it_for_longer(path: Path) -> None:
+    """As an attestor may leave one behind."""
+    reading, writing = os.pipe()
+    with locked(path, timeout=0):
+        process = os.fork()
+        if process == 0:
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+    try:
+        with locked(path, timeout=0):
+            pass
+    finally:
+        for end in (reading, writing):
+            os.close(end)
+        os.waitpid(process, 0)
+
+
 def test_a_program_that_the_holder_starts_does_not_hold_it(path: Path) -> None:
     program = "print('started', flush=True); input()"
     pipe = subprocess.PIPE
