@@ -19,7 +19,7 @@ from authenticator.commands.arguments import (
 )
 from authenticator.configuration import DEFAULT_BOOTSTRAP_KUBECONFIG, Configuration, configure
 from authenticator.flow.clock import Clock
-from authenticator.flow.prepare import ExecStanza, Prepared, prepare
+from authenticator.flow.prepare import ExecStanza, NotNeeded, Prepared, prepare
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.kubeconfig import EXEC_API_VERSIONS, PROGRAM
 from authenticator.store.store import Store
@@ -70,7 +70,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         report(f"{known.kubeconfig}: {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
         return ExitCode.DONE
     configuration = configuration_of(options)
-    report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
+    try:
+        report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
+    except NotNeeded as failure:
+        report(f"{failure}; the kubelet goes on with {configuration.kubeconfig} and the stored certificate")
     return ExitCode.DONE
 
 

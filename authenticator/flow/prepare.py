@@ -10,10 +10,11 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
-from authenticator.flow.bootstrap import read_bootstrap_kubeconfig, take_in
+from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig, take_in
 from authenticator.flow.clock import Clock
-from authenticator.model.failures import InvalidConfiguration
+from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, exec_kubeconfig, runs_this_program
 from authenticator.store.files import read_bounded, write_atomically
 from authenticator.store.store import Store
@@ -26,6 +27,10 @@ class Prepared(enum.Enum):
     WRITTEN = "wrote the kubeconfig"
     AS_IT_WAS = "the kubeconfig is as it should be"
     NOT_OURS = "left the kubeconfig alone, which somebody else wrote"
+
+
+class NotNeeded(InvalidConfiguration):
+    """The bootstrap kubeconfig cannot be used; the kubelet's is there, and a valid certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,15 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
     """Take in the bootstrap credential and write the kubeconfig, where there is a bootstrap kubeconfig.
 
     Raises:
+        NotNeeded: the bootstrap kubeconfig cannot be used, and the kubelet can do without it.
         Failure: the bootstrap kubeconfig cannot be used, or something cannot be written.
     """
-    supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig)
+    try:
+        supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig)
+    except InvalidConfiguration as unusable:
+        if _is_prepared(configuration, store, now=clock.now()):
+            raise NotNeeded(str(unusable)) from None
+        raise
     if supplied is None:
         return Prepared.NO_BOOTSTRAP_KUBECONFIG
     store.open()
@@ -66,3 +77,15 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
         except OSError as error:
             raise InvalidConfiguration(f"kubeconfig {path}: {error.strerror}") from error
     return Prepared.WRITTEN
+
+
+def _is_prepared(configuration: Configuration, store: Store, *, now: int) -> bool:
+    """Whether the kubelet has all that it needs to start."""
+    if cluster_of_own_kubeconfig(configuration.kubeconfig) is None:
+        return False
+    try:
+        store.look()
+        pair = store.pair(Purpose.CLIENT)
+    except StoreUnusable:
+        return False
+    return pair is not None and now < pair.not_after

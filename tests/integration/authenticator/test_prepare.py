@@ -175,6 +175,29 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_used_is_exit_code_2(node: Node) -
     assert "0123456789abcdef" not in ran.log
 
 
+@pytest.mark.slow
+def test_a_bootstrap_kubeconfig_that_cannot_be_used_keeps_no_kubelet_that_needs_none_from_starting(node: Node) -> None:
+    """As the kubelet itself does not look at it while its certificate is valid."""
+    node.supply_bootstrap()
+    assert run(node).exit_code == ExitCode.DONE
+    former = node.configuration.kubeconfig.read_text()
+    node.configuration.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
+    assert run(node).exit_code == ExitCode.CONFIGURATION
+    node.put_pair(age=LONG_AGO, left=DAY)
+    ran = run(node)
+    assert ran.exit_code == ExitCode.DONE
+    assert f"; the kubelet goes on with {node.configuration.kubeconfig} and the stored certificate" in ran.log
+    assert node.configuration.kubeconfig.read_text() == former
+    node.put_pair(age=LONG_AGO, left=-1)
+    assert run(node).exit_code == ExitCode.CONFIGURATION
+    node.put_pair(age=LONG_AGO, left=DAY)
+    node.configuration.kubeconfig.write_text(SOMEBODY_ELSES)
+    assert run(node).exit_code == ExitCode.CONFIGURATION
+    node.configuration.kubeconfig.write_text(former)
+    node.store.pair_file(Purpose.CLIENT).write_text("")
+    assert run(node).exit_code == ExitCode.CONFIGURATION
+
+
 def test_a_kubeconfig_that_cannot_be_written_is_told(node: Node) -> None:
     node.supply_bootstrap()
     node.changes["kubeconfig"] = node.folder / "missing" / "kubelet.conf"
