@@ -59,6 +59,22 @@ def test_device_that_cannot_be_opened_is_told(
     assert sentence.format(device=device) in str(raised.value)
 
 
+def test_device_that_may_not_even_be_looked_at_is_told(
+    devices: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SELinux has it."""
+    device, _ = devices
+
+    def refused(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    monkeypatch.setattr(device_module, "_error_of_opening", {device: errno.EACCES}.__getitem__)
+    monkeypatch.setattr(patience, "BUSY_SECONDS", 0.1)
+    with pytest.raises(EvidenceUnavailable, match="no permission to use"), connected(None):
+        pass
+
+
 def test_device_that_somebody_else_has_is_waited_for(
     devices: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
