@@ -154,6 +154,8 @@ class RequestHandling:
             # Before anything else: what changes while the decision is logged must wake it again.
             self._awaits(name, adjudication.parsed, adjudication.decision)
         decision = await self._auditing.decided(name, manifest, adjudication)
+        if not self._pending.is_still(name, manifest):
+            self._auditing.forget(name)  # it went while its line was written, and nobody tells of that again
         try:
             await _carry_out(publisher, manifest, adjudication.parsed, decision)
         except NotFound:

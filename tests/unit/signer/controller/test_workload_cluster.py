@@ -47,6 +47,26 @@ async def test_nothing_is_left_of_a_request_that_went_while_it_was_judged(served
     assert served.recorder.record.call_count == 0
 
 
+@pytest.mark.parametrize("recreated", [False, True])
+async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_written(
+    served: Served, recreated: bool
+) -> None:
+    """A hostile API server shows requests, and takes them back, without end."""
+    auditing = served.handling._auditing
+    auditing._line = lambda *_: b"{}"
+
+    async def goes_meanwhile(line: bytes) -> None:
+        served.cluster.removed(csr("csr", "uid-1"))
+        if recreated:
+            served.cluster.applied(csr("csr", "uid-2"))
+
+    auditing._around.audit_log.append = goes_meanwhile
+    served.cluster.applied(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == (int(recreated), 0, 0, {})
+    assert auditing._said == {}
+
+
 async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
