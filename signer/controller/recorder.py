@@ -151,9 +151,10 @@ class Recorder:
             await self._write(await self._queue.get())
 
     async def flush(self) -> None:
-        """Write what is queued, for a shutdown that drains."""
+        """Write what is queued, and wait for what :meth:`run` is writing, for a shutdown that drains."""
         while not self._queue.empty():
             await self._write(self._queue.get_nowait())
+        await self._queue.join()
 
     async def _write(self, occurrence: Occurrence) -> None:
         subject = occurrence.subject
@@ -162,6 +163,8 @@ class Recorder:
             await self._client.create(EVENTS.collection(subject.namespace), self._manifest(occurrence, remembered))
         except ApiError as error:
             _LOG.info("cannot write an Event", extra={"object": subject.name, "error": str(error)})
+        finally:
+            self._queue.task_done()
 
     def _manifest(self, occurrence: Occurrence, remembered: _Remembered) -> JsonObject:
         subject = occurrence.subject

@@ -17,11 +17,15 @@ SUBJECT = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m1", "uid-1"
 class Calls:
     """A management cluster that answers, or never does."""
 
-    def __init__(self, *, answers: bool) -> None:
+    def __init__(self, *, answers: bool, seconds_for_the_first: float = 0.0) -> None:
         self.arrived = 0
         self.answers = answers
+        self.seconds = seconds_for_the_first
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        seconds, self.seconds = self.seconds, 0.0
+        if seconds:
+            await asyncio.sleep(seconds)
         self.arrived += 1
         if not self.answers:
             await asyncio.Event().wait()
@@ -39,6 +43,17 @@ def recorder(calls: Calls) -> Recorder:
 async def test_what_is_left_is_written() -> None:
     calls = Calls(answers=True)
     await run._flush(recorder(calls))
+    assert calls.arrived == 3
+
+
+async def test_what_is_being_written_is_waited_for() -> None:
+    """The Event of the last decision is on its way when all is drained."""
+    calls = Calls(answers=True, seconds_for_the_first=0.05)
+    events = recorder(calls)
+    writing = asyncio.create_task(events.run())
+    await asyncio.sleep(0)
+    await run._flush(events)
+    writing.cancel()
     assert calls.arrived == 3
 
 
