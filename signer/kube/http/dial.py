@@ -76,9 +76,7 @@ class Dialer:
             OSError: no connection.
         """
         addresses = self._addresses if self._addresses is not None else await self._resolve()
-        opened = await aiohappyeyeballs.start_connection(
-            addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
-        )
+        opened = await _connected(addresses)
         connection = make()
         try:
             await connect(opened, self._tls, self._server_name, connection, self._spent)
@@ -96,6 +94,23 @@ class Dialer:
             self._lookup = asyncio.get_running_loop().create_task(_resolved(self._origin))
             self._lookup.add_done_callback(_retrieve)
         return await asyncio.shield(self._lookup)
+
+
+async def _connected(addresses: list[Address]) -> socket.socket:
+    """A socket that is connected to the first of them that answers.
+
+    A cancellation that comes while the others are given up is kept from us: the call would go on without its time
+    limit, and a task that is to end would not.
+    """
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task is not None else 0
+    opened = await aiohappyeyeballs.start_connection(
+        addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
+    )
+    if task is not None and task.cancelling() > cancelled_before:
+        opened.close()
+        raise asyncio.CancelledError
+    return opened
 
 
 def _literal(origin: Origin) -> list[Address] | None:
