@@ -15,7 +15,7 @@ from signer.controller.logs import log_context
 from signer.controller.pending import request_name
 from signer.controller.publisher import Publisher
 from signer.controller.request_intake import HeedsRoom, RequestIntake
-from signer.controller.supervision import was_told_to_end
+from signer.controller.supervision import is_told_to_end, was_told_to_end
 from signer.controller.surroundings import Surroundings
 from signer.controller.workers import Workers
 from signer.kube.client import Client, JsonObject
@@ -103,9 +103,12 @@ class RequestHandling:
             self._workers.call()
 
     async def work(self, client: Client, publisher: Publisher) -> None:
-        """Handle one request after the other until the queue is closed, or another worker waits for the next."""
+        """Handle one request after the other until the queue is closed, or another worker waits for the next.
+
+        An attestor may keep a cancellation to itself: the next request is not waited for then, but the end.
+        """
         with contextlib.suppress(QueueClosed):
-            while not self._queue.is_attended():
+            while not (self._queue.is_attended() or is_told_to_end()):
                 name = await self._queue.get()
                 if self._queue.is_unattended():
                     self._call_worker()  # there may be room for one by now

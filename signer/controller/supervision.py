@@ -26,8 +26,13 @@ def was_told_to_end(error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         return True
+    return isinstance(error, asyncio.CancelledError) and is_told_to_end()
+
+
+def is_told_to_end() -> bool:
+    """Whether the task that asks is cancelled: also where code of others has kept that to itself, and returned."""
     task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return task is not None and task.cancelling() > 0
 
 
 async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:

@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import cast
 
 import pytest
 
 from signer.controller import request_handling
+from signer.controller.adjudicator import Adjudication
 from signer.controller.publisher import Publisher
 from signer.controller.workers import OWN_WORKERS, Crew
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
-from signer.model.decision import Defer
+from signer.model.decision import Defer, Ignore
 from signer.model.lane import Lane
 from signer.model.reasons import Reason
-from signer.model.signing_request import Malformed, RequestEnvelope
+from signer.model.signing_request import Malformed, NotOurs, RequestEnvelope
 from tests.unit.signer.controller.handling_house import WORKERS, Judge, Panic, SlowJudge, holding, turns
 from tests.unit.signer.controller.requests import csr
 
@@ -141,3 +143,21 @@ async def test_another_takes_what_one_was_woken_for_that_goes_away() -> None:
     await turns(10)
     assert (judge.judged, len(workers)) == (["node-0"], 1)
     await workers.end()
+
+
+async def test_a_worker_ends_also_where_an_attestor_keeps_that_to_itself() -> None:
+    """Else its cluster would never be connected to again, nor be handed over, nor the controller end."""
+
+    class Deaf(SlowJudge):
+        async def adjudicate(self, manifest: JsonObject) -> Adjudication:
+            with contextlib.suppress(asyncio.CancelledError):
+                return await super().adjudicate(manifest)
+            return Adjudication(NotOurs(), Ignore())
+
+    judge = Deaf()
+    handling = holding(judge, 1)
+    workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
+    await judge.begun.wait()
+    async with asyncio.timeout(10):
+        await workers.end()
+    assert len(workers) == 0
