@@ -222,9 +222,12 @@ class WorkloadCluster:
                 ),
                 name=f"{self.key} watch",
             )
-            door = asyncio.create_task(self._look_after_door(client), name=f"{self.key} side door")
+            failed = self._around.metrics.task_failed
+            door = asyncio.create_task(
+                supervised("side door", partial(self._look_after_door, client), failed), name=f"{self.key} side door"
+            )
             left_out = asyncio.create_task(
-                supervised("requests left out", partial(self._keep_left_out, client), self._around.metrics.task_failed),
+                supervised("requests left out", partial(self._keep_left_out, client), failed),
                 name=f"{self.key} left out",
             )
             reconnect = asyncio.create_task(self._reconnect.wait())

@@ -11,12 +11,15 @@ import pytest
 
 from attestors.wire.names import StockSigner
 from signer.controller import pending as pending_module
+from signer.controller import supervision
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.adjudicator import Adjudication
 from signer.controller.backlog import AT_ONCE
+from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
 from signer.kube.watch import Sink
 from signer.model.decision import Decision, Deny
+from tests.unit.signer.controller.handling_house import Panic
 from tests.unit.signer.controller.served_cluster import DEFERRAL, Served, csr
 
 DENIAL = Deny("MalformedRequest", "no block")
@@ -238,3 +241,34 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
     with pytest.raises(asyncio.CancelledError):
         await serving
     assert not in_hand
+
+
+async def test_the_side_door_is_looked_after_again_after_a_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would hear of it, and a cluster under Enforce be without anybody who shuts its door."""
+
+    async def for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    runs = 0
+    again = asyncio.Event()
+
+    async def run(*_: object) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise Panic
+        again.set()
+        await for_ever()
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
+    monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
+    served.cluster._door.run = run
+    served.cluster._proven.set()
+    serving = asyncio.create_task(served.cluster._serve_over(served.client))
+    async with asyncio.timeout(10):
+        await again.wait()
+    served.cluster._around.metrics.task_failed.assert_called_once_with("side door")
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
