@@ -84,8 +84,8 @@ class Admission:
         self._tokens = tokens
         self._signing = signing
         self._trace = trace
-        self._first_records: set[MachineKey] = set()
-        """Machines of which one is being written."""
+        self._being_named: set[MachineKey] = set()
+        """Machines for which a node name is being recorded that they did not have."""
 
     async def admit(self, request: SigningRequest, case: Case, attested: Attested) -> Approve:
         """Match, reserve and journal; again from the match when somebody else wrote the record first.
@@ -260,33 +260,35 @@ class Admission:
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
         self._require_still(case, facts)
-        with self._one_first_record(facts):
+        with self._one_new_name(facts):
             written = await self._records.write(wanted, facts.cluster)
         return approval(written, wanted.journal[-1], certificate)
 
     @contextlib.contextmanager
-    def _one_first_record(self, facts: MachineFacts) -> Iterator[None]:
-        """A Machine with two names may ask for both at once: each first record is an object of its own.
+    def _one_new_name(self, facts: MachineFacts) -> Iterator[None]:
+        """A Machine with two names may ask for both at once: each name's record is an object of its own.
+
+        Whoever takes over the record of a former node is new to that name, too.
 
         Raises:
-            Deferred: the other is being written.
-            RecordChanged: the other was written since the names were judged.
+            Deferred: another name is being recorded.
+            RecordChanged: another was recorded since the names were judged.
         """
-        if isinstance(facts.record, AttestedNode):
+        if isinstance(facts.record, AttestedNode) and facts.record.identity.digest == facts.identity.digest:
             yield
             return
         machine = MachineKey.of(facts.machine)
-        if machine in self._first_records:
+        if machine in self._being_named:
             raise Deferred(
-                Reason.RESERVATION_PENDING, f"the first record of {machine} is being written", timedelta(seconds=0.1)
+                Reason.RESERVATION_PENDING, f"a node name of {machine} is being recorded", timedelta(seconds=0.1)
             )
         if self._inventory.authentic.of_machine(machine) != facts.other_names:
             raise RecordChanged(facts.node_name)
-        self._first_records.add(machine)
+        self._being_named.add(machine)
         try:
             yield
         finally:
-            self._first_records.discard(machine)
+            self._being_named.discard(machine)
 
     async def _issued_before(
         self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from signer.controller.configuration import OperatorAttestor
@@ -24,10 +26,11 @@ class Reporting:
         """A workload cluster with a policy for this attestor."""
         return self.house.cluster(name, (PROVIDER,), **more)
 
-    def run(self, **configuration: Any) -> RunningController:
-        """Start a controller."""
+    def run(self, *, ahead: Callable[[], timedelta] = timedelta, **configuration: Any) -> RunningController:
+        """Start a controller, whose clock is ``ahead`` by so much."""
         attestors = {PROVIDER: OperatorAttestor(settings={REPORT_SETTING: self.reports.append})}
-        return self.house.run(ControllerOptions(registry=registry()), attestors=attestors, **configuration)
+        options = ControllerOptions(registry=registry(), now=lambda: datetime.now(UTC) + ahead())
+        return self.house.run(options, attestors=attestors, **configuration)
 
     def node(self, cluster: WorldCluster, machine: str, **settings: str) -> SimulatedNode:
         """The node on that Machine; dashes in the names of settings are underscores here."""

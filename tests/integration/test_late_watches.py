@@ -6,6 +6,7 @@ Each collection has a watch of its own. What stands in somebody's way may be kno
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from threading import Thread
 
 import pytest
@@ -17,6 +18,7 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
     SECRETS,
 )
+from signer.model.policy import DEFAULT_CERTIFICATE_DURATION
 from signer.model.record import AttestedNode
 from signer.model.reservation import Pair
 from signer.rules.machine import NoRecord
@@ -168,6 +170,15 @@ def test_hardware_that_was_revoked_stays_so(source: Reporting, late: bool) -> No
     assert_conflict(ask(source, cluster, "old", "m", "old chip"))
 
 
+def post_together(at: Reporting, cluster: WorldCluster, *names: str) -> None:
+    """Let the node of Machine ``m`` ask for all of these names at once."""
+    asking = [Thread(target=post, args=(at, cluster, name, "m", "chip", name)) for name in names]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+
+
 @pytest.mark.parametrize("how", ["one after the other", "together", "one is overtaken"])
 def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name's record is an object of its own; the first of them is waited for."""
@@ -192,11 +203,7 @@ def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pyte
     if how == "together":
         path = ATTESTED_NODES.collection(cluster.namespace)
         source.house.api.faults.inject(f"POST {path}", delay_seconds=0.5, times=None)
-        asking = [Thread(target=post, args=(source, cluster, name, "m", "chip", name)) for name in names]
-        for thread in asking:
-            thread.start()
-        for thread in asking:
-            thread.join()
+        post_together(source, cluster, *names)
     else:
         for name in names:
             post(source, cluster, name, "m", "chip", name)
@@ -205,3 +212,25 @@ def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pyte
     assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]
     records = [record["spec"]["nodeName"] for record in source.house.records(cluster)]
     assert len([name for name in records if name in names]) == 1
+
+
+def test_two_names_of_former_nodes(house: House) -> None:
+    """Each has a record, of a Machine that is gone and a certificate that has run out: whoever takes one over waits for
+    the other as well.
+    """
+    reporting, names, ahead = Reporting(house), ("one", "two"), timedelta()
+    reporting.run(ahead=lambda: ahead)
+    cluster = reporting.cluster()
+    add(cluster, *names)
+    for name in names:
+        assert_joins(reporting, cluster, name, f"chip of {name}")
+        house.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
+    cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", name) for name in names])
+    add(cluster, "later")
+    assert_joins(reporting, cluster, "later", "another chip")  # all of this is known by then
+    ahead = DEFAULT_CERTIFICATE_DURATION + timedelta(minutes=1)
+    house.api.faults.inject(f"PUT {ATTESTED_NODES.collection(cluster.namespace)}/*", delay_seconds=0.5, times=None)
+    post_together(reporting, cluster, *names)
+    house.wait_for_event("NodeNameBlocked", "m", part="is node")
+    wait_until(lambda: any(cluster.verdict(name).condition for name in names), "one is decided")
+    assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]
