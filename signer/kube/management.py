@@ -82,7 +82,11 @@ class RefreshingToken:
             async with self._one_at_a_time:
                 if self._is_stale():
                     rejected, self._rejected = self._rejected, False
-                    self._token = await self._fetch(rejected)
+                    try:
+                        self._token = await self._fetch(rejected)
+                    except BaseException:  # also where whoever asked has no more time
+                        self._rejected |= rejected
+                        raise
                     self._fetched_at = self._clock()
         return self._token
 
@@ -159,8 +163,8 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
             if has_plugin and not rejected and not has_expiry:
                 pass  # good until the API server says otherwise, as in client-go
             elif has_plugin:
-                if rejected and has_expiry:
-                    del loader.exec_plugin_expiry
+                if rejected:
+                    vars(loader).pop("exec_plugin_expiry", None)  # gone already where the plugin failed then
                 said = _Said()
                 with said.by(kube_config.logger):
                     given = await loader.load_from_exec_plugin()

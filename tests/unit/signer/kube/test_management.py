@@ -91,6 +91,25 @@ async def test_a_fetch_that_failed_is_tried_again() -> None:
     assert await source.token() == "token"
 
 
+async def test_a_token_that_was_rejected_is_replaced_also_where_who_asked_goes_away() -> None:
+    calls: list[bool] = []
+
+    async def fetch(rejected: bool) -> str | None:
+        calls.append(rejected)
+        if calls == [False, True]:
+            await asyncio.Event().wait()
+        return f"token{len(calls)}"
+
+    source = RefreshingToken(fetch)
+    assert await source.token() == "token1"
+    source.rejected()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await source.token()
+    assert await source.token() == "token3"
+    assert calls == [False, True, True]
+
+
 def test_importing_the_module_does_not_import_kubernetes() -> None:
     code = "import sys, signer.kube.management; sys.exit('kubernetes' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -171,8 +190,11 @@ async def test_a_credential_plugin_runs_again_only_after_a_401(
     assert await source.token() == "token2"
     (tmp_path / "broken").touch()
     source.rejected()
-    with pytest.raises(Unauthorized, match="gave no credential: exec: process returned 1"):
-        await source.token()
+    for _ in range(2):
+        with pytest.raises(Unauthorized, match="gave no credential: exec: process returned 1"):
+            await source.token()
+    (tmp_path / "broken").unlink()
+    assert await source.token() == "token5"
 
 
 @pytest.mark.slow
