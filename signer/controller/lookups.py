@@ -84,7 +84,7 @@ class Lookups:
         """
         if len(name) > MAXIMUM_NAME_CHARACTERS or not _SUBDOMAIN.fullmatch(name):
             return NotThere(f"what is to be looked up is no name that a {kind.value} can have")
-        return await self._documents.ask((namespace, kind, name), lambda: self._document(namespace, kind, name))
+        return await self._documents.ask((namespace, kind, name), kind, lambda: self._document(namespace, kind, name))
 
     async def infrastructure_annotations(self, machine: MachineView) -> Mapping[str, str] | NotThere:
         """Those for attestors on the Machine's InfraMachine, bounded as a Machine's own are.
@@ -98,7 +98,8 @@ class Lookups:
         if reference.api_group != INFRASTRUCTURE_GROUP:
             return NotThere(f"{machine} names an InfraMachine that is not of {INFRASTRUCTURE_GROUP}")
         about = (machine.cluster.namespace, machine.name, machine.uid, reference)
-        return await self._annotations.ask(about, lambda: self._annotations_of(machine, reference))
+        # Another version than the stored one is made by the provider's conversion webhook.
+        return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
 
     async def _document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
         what = f"{kind.value} {namespace}/{name}"

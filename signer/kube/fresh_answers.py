@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from signer.kube.errors import ApiError
 
@@ -20,8 +21,8 @@ KEPT_ANSWERS: Final = 4096
 KEPT_BYTES: Final = 16 * 1024 * 1024
 """Of all answers together."""
 CALLS_AT_ONCE: Final = 8
-"""Of all together: a server behind the API server that hangs, such as a conversion webhook, must not take every
-connection."""
+"""Of those that the same server answers: one behind the API server that hangs, such as a conversion webhook, must
+neither take every connection nor keep the others' answers back."""
 
 Answer = TypeVar("Answer")
 
@@ -48,14 +49,17 @@ class FreshAnswers(Generic[Answer]):
         """``monotonic`` is a clock, in seconds; ``size_of`` says what an answer takes, in bytes."""
         self._monotonic = monotonic
         self._size_of = size_of
-        self._slots = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._slots: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+        """By who answers; as long as somebody asks there."""
         self._asking: dict[Hashable, _Asking] = {}
         self._kept: OrderedDict[Hashable, _Kept[Answer]] = OrderedDict()
         """In the order in which they came."""
         self._kept_bytes = 0
 
-    async def ask(self, about: Hashable, look: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def ask(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Answer]]) -> Answer:
         """What ``look`` returns, or returned for somebody else a moment ago.
+
+        ``answers`` is who does: the API server, or one behind it.
 
         Raises:
             ApiError: from ``look``.
@@ -65,7 +69,7 @@ class FreshAnswers(Generic[Answer]):
         try:
             async with asking.one_at_a_time:
                 self._drop_what_is_old()
-                kept = self._kept.get(about) or await self._asked(about, look)
+                kept = self._kept.get(about) or await self._asked(about, answers, look)
         finally:
             asking.count -= 1
             if not asking.count:
@@ -74,10 +78,11 @@ class FreshAnswers(Generic[Answer]):
             raise kept.answer.with_traceback(None)  # of an error that is raised more than once it would grow
         return kept.answer
 
-    async def _asked(self, about: Hashable, look: Callable[[], Awaitable[Answer]]) -> _Kept[Answer]:
+    async def _asked(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Answer]]) -> _Kept[Answer]:
+        slots = self._slots.setdefault(answers, asyncio.Semaphore(CALLS_AT_ONCE))
         answer: Answer | ApiError
         try:
-            async with self._slots:
+            async with slots:
                 answer = await look()
             size = self._size_of(answer)
         except ApiError as error:

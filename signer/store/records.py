@@ -86,7 +86,7 @@ class Records:
             ApiError: they cannot be listed.
         """
         while isinstance(arrival := self._inventory.arrivals.of(cluster), Arrival):
-            await self._lists.ask(arrival, partial(self._list, arrival))
+            await self._lists.ask(arrival, ATTESTED_NODES, partial(self._list, arrival))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.

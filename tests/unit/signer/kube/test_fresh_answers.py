@@ -38,8 +38,8 @@ class Server:
             raise self.failure
         return self.text
 
-    def ask(self, about: str = "x") -> Coroutine[None, None, str]:
-        return self.fresh.ask(about, self.look)
+    def ask(self, about: str = "x", answers: str = "server") -> Coroutine[None, None, str]:
+        return self.fresh.ask(about, answers, self.look)
 
 
 async def settle(rounds: int = 200) -> None:
@@ -117,6 +117,20 @@ async def test_few_calls_are_under_way_at_once() -> None:
     server.may_answer.set()
     await asyncio.gather(*asking)
     assert (server.most_under_way, server.calls) == (CALLS_AT_ONCE, 3 * CALLS_AT_ONCE)
+    assert not server.fresh._slots
+
+
+async def test_one_that_hangs_keeps_no_answer_of_another_back() -> None:
+    hanging = Server()
+    hanging.may_answer.clear()
+    asking = [asyncio.ensure_future(hanging.ask(str(number), "webhook")) for number in range(3 * CALLS_AT_ONCE)]
+    await settle()
+    assert hanging.under_way == CALLS_AT_ONCE
+    other = asyncio.ensure_future(hanging.ask("other", "another webhook"))
+    await settle()
+    assert hanging.under_way == CALLS_AT_ONCE + 1
+    hanging.may_answer.set()
+    await asyncio.gather(other, *asking)
 
 
 @pytest.mark.parametrize(("bound", "value"), [("KEPT_ANSWERS", 3), ("KEPT_BYTES", 3 * len("first"))])
