@@ -33,14 +33,13 @@ from attestors.aws.ec2.directory import NotListed
 from attestors.aws.ec2.instance import Instance
 from attestors.aws.ec2.trust import RoleTrust, require_trust
 from attestors.aws.issuers import KeyNotPublishedYet, UnknownKey
-from attestors.aws.noted import asked
 from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
-from attestors.aws.verdict import Ended, denied, not_until_mended, not_yet
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
+from attestors.clouds.noted import asked
 from attestors.contract import (
     AttestationRequest,
     Consultations,
@@ -50,6 +49,7 @@ from attestors.contract import (
     Screened,
     VerifiedIdentity,
 )
+from attestors.verdict import Ended, denied, not_until_mended, not_yet
 from attestors.wire.binding import ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence
 
@@ -253,7 +253,7 @@ class AWSControllerHalf:
             raise not_yet(
                 "WebIdentityKeyNotPublished",
                 "the issuer's keys have none of that name: they may be older than the token, and are fetched again",
-                timedelta(seconds=max(error.retry_after_seconds, 1.0)),
+                timedelta(seconds=error.retry_after_seconds),
             ) from error
         except (UnknownKey, InvalidToken) as error:
             raise denied("WebIdentityRefused", str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestors.aws.verdict import denied, not_until_mended
+from attestors.verdict import denied, not_until_mended
 from attestors.wire.names import EVIDENCE_EXPIRED
 
 

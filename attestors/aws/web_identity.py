@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from attestors.aws import wire
 from attestors.aws.document import InstanceIdentityDocument
-from attestors.aws.verdict import denied
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
+from attestors.verdict import denied
 from attestors.wire.evidence import MalformedEvidence
 
 _NAMESPACE: Final = "https://sts.amazonaws.com/"

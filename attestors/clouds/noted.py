@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from attestors.contract import Denied, NotProvableYet, digest_of
+from attestors.contract import AnswerForm, Consultations, Denied, NotProvableYet, digest_of
+from attestors.verdict import Ended
+
+T = TypeVar("T")
 
 
 def without_signature(token: str, *, maximum_characters: int) -> str:
@@ -37,6 +40,39 @@ def _in_place_of(signature: str) -> str:
 
 def _base64url(octets: bytes) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
+
+
+async def asked(
+    consultations: Consultations, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]
+) -> T:
+    """Ask, where the answer may also end the judgement.
+
+    Raises:
+        Ended: it does.
+    """
+    said = await consultations.ask(question, lambda: _or_ended(answer), _form(form))
+    if isinstance(said, Ended):
+        raise said
+    return said
+
+
+async def _or_ended(answer: Callable[[], Awaitable[T]]) -> T | Ended:
+    try:
+        return await answer()
+    except Ended as ended:
+        return ended
+
+
+def _form(form: AnswerForm[T]) -> AnswerForm[T | Ended]:
+    def write(said: T | Ended) -> Any:
+        if isinstance(said, Ended):
+            return {"ended": ending_written(said.outcome)}
+        return {"said": form.write(said)}
+
+    def read(written: Any) -> T | Ended:
+        return Ended(ending_read(written["ended"])) if "ended" in written else form.read(written["said"])
+
+    return AnswerForm(write, read)
 
 
 def ending_written(outcome: Denied | NotProvableYet) -> Mapping[str, Any]:

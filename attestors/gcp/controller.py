@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from attestors.clouds.errors import CloudError
+from attestors.clouds.noted import asked
 from attestors.contract import (
     AttestationRequest,
     Consultations,
@@ -32,10 +33,10 @@ from attestors.gcp.certificates import InvalidSignature, VerifiedToken
 from attestors.gcp.claims import InstanceClaims
 from attestors.gcp.instances import InstanceAddresses, NoLookUp
 from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
-from attestors.gcp.noted import ADDRESSES, asked, verified_form
+from attestors.gcp.noted import ADDRESSES, verified_form
 from attestors.gcp.settings import GCPSettings
 from attestors.gcp.token import IdentityToken
-from attestors.gcp.verdict import Ended, denied, not_yet
+from attestors.verdict import Ended, denied, not_yet
 from attestors.wire.binding import ProvenBinding
 
 

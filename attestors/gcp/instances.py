@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from attestors.clouds.google import ComputeEngine, Instance
 from attestors.contract import IPAddress
 from attestors.gcp.claims import InstanceClaims
-from attestors.gcp.verdict import denied, not_yet
+from attestors.verdict import denied, not_yet
 
 _ROUNDING: Final = timedelta(seconds=1)
 """A token has the time of creation in whole seconds, Compute Engine in milliseconds."""

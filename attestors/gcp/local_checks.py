@@ -13,7 +13,7 @@ from attestors.gcp import wire
 from attestors.gcp.claims import Claims, InstanceClaims, NoInstance, NoVerifiedEmail
 from attestors.gcp.settings import AnyServiceAccount, GCPSettings
 from attestors.gcp.token import IdentityToken, MalformedToken, UnsuitableAlgorithm, parse_token
-from attestors.gcp.verdict import denied, not_yet
+from attestors.verdict import denied, not_yet
 from attestors.wire.binding import Binding, ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence
 from attestors.wire.names import EVIDENCE_EXPIRED

@@ -46,7 +46,7 @@ from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
-from attestors.tpm.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
+from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, EVIDENCE_EXPIRED

@@ -20,7 +20,7 @@ from attestors.tpm.endorsement import (
 from attestors.tpm.ownership import CertificateNotVerified, CertificateStanding, fingerprint
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.trust import NoAuthorities, Trust
-from attestors.tpm.verdict import denied, not_yet
+from attestors.verdict import denied, not_yet
 from attestors.wire.evidence import Evidence, MalformedEvidence
 
 

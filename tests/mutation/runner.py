@@ -32,6 +32,7 @@ TESTS: Final = {
     "signer/audit": ("tests/unit/signer/audit",),
     "signer/kube/http": ("tests/unit/signer/kube/http",),
     "authenticator": ("tests/unit/authenticator/model",),
+    "attestors/verdict.py": ("tests/unit/attestors/test_verdict.py",),
     "attestors/tpm": (
         "tests/unit/attestors/tpm",
         "--ignore=tests/unit/attestors/tpm/node",

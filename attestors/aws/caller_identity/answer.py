@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from attestors.aws.caller_identity.role_session import CallerIdentity, NotARoleSession
-from attestors.aws.verdict import Ended, denied
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.json_objects import InvalidObject, parse_object
+from attestors.verdict import Ended, denied
 
 MAXIMUM_ANSWER_BYTES: Final = 64 * 1024
 SERVICE: Final = "AWS STS"

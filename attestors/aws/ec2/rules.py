@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.aws.ec2.instance import Instance, InstanceState, NoRootVolume, NotAttached
-from attestors.aws.verdict import denied, not_until_mended, not_yet
+from attestors.verdict import denied, not_until_mended, not_yet
 
 MAXIMUM_ATTACH_DIFFERENCE: Final = timedelta(seconds=60)
 """Between primary interface and root volume: at launch EC2 attaches both within seconds (SPIRE uses the same)."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from attestors.aws.partitions import partition_named
-from attestors.aws.verdict import not_until_mended
+from attestors.verdict import not_until_mended
 
 _MAXIMUM_POLICY_CHARACTERS: Final = 8192
 """IAM's own limit is 4,096 without white space."""

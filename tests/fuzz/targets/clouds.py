@@ -12,7 +12,6 @@ from attestors.aws.document.errors import IdentityDocumentMalformed, IdentityDoc
 from attestors.aws.document.identity_document import InstanceIdentityDocument, parse_identity_document
 from attestors.aws.document.signed_data import SignedData, parse_signed_data
 from attestors.aws.document.verification import verify_identity_document
-from attestors.aws.verdict import Ended
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.google.answers import Instance, ShieldedInstanceIdentity
@@ -22,6 +21,7 @@ from attestors.clouds.json_web_token import InvalidKeySet, InvalidToken, Unverif
 from attestors.clouds.urls import InvalidURL, check_url
 from attestors.gcp.certificates import CertificatesUnreadable, parse_certificates
 from attestors.gcp.token import IdentityToken, MalformedToken, UnsuitableAlgorithm, parse_token
+from attestors.verdict import Ended
 from attestors.wire.evidence import MalformedEvidence
 from tests.fuzz.target import Shape, Target, require, text_of
 

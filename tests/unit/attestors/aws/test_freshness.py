@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from attestors.aws.freshness import Freshness
-from attestors.aws.verdict import Ended
+from attestors.verdict import Ended
 from tests.unit.attestors.support import NOW
 
 BOUNDS: Final = Freshness(maximum_age=timedelta(minutes=5), clock_skew=timedelta(seconds=60))

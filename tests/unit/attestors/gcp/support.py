@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from attestors.contract import AttestationRequest, AttestorSettings, Denied, NotProvableYet
 from attestors.gcp import wire
 from attestors.gcp.settings import GCPSettings
-from attestors.gcp.verdict import Ended
+from attestors.verdict import Ended
 from tests.support.fake_google import FakeInstance, SigningKey, encode_token, identity_claims, signing_key
 from tests.support.fake_google.signing import base64url
 from tests.unit.attestors.support import attestation_request, binding_for, evidence_of

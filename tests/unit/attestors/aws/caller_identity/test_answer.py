@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from attestors.aws.caller_identity.answer import MAXIMUM_ANSWER_BYTES, read_answer
 from attestors.aws.caller_identity.role_session import CallerIdentity
-from attestors.aws.verdict import Ended
 from attestors.clouds.errors import CloudUnavailable
 from attestors.contract import Denied
+from attestors.verdict import Ended
 from tests.unit.attestors.support import PATIENT
 
 RESULT: Final = {

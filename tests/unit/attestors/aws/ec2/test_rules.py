@@ -10,8 +10,8 @@ import pytest
 
 from attestors.aws.ec2.instance import Instance, InstanceState, MetadataOptions, NoRootVolume, NotAttached
 from attestors.aws.ec2.rules import AnyHopLimit, InstanceRules
-from attestors.aws.verdict import Ended
 from attestors.contract import Denied, NotProvableYet
+from attestors.verdict import Ended
 from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, INSTANCE, LAUNCH, REGION, description
 
 RULES: Final = InstanceRules(True, 1, True, {})

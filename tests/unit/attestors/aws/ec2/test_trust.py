@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust, require_trust
-from attestors.aws.verdict import Ended
+from attestors.verdict import Ended
 
 EC2: Final = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from attestors.contract import Denied, NotProvableYet
-from attestors.tpm.verdict import denied, not_yet
+from attestors.verdict import denied, not_until_mended, not_yet
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,19 @@ def test_messages_are_bounded_and_printable(message: str, shown: str) -> None:
     assert not_yet("Reason", message).outcome == NotProvableYet("Reason", shown, timedelta(seconds=10))
 
 
-def test_when_to_look_again() -> None:
-    later = timedelta(seconds=42)
-    assert not_yet("Reason", "message", later).outcome == NotProvableYet("Reason", "message", later)
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [(0.0, 1.0), (1.0, 1.0), (42.0, 42.0), (600.0, 600.0), (601.0, 600.0)],
+    ids=["sooner", "soonest", "between", "latest", "later"],
+)
+def test_when_to_look_again(asked: float, given: float) -> None:
+    later = not_yet("Reason", "message", timedelta(seconds=asked))
+    assert later.outcome == NotProvableYet("Reason", "message", timedelta(seconds=given))
+
+
+def test_what_somebody_has_to_mend_first() -> None:
+    assert not_until_mended("Reason", "message").outcome == NotProvableYet("Reason", "message", timedelta(minutes=1))
+
+
+def test_it_is_called_by_its_reason() -> None:
     assert str(denied("Reason", "message")) == "Reason"
