@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Final
+
+from attestors.attempts import attempts as again
 
 REQUEST_SECONDS: Final = 2.0
 """How long an answer may take; it is next door, and where the hop limit is too small, none ever comes."""
@@ -15,11 +16,5 @@ LONGEST_DELAY_SECONDS: Final = 2.0
 
 
 def attempts() -> Iterator[bool]:
-    """One item for each attempt: whether there will be another. Sleeps in between, twice as long each time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    delay = FIRST_DELAY_SECONDS
-    while time.monotonic() + delay < deadline:
-        yield True
-        time.sleep(delay)
-        delay = min(2 * delay, LONGEST_DELAY_SECONDS)
-    yield False
+    """One item for each attempt: whether there will be another."""
+    return again(PATIENCE_SECONDS, first_delay=FIRST_DELAY_SECONDS, longest_delay=LONGEST_DELAY_SECONDS)
