@@ -18,13 +18,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.deploy.embedded import ROOT
 from tests.deploy.machine import ENVIRONMENT, Machine, bind, make_image, mounts, unshare
 from tests.deploy.units import UNIT_FOLDER
 from tests.support.binaries import MissingPart
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.processes import ProgramFailed, Programs
 
 PROGRAMS: Final = "/usr/local/bin"
@@ -74,7 +74,7 @@ class Power:
             MissingPart: this machine lets nobody have processes and mounts of his own.
         """
         self.programs = Programs("node-attestation-machine-")
-        try:
+        with self.programs.closed_on_failure():
             namespaces = ("--pid", "--uts", "--ipc", "--fork", "--kill-child")
             holder = self.programs.start("machine", [*unshare(), *namespaces, "/bin/sh", "-ec", self.script])
             try:
@@ -84,9 +84,6 @@ class Power:
                 raise MissingPart(f"no processes and mounts of its own for a machine: {told}") from None
             [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
             self.process_id = int(first)
-        except BaseException:
-            self.programs.close()
-            raise
 
     def off(self) -> None:
         """All processes go with the first."""
@@ -100,7 +97,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningMachine(Machine):
+class RunningMachine(Machine, ClosedAtTheEnd):
     """A machine that is switched on; a context manager that switches it off."""
 
     power: Power
@@ -139,14 +136,6 @@ class RunningMachine(Machine):
     def close(self) -> None:
         """Switch it off."""
         self.power.off()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def switch_on(

@@ -7,10 +7,10 @@ import json
 import shutil
 import socket
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.support.binaries import MissingPart
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.processes import Programs
 
 SOCKET: Final = "containerd.sock"
@@ -18,7 +18,7 @@ SOCKET: Final = "containerd.sock"
 _NETWORK: Final = {"cniVersion": "0.3.1", "name": "loopback", "plugins": [{"type": "loopback"}]}
 
 
-class Containerd:
+class Containerd(ClosedAtTheEnd):
     """A running containerd; a context manager that stops it. Raises ``MissingPart`` where it is not installed."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Containerd:
         if binary is None:
             raise MissingPart("containerd is not installed: run tests/provision/provision.sh")
         self._programs = Programs("node-attestation-containerd-")
-        try:
+        with self._programs.closed_on_failure():
             self.folder = self._programs.folder / "run"
             self.folder.mkdir()
             networks = self._programs.folder / "networks"
@@ -36,21 +36,10 @@ class Containerd:
             configuration.write_text(_configuration(self._programs.folder, self.folder, networks), encoding="utf-8")
             program = self._programs.start("containerd", [binary, "--config", configuration])
             program.wait_ready(self._answers)
-        except BaseException:
-            self._programs.close()
-            raise
 
     def close(self) -> None:
         """Stop it and remove its folder."""
         self._programs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:

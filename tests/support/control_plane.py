@@ -13,8 +13,7 @@ import datetime
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -24,6 +23,7 @@ from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.support import kubeadm
 from tests.support.binaries import ControlPlaneBinaries, find_control_plane
 from tests.support.certificates import CertificateAuthority, private_key_pem, public_key_pem
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.etcd import NO_SYNCS, Disk, Etcd, start_on_free_port
 from tests.support.processes import Program, Programs, wait_until
 from tests.support.raw_client import RawClient
@@ -34,7 +34,7 @@ _SYSTEM_NAMESPACES: Final = ("default", "kube-system", "kube-node-lease")
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-class ControlPlane:
+class ControlPlane(ClosedAtTheEnd):
     """A running control plane; a context manager that stops it.
 
     ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
@@ -59,15 +59,12 @@ class ControlPlane:
         self._controllers: Program | None = None
         self._port = 0
         self._admin_lock = threading.Lock()
-        try:
+        with self._programs.closed_on_failure():
             self._write_files()
             self._etcd = Etcd(self._programs, self.binaries.etcd, disk)
             self._apiserver = self._start_apiserver_on_free_port()
             self._admin = RawClient(self.connection())
             self._wait_for_system_namespaces()
-        except BaseException:
-            self._programs.close()
-            raise
 
     # What a test asks for.
 
@@ -250,14 +247,6 @@ class ControlPlane:
         """Stop everything and remove the folder."""
         self._admin.close()
         self._programs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # How it starts.
 

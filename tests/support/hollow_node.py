@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.support.binaries import find_control_plane
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.etcd import START_ATTEMPTS
 from tests.support.processes import Program, ProgramFailed, Programs, free_port
 from tests.support.raw_client import RawClient
@@ -43,7 +44,7 @@ _NOT_REGISTERED_YET: Final = re.compile(r'node \\?"[^"]*" not found"?$')
 _STACKS: Final = "\ngoroutine "
 
 
-class HollowNode:
+class HollowNode(ClosedAtTheEnd):
     """A running kubelet, Node ``name``; a context manager that stops it and shows its log when the test fails.
 
     ``kubeconfig`` is the text of its kubeconfig; a relative path in it counts from ``folder``. ``environment`` is
@@ -66,16 +67,13 @@ class HollowNode:
         self._last_log = ""
         self._log = self._programs.folder / "kubemark.log"
         self._program: Program | None = None
-        try:
+        with self.closed_on_failure():
             self._environment = _surroundings(self._programs.folder, environment or {})
             self._kubeconfig = self._programs.folder / "kubeconfig"
             self._kubeconfig.touch(mode=0o600)
             self._kubeconfig.write_text(kubeconfig)
             with _alone_in_temporary_folder():
                 self._program = self._start_on_free_port()
-        except BaseException:
-            self.close()
-            raise
 
     # What a test asks for.
 
@@ -134,13 +132,10 @@ class HollowNode:
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 _RUNTIME_SOCKET.unlink()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        super().__exit__(kind, error, trace)
         # What failed here has its log in its message.
         if error is not None and not isinstance(error, ProgramFailed):
             print(f"The kubelet of {self.name} wrote:\n{self._told()}", file=sys.stderr)

@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from tests.support.closing import ClosedAtTheEnd
 
 _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
@@ -115,7 +116,7 @@ class Program:
             os.killpg(self.process.pid, number)
 
 
-class Programs:
+class Programs(ClosedAtTheEnd):
     """A folder of its own and the programs that run in it.
 
     Everything goes when the context ends, or when this process dies.
@@ -179,11 +180,3 @@ class Programs:
             raise ProgramFailed("the undertaker has no input")
         self._undertaker.stdin.write(f"{line}\n".encode())
         self._undertaker.stdin.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -18,12 +18,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from attestors.tls import ConnectedSocket
 from signer.kube.connection import ClusterConnection
+from tests.support.closing import ClosedAtTheEnd
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -87,7 +87,7 @@ class WatchEnded(Exception):
     """The server ended the stream of a watch."""
 
 
-class Watch:
+class Watch(ClosedAtTheEnd):
     """An open watch. A thread reads it, so that a test can wait for an event for a bounded time."""
 
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
@@ -142,16 +142,8 @@ class Watch:
         self._response.close()
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class RawClient:
+class RawClient(ClosedAtTheEnd):
     """One kept-alive connection to one API server, as one user."""
 
     def __init__(self, connection: ClusterConnection, *, headers: Mapping[str, str] | None = None) -> None:
@@ -244,14 +236,6 @@ class RawClient:
         if self._http is not None:
             self._http.close()
             self._http = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self) -> http.client.HTTPSConnection:
         name = self.connection.tls_server_name or self._host

@@ -12,10 +12,10 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.support.binaries import MissingPart
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.processes import Program, ProgramFailed, Programs, free_ports
 
 ENDORSEMENT_CERTIFICATES: Final = {0x01C00002: "ek-rsa2048.crt", 0x01C00016: "ek-secp384r1.crt"}
@@ -66,7 +66,7 @@ def find_tpm_library() -> None:
         raise MissingPart(LIBRARY_MISSING) from error
 
 
-class SoftwareTPM:
+class SoftwareTPM(ClosedAtTheEnd):
     """One running swtpm, just manufactured.
 
     It has RSA-2048 and ECC P-384 endorsement keys, with certificates in NV (``ENDORSEMENT_CERTIFICATES``).
@@ -80,7 +80,7 @@ class SoftwareTPM:
         """
         find_swtpm()
         self._programs = Programs("node-attestation-tpm-")
-        try:
+        with self._programs.closed_on_failure():
             self._state = self._programs.folder / "state"
             self._state.mkdir()
             self._authority = (
@@ -88,9 +88,6 @@ class SoftwareTPM:
             )
             self._manufacture(pcr_banks)
             self._port, self._swtpm = self._start_anywhere()
-        except BaseException:
-            self._programs.close()
-            raise
 
     @property
     def tcti(self) -> str:
@@ -207,14 +204,6 @@ class SoftwareTPM:
                 raise
             return None
         return program
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def listens(port: int) -> bool:

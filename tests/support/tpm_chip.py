@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tpm2_pytss import ESAPI, TPM2_ALG, TPM2_SE
 from tpm2_pytss.constants import ESYS_TR, TPM2_RH, TPM2_ST
@@ -25,13 +25,14 @@ from tpm2_pytss.types import (
     TPMU_HA,
 )
 
+from tests.support.closing import ClosedAtTheEnd
 from tests.support.software_tpm import SoftwareTPM
 
 Handle: TypeAlias = Any
 _BANKS: Final = {"sha1": TPM2_ALG.SHA1, "sha256": TPM2_ALG.SHA256, "sha384": TPM2_ALG.SHA384}
 
 
-class Chip:
+class Chip(ClosedAtTheEnd):
     """A connection to one running software TPM."""
 
     def __init__(self, software_tpm: SoftwareTPM) -> None:
@@ -99,9 +100,3 @@ class Chip:
     def close(self) -> None:
         """Leave the TPM to others."""
         self._esapi.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

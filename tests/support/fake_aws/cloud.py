@@ -9,24 +9,23 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from types import MappingProxyType
+from typing import Self
 
 from aiohttp import web
 
 from attestors.aws.services import Elsewhere
 from attestors.clouds.https import Route
-from signer.testing.api.thread import LoopThread
 from tests.support.certificates import CertificateAuthority
+from tests.support.closing import ClosedAtTheEnd
+from tests.support.local_servers import HOST, LocalServers
 
 from .accounts import Issuer, Session
 from .signature_version_4 import Request
 from .sts import Answer, STSServer, respond
 
-_HOST: Final = "127.0.0.1"
 
-
-class FakeAWS:
+class FakeAWS(ClosedAtTheEnd):
     """STS of one region, and one account's token issuer, each with a certificate for its real name.
 
     Args:
@@ -51,8 +50,7 @@ class FakeAWS:
         self._issuer_asked: list[str] = []
         self._sts = STSServer(region, self._session_of, self.issuer, lambda: self.clock(), lambda: self._fault("sts"))
         self._certificate_for = certificate_for or self.sts_host
-        self._thread = LoopThread("fake AWS")
-        self._runners: list[web.AppRunner] = []
+        self._servers = LocalServers("fake AWS")
         self._routes: dict[str, Route] = {}
         self._sts_port = 0
 
@@ -62,7 +60,6 @@ class FakeAWS:
         return f"sts.{self.region}.amazonaws.com"
 
     def __enter__(self) -> Self:
-        self._thread.start()
         authority = _authority()
         trusted = ssl.create_default_context(cadata=authority.certificate_pem.decode())
         for host, name, answer in (
@@ -71,30 +68,18 @@ class FakeAWS:
         ):
             context = _server_context(*authority.issue_serving("aws", [name]))
             port = self._serve(answer, context)
-            self._routes[host] = Route(_HOST, port, trusted)
+            self._routes[host] = Route(HOST, port, trusted)
         self._sts_port = self._serve(self._sts.answer, None)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for runner in self._runners:
-            self._thread.wait(runner.cleanup())
-        self._thread.stop()
+    def close(self) -> None:
+        """Stop listening."""
+        self._servers.close()
 
     def _serve(self, answer: Callable[[web.Request], Awaitable[web.Response]], context: ssl.SSLContext | None) -> int:
         application = web.Application()
         application.router.add_route("*", "/{rest:.*}", answer)
-        runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0)
-
-        async def start() -> int:
-            await runner.setup()
-            site = web.TCPSite(runner, _HOST, 0, ssl_context=context)
-            await site.start()
-            return int(runner.addresses[0][1])
-
-        self._runners.append(runner)
-        return self._thread.wait(start())
+        return self._servers.serve(application, context)
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -104,7 +89,7 @@ class FakeAWS:
     @property
     def sts_endpoint(self) -> str:
         """STS without TLS, for a node half that signs its own requests to it."""
-        return f"http://{_HOST}:{self._sts_port}"
+        return f"http://{HOST}:{self._sts_port}"
 
     def credentials(
         self, instance_id: str, *, account: str, role_name: str, lifetime: timedelta = timedelta(hours=6)

@@ -6,17 +6,17 @@ Source: EC2 API Reference, DescribeInstances (version 2016-11-15), Query API.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Self
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from signer.testing.api.thread import LoopThread
+from tests.support.closing import ClosedAtTheEnd
+from tests.support.local_servers import HOST, LocalServers
 
 from .ec2 import ACCOUNT
 
-_HOST: Final = "127.0.0.1"
 _LAUNCHED: Final = "2026-01-02T02:04:05.000Z"
 _INSTANCE: Final = f"""<item>
 <instanceId>{{instance_id}}</instanceId>
@@ -42,38 +42,29 @@ _ANSWER: Final = f"""<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/
 </DescribeInstancesResponse>"""
 
 
-class CountingEC2:
+class CountingEC2(ClosedAtTheEnd):
     """A context manager."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
         """The instances that each call asked for."""
-        self._thread = LoopThread("counting EC2")
+        self._servers = LocalServers("counting EC2")
         self._port = 0
 
     def __enter__(self) -> Self:
-        self._thread.start()
         application = web.Application()
         application.router.add_post("/", self._answer)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
-        self._port = self._thread.wait(self._listen())
+        self._port = self._servers.serve(application)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.wait(self._runner.cleanup())
-        self._thread.stop()
+    def close(self) -> None:
+        """Stop listening."""
+        self._servers.close()
 
     @property
     def endpoints(self) -> Mapping[str, str]:
         """For the controller half."""
-        return MappingProxyType({"ec2": f"http://{_HOST}:{self._port}"})
-
-    async def _listen(self) -> int:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, _HOST, 0).start()
-        return int(self._runner.addresses[0][1])
+        return MappingProxyType({"ec2": f"http://{HOST}:{self._port}"})
 
     async def _answer(self, request: web.Request) -> web.Response:
         parameters = dict(parse_qsl(await request.text()))

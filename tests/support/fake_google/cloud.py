@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from aiohttp import web
 
-from signer.testing.api.thread import LoopThread
+from tests.support.closing import ClosedAtTheEnd
+from tests.support.local_servers import HOST, LocalServers
 
 from .accounts import Accounts
 from .compute import COMPUTE_PATH, ComputeServer
@@ -22,11 +22,10 @@ from .instances import FakeInstance
 from .metadata import JWKS_PATH, PEM_CERTIFICATES_PATH, CertificatesServer, MetadataServer
 from .signing import SigningKey, encode_token, identity_claims, signing_key
 
-_HOST: Final = "127.0.0.1"
 _CACHE_CONTROL: Final = "public, max-age=19302, must-revalidate, no-transform"
 
 
-class FakeGoogle:
+class FakeGoogle(ClosedAtTheEnd):
     """Google Cloud on 127.0.0.1; all methods may be called from any thread but its own.
 
     Args:
@@ -45,12 +44,10 @@ class FakeGoogle:
         self._keys = (signing_key(0), signing_key(1))
         self._next_key = 2
         self.accounts = Accounts()
-        self._thread = LoopThread("fake Google")
-        self._runners: list[web.AppRunner] = []
+        self._servers = LocalServers("fake Google")
         self._base_url = ""
 
     def __enter__(self) -> Self:
-        self._thread.start()
         application = web.Application()
         CertificatesServer(lambda: self.keys, lambda: self.cache_control).add_routes(application, self._faults)
         ComputeServer(lambda: self.instances, self.accounts).add_routes(application, self._faults)
@@ -58,26 +55,12 @@ class FakeGoogle:
         self._base_url = self._serve(application)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            for runner in self._runners:
-                self._thread.wait(runner.cleanup())
-        finally:
-            self._thread.stop()
+    def close(self) -> None:
+        """Stop listening."""
+        self._servers.close()
 
     def _serve(self, application: web.Application) -> str:
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
-
-        async def listen() -> int:
-            await runner.setup()
-            await web.TCPSite(runner, _HOST, 0).start()
-            return int(runner.addresses[0][1])
-
-        port = self._thread.wait(listen())
-        self._runners.append(runner)
-        return f"http://{_HOST}:{port}"
+        return f"http://{HOST}:{self._servers.serve(application)}"
 
     # Where things are.
 
