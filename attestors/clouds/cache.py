@@ -77,10 +77,6 @@ class SingleFlightCache(Generic[_Key, _Value]):
             task.add_done_callback(lambda ended: self._under_way.pop(key))
         return await asyncio.shield(task)
 
-    def forget(self, key: _Key) -> None:
-        """Ask anew the next time."""
-        self._entries.pop(key, None)
-
     async def _ask(self, key: _Key, ask: Callable[[], Awaitable[_Value]], asked: float) -> _Value:
         try:
             value = await ask()

@@ -58,7 +58,6 @@ class TPMControllerHalf:
 
     settings: TPMSettings
     challenge_keys: Callable[[], tuple[bytes, ...]] = field(repr=False)
-    random_bytes: Callable[[int], bytes] = secrets.token_bytes
 
     def screen(self, request: AttestationRequest) -> Screened:
         """Steps 1 to 4, by what is known of the operator's files: the rest needs others, or the controller's keys."""
@@ -142,7 +141,7 @@ class TPMControllerHalf:
 
         def made() -> str:
             current = self._challenge_keys()[0]
-            return challenged.text(current, self.settings.selection, random_bytes=self.random_bytes)
+            return challenged.text(current, self.settings.selection, random_bytes=secrets.token_bytes)
 
         return ChallengeIssued(request.consultations.look(CHALLENGE_QUESTION, made, CHALLENGE))
 

@@ -48,21 +48,6 @@ class OperatorTrust(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedTrust:
-    """Trust that no file changes."""
-
-    trust: Trust = Trust()
-
-    def current(self) -> Trust:
-        """Always the same."""
-        return self.trust
-
-    def last(self) -> Trust:
-        """Always the same."""
-        return self.trust
-
-
-@dataclass(frozen=True, slots=True)
 class NotConfigured:
     """The operator does not say."""
 

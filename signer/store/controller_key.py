@@ -15,7 +15,7 @@ import base64
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import SystemRandom
 from typing import Any, Final, Protocol
 
@@ -53,15 +53,9 @@ class SecretCalls(Protocol):
 class ControllerKey:
     """Keeps records under the keys that the Secret holds."""
 
-    def __init__(
-        self,
-        namespace: str,
-        records: AuthenticRecords,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-    ) -> None:
+    def __init__(self, namespace: str, records: AuthenticRecords) -> None:
         self._namespace = namespace
         self._records = records
-        self._random_bytes = random_bytes
         self._was_read = False
         self.settled = asyncio.Event()
         """Set once the Secret has been looked at, whatever came of it."""
@@ -109,7 +103,7 @@ class ControllerKey:
         except NotFound:
             if self._was_read:
                 raise  # somebody deleted it; another key in its place would make every record worthless
-        body = controller_key_secret(self._namespace, ControllerKeys(self._random_bytes(KEY_BYTES)))
+        body = controller_key_secret(self._namespace, ControllerKeys(secrets.token_bytes(KEY_BYTES)))
         try:
             created = await client.create(SECRETS.collection(self._namespace), body)
         except AlreadyExists:

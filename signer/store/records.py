@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -70,13 +70,10 @@ class _Version:
 class Records:
     """The AttestedNodes of all clusters."""
 
-    def __init__(
-        self, client: RecordCalls, inventory: Inventory, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """``monotonic`` is a clock, in seconds."""
+    def __init__(self, client: RecordCalls, inventory: Inventory) -> None:
         self._client = client
         self._inventory = inventory
-        self._lists: FreshAnswers[None] = FreshAnswers(monotonic, lambda nothing: 0)
+        self._lists: FreshAnswers[None] = FreshAnswers(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the mirror

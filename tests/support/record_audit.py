@@ -7,7 +7,6 @@ Machine. It never overwrites: a line of a released version has to be judged agai
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import sys
 from pathlib import Path
@@ -66,15 +65,6 @@ def _ask(cluster: WorldCluster, machine: str, node_name: str, master_key: bytes,
     settings = {"provider-id": identifier, "machine-key": machine_key}
     node = SimulatedNode(node_name, identifier, cluster.ca_cert_hash, "keyed-mac", settings)
     cluster.submit_with_token(node.client_request(csr))
-
-
-def serial_number_in(folder: Path) -> str:
-    """Of the certificate that was issued, hexadecimal."""
-    for line in (folder / LOG_NAME).read_text().splitlines():
-        content = json.loads(line)
-        if content["kind"] == "Decision" and content["decision"]["kind"] == "Approve":
-            return f"{content['decision']['entry']['serial_number']:x}"
-    raise ValueError("nothing was approved there")
 
 
 if __name__ == "__main__":

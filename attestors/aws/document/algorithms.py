@@ -17,13 +17,13 @@ _RSA: Final = frozenset(
 )
 
 
-def read_digest_algorithm(reader: Reader, tag: int = ber.SEQUENCE) -> None:
+def read_digest_algorithm(reader: Reader) -> None:
     """Read an AlgorithmIdentifier, which must be SHA-256's.
 
     Raises:
         IdentityDocumentMalformed: another one.
     """
-    if _read(reader, tag, "digestAlgorithm") != _SHA256:
+    if _read(reader, ber.SEQUENCE, "digestAlgorithm") != _SHA256:
         raise reader.malformed("is made with another hash than SHA-256")
 
 

@@ -58,8 +58,6 @@ class DeleteOptions:
 
 
 NO_OPTIONS = WriteOptions()
-Observer = Callable[[Served, Stored, Stored | None], None]
-"""Called after each write with the object before it was written or removed, and what it is now (None: gone)."""
 
 
 class Operations:

@@ -9,8 +9,6 @@ from tpm2_pytss import PyTCTI, TCTILdr
 
 FLUSH_CONTEXT: Final = 0x165
 QUOTE: Final = 0x158
-ACTIVATE_CREDENTIAL: Final = 0x147
-PCR_READ: Final = 0x17E
 
 Rule: TypeAlias = Callable[[int, int], int | None]
 """Gets the command's number, from 1, and its command code; gives the response code to answer with, if it answers."""

@@ -150,11 +150,3 @@ async def test_what_has_expired_is_forgotten_when_something_else_is_asked() -> N
     clock.now += 5.0
     await kept.get("d", oracle)
     assert len(kept) == 1
-
-
-async def test_what_is_forgotten_is_asked_again() -> None:
-    kept, oracle = cache(Clock()), Oracle()
-    assert await kept.get("a", oracle) == 1
-    kept.forget("a")
-    kept.forget("never there")
-    assert await kept.get("a", oracle) == 2

@@ -27,7 +27,7 @@ from attestors.tpm.controller import TPMControllerHalf
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.selection import PCR
 from attestors.tpm.settings import TPMSettings
-from attestors.tpm.trust import FixedTrust, Trust
+from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
 from tests.unit.attestors.support import (
@@ -40,6 +40,22 @@ from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.paper_chip import (
     PaperChip,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTrust:
+    """Trust that no file changes."""
+
+    trust: Trust = field(default_factory=Trust)
+
+    def current(self) -> Trust:
+        """Always the same."""
+        return self.trust
+
+    def last(self) -> Trust:
+        """Always the same."""
+        return self.trust
+
 
 KEYS: Final = (b"n" * 32, b"p" * 32)
 """The newest challenge key, and the one before it."""

@@ -30,7 +30,7 @@ from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.quote import PCRPolicy
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.settings import TPMSettings
-from attestors.tpm.trust import FixedTrust, Trust
+from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
@@ -53,6 +53,7 @@ from tests.unit.attestors.tpm.desk import (
     OTHER,
     PCR_7,
     Desk,
+    FixedTrust,
     machine_of,
     no_keys,
 )

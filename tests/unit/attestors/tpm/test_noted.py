@@ -22,7 +22,7 @@ from attestors.tpm import wire
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.noted import CHALLENGE_KEYS, CHALLENGE_QUESTION, KEYS_QUESTION, QUOTE_QUESTION, TRUST_QUESTION
 from attestors.tpm.statement import decode_quote
-from attestors.tpm.trust import FixedTrust, Trust
+from attestors.tpm.trust import Trust
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.audit.consultations import NotedConsultations, RecordedConsultations
@@ -37,6 +37,7 @@ from tests.unit.attestors.tpm.desk import (
     NO_SETTINGS,
     OTHER,
     Desk,
+    FixedTrust,
     at_once,
     no_keys,
 )

@@ -24,7 +24,7 @@ from attestors.tpm.challenge import LIFETIME
 from attestors.tpm.operator_files import OperatorFileUnusable
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.source_settings import INVENTORY_SETTING, SOURCES_SETTING, FirstUse, OperatorAllows, parse_sources
-from attestors.tpm.trust import FixedTrust, OperatorTrust, Trust
+from attestors.tpm.trust import OperatorTrust, Trust
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.names import Purpose
 from tests.unit.attestors.support import (
@@ -40,6 +40,7 @@ from tests.unit.attestors.tpm.desk import (
     NO_SETTINGS,
     OTHER,
     Desk,
+    FixedTrust,
     NobodyMayAsk,
     machine_of,
     no_keys,
