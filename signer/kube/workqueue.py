@@ -60,7 +60,6 @@ class WorkQueue(Generic[Key]):
         self._serial = 0
         self._failures: dict[Key, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
-        self._idle_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -118,7 +117,6 @@ class WorkQueue(Generic[Key]):
         self._due.pop(key, None)
         self._failures.pop(key, None)
         self._compact()
-        self._settle()
 
     # Working
 
@@ -128,7 +126,7 @@ class WorkQueue(Generic[Key]):
         Raises QueueClosed after ``shutdown``.
         """
         while not self._ready:
-            if self._closed and not self._again:
+            if self._closed:
                 raise QueueClosed
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(waiter)
@@ -151,29 +149,21 @@ class WorkQueue(Generic[Key]):
         since = self._again.pop(key, None)
         if since is not None:
             self._make_ready(key, since)
-        self._settle()
 
-    def shutdown(self, *, drain: bool = False) -> None:
-        """Take no more keys. ``get`` raises QueueClosed: at once, or with ``drain`` when what was ready is worked off.
+    def shutdown(self) -> None:
+        """Take no more keys, and drop those that wait: what they stand for is found again at the next start.
 
-        Delayed keys are dropped in both cases: what they stand for is found again at the next start.
+        ``get`` raises QueueClosed.
         """
         self._closed = True
         self._due.clear()
         self._heap.clear()
-        if not drain:
-            self._ready.clear()
-            self._order = FairOrder()
-            self._again.clear()
+        self._ready.clear()
+        self._order = FairOrder()
+        self._again.clear()
         self._set_timer()
-        self._settle()
-
-    async def idle(self) -> None:
-        """Wait until no key is ready and none is with a worker (delayed keys do not count)."""
-        if self._ready or self._processing:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
+        while self._getters:
+            self._wake_one()
 
     def is_crowded(self, requester: str) -> bool:
         """Whether so many ready keys are that requester's that it is worth screening them before they are worked on."""
@@ -238,17 +228,6 @@ class WorkQueue(Generic[Key]):
                 waiter.set_result(None)
                 return True
         return False
-
-    def _settle(self) -> None:
-        """Tell those who wait for keys that none will come, and those who wait for quiet that it is quiet."""
-        if self._closed and not self._ready and not self._again:
-            while self._getters:
-                self._wake_one()
-        if not self._ready and not self._processing:
-            for waiter in self._idle_waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._idle_waiters.clear()
 
     def _compact(self) -> None:
         """Entries of keys that were dropped or moved stay in the heap; rebuild it before they outnumber the others."""

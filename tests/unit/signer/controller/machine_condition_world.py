@@ -20,6 +20,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory
 from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW, Clock
+from tests.unit.signer.queues import idle
 
 NAMESPACE = builders.CLUSTER.namespace
 GATES = [{"conditionType": "NodeAttested"}]
@@ -145,7 +146,7 @@ class World:
 
     async def worked(self) -> None:
         """Wait until nothing is queued for now."""
-        await self.conditions._queue.idle()
+        await idle(self.conditions._queue)
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,7 @@ from signer.store.removed_grants import RemovedGrants
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
+from tests.unit.signer.queues import idle
 
 FIRST, RENEWAL = "kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"
 KEY: Final = ClusterKey("default", "workload")
@@ -125,7 +126,7 @@ class House:
     async def is_restored(self) -> None:
         for name in (FIRST, RENEWAL):
             await asyncio.to_thread(self.cluster.client().wait_for, BINDINGS, name, lambda item: True)
-        await self.restoration._queue.idle()
+        await idle(self.restoration._queue)
         assert self.config_maps() == []
 
     def extended_token(self, description: str = "") -> None:

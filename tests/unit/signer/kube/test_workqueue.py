@@ -12,6 +12,7 @@ from signer.kube.fair_order import CROWD
 from signer.kube.workqueue import QueueClosed, WorkQueue
 from signer.model.lane import Lane, Screening
 from tests.unit.signer.kube.support import run_in_virtual_time
+from tests.unit.signer.queues import idle
 
 FIXED = Backoff(base_seconds=1.0, maximum_seconds=8.0, jitter=0.0)
 
@@ -207,44 +208,11 @@ async def test_shutdown_ends_all_getters(queue: WorkQueue[str]) -> None:
 
 
 @virtual_time
-async def test_shutdown_without_draining_drops_what_is_ready(queue: WorkQueue[str]) -> None:
+async def test_shutdown_drops_what_is_ready(queue: WorkQueue[str]) -> None:
     queue.add("a")
     queue.shutdown()
     with pytest.raises(QueueClosed):
         await queue.get()
-
-
-@virtual_time
-async def test_draining_hands_out_what_was_ready(queue: WorkQueue[str]) -> None:
-    queue.add("a")
-    queue.add("b")
-    assert await queue.get() == "a"
-    queue.add("a")
-    queue.shutdown(drain=True)
-    assert await queue.get() == "b"
-    queue.done("a")
-    assert await queue.get() == "a"
-    idle = asyncio.create_task(queue.idle())
-    await asyncio.sleep(1)
-    assert not idle.done()
-    queue.done("a")
-    queue.done("b")
-    await idle
-    with pytest.raises(QueueClosed):
-        await queue.get()
-
-
-@virtual_time
-async def test_a_drain_waits_for_keys_that_come_again(queue: WorkQueue[str]) -> None:
-    """The only key is with a worker and was added again: another worker must not be told that all is done."""
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    queue.shutdown(drain=True)
-    getter = asyncio.create_task(queue.get())
-    assert await _is_waiting(getter, 10)
-    queue.done("a")
-    assert await getter == "a"
 
 
 @virtual_time
@@ -355,7 +323,7 @@ def test_workers_never_share_a_key_and_lose_none() -> None:
             last_added[key] = now()
             queue.add(key)
             await asyncio.sleep(random.random() / 20)
-        await queue.idle()
+        await idle(queue)
         assert all(last_started[key] >= added for key, added in last_added.items())
         queue.shutdown()
         results = await asyncio.gather(*workers, return_exceptions=True)
