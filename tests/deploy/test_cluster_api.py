@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +17,10 @@ from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from signer.testing.api import APIError, EmbeddedAPI
 from signer.testing.clients import BlockingClient
 from tests.deploy.manifests import CLUSTER_CLASS, CONTROL_PLANE, WORKER, every_object, objects, template_of_class
+from tests.support.cluster_api import VARIABLE, cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.kubectl import run_kubectl
 
-VARIABLE: Final = "NODE_ATTESTATION_CAPI_CRDS"
 DEFINITIONS: Final = (
     "bootstrap.cluster.x-k8s.io_kubeadmconfigtemplates.yaml",
     "cluster.x-k8s.io_clusterclasses.yaml",
@@ -47,10 +46,10 @@ def manifests() -> list[Any]:
 
 def crd_files() -> list[Path]:
     """Cluster API's definitions, which are not ours to carry."""
-    folder = os.environ.get(VARIABLE)
-    if not folder:
+    folder = cluster_api_crds()
+    if folder is None:
         pytest.skip(f"Cluster API's definitions are not here: set {VARIABLE} to a folder with them")
-    return [Path(folder) / name for name in DEFINITIONS]
+    return [folder / name for name in DEFINITIONS]
 
 
 @pytest.fixture(scope="module")

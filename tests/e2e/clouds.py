@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv6Address
@@ -22,6 +21,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.integration.house import House
 from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
@@ -41,7 +41,6 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors={provider: operator})
     audit = RememberedAudit()
     options = ControllerOptions(registry=RegistryWith(attestor), audit_log=audit)
-    crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     made: list[WorldCluster] = []
 
     def make_cluster(name: str = "cloud", *, namespace: str = "default", **options: Any) -> WorldCluster:
@@ -58,7 +57,7 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
     control_plane.seed_kubeadm()
     with (
         pytest.MonkeyPatch.context() as patch,
-        ManagementCluster(control_plane, capi_crds=Path(crds) if crds else None) as management,
+        ManagementCluster(control_plane, capi_crds=cluster_api_crds()) as management,
     ):
         patch.setattr(recorder, "BURST", 10_000)
         with RunningController(as_service_account(control_plane), configuration, options):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import itertools
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -27,6 +25,7 @@ from signer.kube.resources import (
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.certificates import with_client_certificate
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.processes import Program, wait_until
@@ -214,10 +213,9 @@ def furnished(
     plane: ControlPlane, name: str, master_key: bytes, access: ClusterConnection | None = None
 ) -> Iterator[SideDoorWorld]:
     """All of it on a control plane that runs; the controller is granted what it needs, unless it has ``access``."""
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     plane.seed_kubeadm()
     stock_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
-    with ManagementCluster(plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster(name, plane, namespace=NAMESPACE)
         for machine, address in ADDRESSES.items():
             addresses = [("Hostname", machine), ("InternalIP", address)]

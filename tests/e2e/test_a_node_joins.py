@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from signer.kube.resources import ATTESTED_NODES
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.kubectl import run_kubectl
@@ -40,8 +40,7 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
     configuration = Configuration(
         namespace=CONTROLLER_NAMESPACE, attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": master_key})}
     )
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("e2e", real_control_plane, namespace="e2e")
         for machine in ("e2e-1", "e2e-2"):
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=[("Hostname", machine)])

@@ -5,7 +5,6 @@ With Cluster API's own CRDs where ``NODE_ATTESTATION_CAPI_CRDS`` names them, els
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -24,6 +23,7 @@ from tests.integration.house import certificate_of, keyed_mac, node_of, provider
 from tests.integration.ownership import assert_every_certificate_is_permitted
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.certificates import with_client_certificate
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.raw_client import RawClient
@@ -109,8 +109,7 @@ def infrastructure(version: str, name: str) -> dict[str, str]:
 
 def write_crds(folder: Path, version: str) -> None:
     """Cluster API's CRDs as a management cluster of that version has them: the old one knows nothing of v1beta2."""
-    given = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    found = Path(given) if given else Path(str(files("signer.testing").joinpath("crds")))
+    found = cluster_api_crds() or Path(str(files("signer.testing").joinpath("crds")))
     for path in found.glob("*.yaml"):
         definition = yaml.safe_load(path.read_text(encoding="utf-8"))
         if version == "v1beta1":

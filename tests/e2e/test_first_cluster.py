@@ -27,6 +27,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.documents.markdown import ROOT, Block, blocks
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.deployed import DeployedController
 from tests.support.helm import find_helm
@@ -158,10 +159,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         plane.seed_kubeadm()
         worker_1 = stack.enter_context(SoftwareTPM())
         worker_2 = stack.enter_context(SoftwareTPM(same_authority_as=worker_1))
-        capi_crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-        management = stack.enter_context(
-            ManagementCluster(plane, capi_crds=Path(capi_crds) if capi_crds else None, without_ours=True)
-        )
+        management = stack.enter_context(ManagementCluster(plane, capi_crds=cluster_api_crds(), without_ours=True))
         cluster = management.add_cluster("production", plane)
         reader = Reader(tmp_path / "reader", _environment(tmp_path, plane, programs))
         _furnish(reader.folder, worker_1)

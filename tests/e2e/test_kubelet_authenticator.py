@@ -6,7 +6,6 @@ A hollow node that registers and turns Ready is the last act for every attestor.
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,6 +21,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
@@ -47,9 +47,8 @@ def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
         insecure_enabled=True,
         insecure_namespaces=frozenset({"authenticator"}),
     )
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     real_control_plane.seed_kubeadm()
-    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("authenticator", real_control_plane, namespace="authenticator")
         for machine in MACHINES:
             cluster.add_machine(machine, provider_id=f"test:///{machine}", addresses=[("Hostname", machine)])

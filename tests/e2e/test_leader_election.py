@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from signer.cli import EXIT_LEADERSHIP_LOST
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, LEASES
-from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
-from tests.integration.house import MASTER_KEY, node_of, provider_id
+from tests.e2e.replicas import Replicas
+from tests.integration.house import node_of, provider_id
 from tests.integration.ownership import assert_every_certificate_is_permitted, verdicts
 from tests.integration.replicas import holding
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import Program, Programs, wait_until
 
@@ -38,8 +34,7 @@ FLAGS = [
 
 @pytest.fixture
 def cluster(real_control_plane: ControlPlane) -> Iterator[WorldCluster]:
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("elected", real_control_plane, namespace=NAMESPACE)
         cluster.authorize("keyed-mac")
         yield cluster
@@ -52,28 +47,15 @@ def programs() -> Iterator[Programs]:
         yield programs
 
 
-class Replicas:
-    """The real command line, twice and again."""
-
-    def __init__(self, cluster: WorldCluster, programs: Programs) -> None:
-        self._cluster = cluster
-        self._programs = programs
-        (programs.folder / "kubeconfig").write_text(kubeconfig_of(cluster.api.connection(), "management"))
-        settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-        config = {"attestors": {"keyed-mac": {"settings": settings}}}
-        (programs.folder / "config.yaml").write_text(json.dumps(config))
-
-    def start(self, name: str) -> Program:
-        command = [sys.executable, "-m", "signer.cli", "run", "--kubeconfig", "kubeconfig", "--config", "config.yaml"]
-        root = str(Path(__file__).parents[2])
-        return self._programs.start(name, [*command, *FLAGS], {"PYTHONPATH": root})
+class Elected(Replicas):
+    """One of them leads."""
 
     def wait_until(self, program: Program, message: str) -> None:
         """Wait until it has logged that."""
         program.wait_ready(lambda: f'"{message}"' in program.log.read_text())
 
     def holder(self) -> str:
-        return holding(self._cluster.management, LEASE_NAME).holder
+        return holding(self.management, LEASE_NAME).holder
 
 
 def join(cluster: WorldCluster, numbers: range) -> None:
@@ -90,7 +72,7 @@ def certified(cluster: WorldCluster) -> int:
 
 
 def test_replicas_that_are_killed_and_told_to_stop(cluster: WorldCluster, programs: Programs) -> None:
-    replicas = Replicas(cluster, programs)
+    replicas = Elected(cluster.management, programs, FLAGS)
     first = replicas.start("first")
     replicas.wait_until(first, "started")
     second = replicas.start("second")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ from signer.kube.client import JsonObject
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.integration.house import keyed_mac, node_of, provider_id
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.kubectl import run_kubectl
@@ -27,8 +26,7 @@ NAMESPACE = "published"
 def cluster(real_control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldCluster]:
     monkeypatch.setattr(machine_condition, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(machine_condition, "WRITE_SECONDS", 0.0)
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("published", real_control_plane, namespace=NAMESPACE)
         restrict_in_workload_cluster(cluster, real_control_plane)
         cluster.authorize("keyed-mac")

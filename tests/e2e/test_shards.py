@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import signal
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, LEASES
 from signer.model.shard import SHARDS_OF_LABEL, ShardLeases, parse_shard_leases
-from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import open_workload_clusters
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
-from tests.integration.house import MASTER_KEY, node_of, provider_id
+from tests.e2e.replicas import Replicas
+from tests.integration.house import node_of, provider_id
 from tests.integration.ownership import assert_every_certificate_is_permitted, verdicts
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
-from tests.support.processes import Program, Programs, wait_until
+from tests.support.processes import Programs, wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -39,8 +35,7 @@ FLAGS = [
 
 @pytest.fixture
 def management(real_control_plane: ControlPlane) -> Iterator[ManagementCluster]:
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with ManagementCluster(real_control_plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         yield management
 
 
@@ -62,25 +57,12 @@ def programs() -> Iterator[Programs]:
         yield programs
 
 
-class Replicas:
-    """The real command line, several times."""
-
-    def __init__(self, management: ManagementCluster, programs: Programs) -> None:
-        self._management = management
-        self._programs = programs
-        (programs.folder / "kubeconfig").write_text(kubeconfig_of(management.api.connection(), "management"))
-        settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
-        config = {"attestors": {"keyed-mac": {"settings": settings}}}
-        (programs.folder / "config.yaml").write_text(json.dumps(config))
-
-    def start(self, name: str) -> Program:
-        command = [sys.executable, "-m", "signer.cli", "run", "--kubeconfig", "kubeconfig", "--config", "config.yaml"]
-        root = str(Path(__file__).parents[2])
-        return self._programs.start(name, [*command, *FLAGS], {"PYTHONPATH": root})
+class Sharing(Replicas):
+    """Each owns its part."""
 
     def leases(self) -> ShardLeases:
         """What ``kubectl get lease --selector`` shows."""
-        items = self._management.client.items(LEASES.collection(CONTROLLER_NAMESPACE))
+        items = self.management.client.items(LEASES.collection(CONTROLLER_NAMESPACE))
         ours = [item for item in items if (item["metadata"].get("labels") or {}).get(SHARDS_OF_LABEL) == NAME]
         return parse_shard_leases(NAME, ours)
 
@@ -115,7 +97,7 @@ def certified(clusters: Iterable[WorldCluster]) -> int:
 def test_replicas_that_share_shards_are_killed_and_told_to_stop(
     management: ManagementCluster, clusters: list[WorldCluster], programs: Programs
 ) -> None:
-    replicas = Replicas(management, programs)
+    replicas = Sharing(management, programs, FLAGS)
     first = replicas.start("first")
     [of_the_first] = replicas.wait_until_shared(1)
 

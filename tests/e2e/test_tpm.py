@@ -6,7 +6,6 @@ Ends as for every attestor: a real kubelet registers its Node and turns Ready.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.exec_kubeconfig import exec_kubeconfig
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
@@ -63,9 +63,8 @@ def cluster(
     configuration = Configuration(
         namespace=CONTROLLER_NAMESPACE, attestors={"tpm": OperatorAttestor(settings=settings)}
     )
-    crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
     real_control_plane.seed_kubeadm()
-    with ManagementCluster(real_control_plane, capi_crds=Path(crds) if crds else None) as management:
+    with ManagementCluster(real_control_plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("tpm", real_control_plane, namespace="tpm")
         for machine in ("chip-1", "chip-2", "unknown"):
             addresses = [("Hostname", machine), ("InternalIP", ADDRESSES.get(machine, "192.0.2.9"))]

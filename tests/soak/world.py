@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -19,6 +17,7 @@ from tests.soak.cluster_objects import ATTESTORS
 from tests.soak.proxy import FaultyProxy
 from tests.soak.weather import Weather
 from tests.support.certificates import CertificateAuthority
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, grant_in_workload_cluster
 
@@ -108,10 +107,7 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
             return Server(api, FaultyProxy(name, api, Weather(Random(f"{seed} {name}")), stall_seconds))
 
         management_server = server("management", control_plane())
-        crds = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-        management = stack.enter_context(
-            ManagementCluster(management_server.api, capi_crds=Path(crds) if crds else None)
-        )
+        management = stack.enter_context(ManagementCluster(management_server.api, capi_crds=cluster_api_crds()))
         real = [server(f"workload-{number}", control_plane()) for number in range(1, real_workload_clusters + 1)]
         embedded = stack.enter_context(EmbeddedAPI(seed_kubeadm=True, watch_window=500))
         hosts = [*(real or [management_server]), server("embedded", embedded)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.deploy.running_machine import PROGRAMS, RunningMachine, switch_on
 from tests.e2e.kubeadm.cluster import CONTROLLERS, RUNTIME_FOLDER, set_up
 from tests.e2e.kubeadm.node import ADDRESS, MASTER_KEY_TEXT, NODE, PROVIDER_ID, machine_address
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
+from tests.support.cluster_api import cluster_api_crds
 from tests.support.containerd import Containerd
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
@@ -48,8 +48,7 @@ def cluster(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[Wor
         namespace=CONTROLLER_NAMESPACE,
         attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": MASTER_KEY_TEXT})},
     )
-    folder = os.environ.get("NODE_ATTESTATION_CAPI_CRDS")
-    with ManagementCluster(plane, capi_crds=Path(folder) if folder else None) as management:
+    with ManagementCluster(plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster("kubeadm", plane, namespace="kubeadm")
         addresses = [("Hostname", HOSTNAME), ("InternalDNS", HOSTNAME), ("InternalIP", ADDRESS)]
         addresses += [("InternalIP", address) for address in machine_address()]
