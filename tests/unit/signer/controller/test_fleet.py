@@ -118,6 +118,19 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def serving(*names: str, shards: SomeShards | None = None) -> AsyncIterator[World]:
+    """A fleet that serves these clusters; with ``shards`` for as long as it owns theirs."""
+    world = World()
+    for name in names:
+        world.put(name)
+    if shards is not None:
+        world.inventory.own_shards(shards)
+    async with world.running():
+        await until(lambda: world.names() == sorted(names))
+        yield world
+
+
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
@@ -161,11 +174,7 @@ async def test_unreadable_policy_is_a_policy() -> None:
 
 @pytest.mark.parametrize("policy_only", [True, False])
 async def test_cluster_goes(policy_only: bool) -> None:
-    world = World()
-    world.put("goes")
-    world.put("stays")
-    async with world.running():
-        await until(lambda: world.names() == ["goes", "stays"])
+    async with serving("goes", "stays") as world:
         world.remove("goes", policy_only=policy_only)
         await until(lambda: world.names() == ["stays"])
         assert world.fleet.served == {ClusterKey("ns", "stays")}
@@ -177,10 +186,7 @@ async def test_cluster_goes(policy_only: bool) -> None:
 
 async def test_cluster_goes_and_comes_back_at_once() -> None:
     """The former task may still be ending; wake-ups go to the new one."""
-    world = World()
-    world.put("one")
-    async with world.running():
-        await until(lambda: world.names() == ["one"])
+    async with serving("one") as world:
         world.remove("one")
         await until(lambda: world.fleet.served == frozenset())
         world.put("one")
@@ -191,11 +197,7 @@ async def test_cluster_goes_and_comes_back_at_once() -> None:
 
 
 async def test_changes_wake_the_cluster_that_they_concern() -> None:
-    world = World()
-    world.put("one")
-    world.put("other")
-    async with world.running():
-        await until(lambda: world.names() == ["one", "other"])
+    async with serving("one", "other") as world:
         one, other = sorted(world.started, key=lambda served: served.key.name)
         spec = {"clusterName": "one", "providerID": "p1"}
         world.inventory.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
@@ -207,10 +209,7 @@ async def test_changes_wake_the_cluster_that_they_concern() -> None:
 
 async def test_records_and_machines_do_not_make_it_look_at_every_cluster() -> None:
     """A flood of joins changes records all the time; which clusters there are does not depend on them."""
-    world = World()
-    world.put("one")
-    async with world.running():
-        await until(lambda: world.names() == ["one"])
+    async with serving("one") as world:
         world.fleet._changed.clear()
         world.fleet.wake(ClusterKey("ns", "one"), frozenset({"p1"}))
         assert not world.fleet._changed.is_set()
@@ -220,11 +219,7 @@ async def test_records_and_machines_do_not_make_it_look_at_every_cluster() -> No
 
 
 async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    world.put("fails")
-    world.put("well")
-    async with world.running():
-        await until(lambda: world.names() == ["fails", "well"])
+    async with serving("fails", "well") as world:
         for _ in range(3):
             next(one for one in world.started if one.key.name == "fails" and one.running).fail()
             await until(lambda: "fails" not in world.names())
@@ -243,10 +238,7 @@ async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCa
 )
 async def test_a_task_ends_by_no_fault_whatever_its_kind(end: Callable[[Served], None]) -> None:
     """Or its cluster would be served by nobody until the process ends."""
-    world = World()
-    world.put("one")
-    async with world.running():
-        await until(lambda: world.names() == ["one"])
+    async with serving("one") as world:
         end(world.started[0])
         await until(lambda: len(world.started) == 2 and world.names() == ["one"])
     assert world.failed == ["cluster"]
@@ -261,11 +253,7 @@ async def test_task_that_cannot_even_be_made_is_tried_again() -> None:
 
 
 async def test_drain_lets_every_cluster_finish() -> None:
-    world = World()
-    world.put("one")
-    world.put("other")
-    async with world.running():
-        await until(lambda: world.names() == ["one", "other"])
+    async with serving("one", "other") as world:
         await world.fleet.drain(5)
         assert world.names() == []
         assert not any(served.cancelled for served in world.started)
@@ -273,10 +261,7 @@ async def test_drain_lets_every_cluster_finish() -> None:
 
 
 async def test_nothing_starts_while_draining() -> None:
-    world = World()
-    world.put("one")
-    async with world.running():
-        await until(lambda: world.names() == ["one"])
+    async with serving("one") as world:
         await world.fleet.drain(5)
         world.put("new")
         for _ in range(10):
@@ -286,10 +271,7 @@ async def test_nothing_starts_while_draining() -> None:
 
 async def test_drain_does_not_wait_for_a_cluster_that_waits_to_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=3600, maximum_seconds=3600, jitter=0))
-    world = World()
-    world.put("fails")
-    async with world.running():
-        await until(lambda: world.names() == ["fails"])
+    async with serving("fails") as world:
         world.started[0].fail()
         await until(lambda: world.names() == [])
         async with asyncio.timeout(5):
@@ -298,10 +280,7 @@ async def test_drain_does_not_wait_for_a_cluster_that_waits_to_start_anew(monkey
 
 
 async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
-    world = World()
-    world.put("hangs")
-    async with world.running():
-        await until(lambda: world.names() == ["hangs"])
+    async with serving("hangs") as world:
         world.started[0].finishes_when_stopped = False
         await world.fleet.drain(0.01)
         assert world.names() == ["hangs"]
@@ -313,14 +292,23 @@ def everywhere(cluster: ClusterKey) -> bool:
     return True
 
 
+def everything(leaving: bool = False) -> SomeShards:
+    """All shards, owned or being left."""
+    every = frozenset(range(4))
+    return SomeShards(4, frozenset() if leaving else every, every if leaving else frozenset())
+
+
+async def handing_over(world: World) -> asyncio.Task[None]:
+    """All shards are left, and the one cluster's task has been told, and goes on."""
+    world.started[0].finishes_when_stopped = False
+    world.inventory.own_shards(everything(leaving=True))
+    task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
+    await until(lambda: world.started[0].stopped)
+    return task
+
+
 class TestShards:
     """Clusters that another replica shall serve, and those that have become this one's."""
-
-    @staticmethod
-    def everything(leaving: bool = False) -> SomeShards:
-        """All shards, owned or being left."""
-        every = frozenset(range(4))
-        return SomeShards(4, frozenset() if leaving else every, every if leaving else frozenset())
 
     async def test_clusters_of_its_own_shards_are_served_and_no_others(self) -> None:
         world = World()
@@ -335,100 +323,62 @@ class TestShards:
                 await until(partial(lambda names: world.names() == names, ours))
 
     async def test_what_is_under_way_is_finished_before_it_is_handed_over(self) -> None:
-        world = World()
-        world.put("one")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["one"])
-            world.started[0].finishes_when_stopped = False
-            world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
-            await until(lambda: world.started[0].stopped)
-            assert (world.names(), handing_over.done()) == (["one"], False)
+        async with serving("one", shards=everything()) as world:
+            handover = await handing_over(world)
+            assert (world.names(), handover.done()) == (["one"], False)
             world.put("new")
             world.started[0].finish()
-            await handing_over
+            await handover
             assert (world.names(), world.started[0].cancelled, world.fleet.served) == ([], False, frozenset())
         assert len(world.started) == 1, "nothing new begins in a shard that is left"
 
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
-        world = World()
-        world.put("hangs")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["hangs"])
+        async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.inventory.own_shards(self.everything(leaving=True))
+            world.inventory.own_shards(everything(leaving=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
     async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
-        world = World()
-        world.put("one")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["one"])
+        async with serving("one", shards=everything()) as world:
             world.inventory.own_shards(SomeShards(4))
             await until(lambda: world.names() == [])
             assert (world.started[0].stopped, world.started[0].cancelled) == (False, True)
 
     async def test_one_that_waits_to_start_anew_holds_up_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=3600, maximum_seconds=3600, jitter=0))
-        world = World()
-        world.put("fails")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["fails"])
+        async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.inventory.own_shards(self.everything(leaving=True))
+            world.inventory.own_shards(everything(leaving=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
 
     async def test_one_that_fails_while_it_finishes_does_not_start_anew(self) -> None:
-        world = World()
-        world.put("one")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["one"])
-            world.started[0].finishes_when_stopped = False
-            world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
-            await until(lambda: world.started[0].stopped)
+        async with serving("one", shards=everything()) as world:
+            handover = await handing_over(world)
             world.started[0].fail()
             async with asyncio.timeout(5):
-                await handing_over
+                await handover
         assert len(world.started) == 1
 
     async def test_a_shard_that_comes_back_is_served_when_the_former_task_has_ended(self) -> None:
-        world = World()
-        world.put("one")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["one"])
-            world.started[0].finishes_when_stopped = False
-            world.inventory.own_shards(self.everything(leaving=True))
-            handing_over = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
-            await until(lambda: world.started[0].stopped)
-            world.inventory.own_shards(self.everything())
+        async with serving("one", shards=everything()) as world:
+            handover = await handing_over(world)
+            world.inventory.own_shards(everything())
             for _ in range(10):
                 await asyncio.sleep(0)
             assert len(world.started) == 1
             world.started[0].finish()
-            await handing_over
+            await handover
             await until(lambda: len(world.started) == 2 and world.names() == ["one"])
 
     async def test_one_shard_does_not_wait_for_another(self) -> None:
-        world = World()
-        world.put("hangs")
-        world.put("well")
-        world.inventory.own_shards(self.everything())
-        async with world.running():
-            await until(lambda: world.names() == ["hangs", "well"])
+        async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.inventory.own_shards(self.everything(leaving=True))
+            world.inventory.own_shards(everything(leaving=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)
@@ -438,9 +388,6 @@ class TestShards:
             assert world.fleet.served == frozenset()
 
     async def test_with_nothing_to_hand_over_it_is_done(self) -> None:
-        world = World()
-        world.put("one")
-        async with world.running():
-            await until(lambda: world.names() == ["one"])
+        async with serving("one") as world:
             await world.fleet.hand_over(everywhere, 3600)
             assert world.names() == ["one"]
