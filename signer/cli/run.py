@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attestors.registry import Registry
-from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, AuditLogInUse, open_audit_log
+from signer.audit.lines import AuditLogInUse
+from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of, require_installed
 from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from signer.audit.chain import DECISION, Link, digest_of_line
-from signer.audit.log import FileLines, GroupedAuditLog
+from signer.audit.lines import FileLines
+from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import SECRETS
@@ -26,7 +27,7 @@ from tests.integration.house import (
     pending,
     provider_id,
 )
-from tests.unit.signer.audit.test_log import FullDisk
+from tests.unit.signer.audit.test_lines import FullDisk
 
 
 @pytest.fixture

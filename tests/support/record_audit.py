@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 from keyed_mac.keys import derive_machine_key
 
-from signer.audit.log import FileLines, GroupedAuditLog
+from signer.audit.lines import FileLines
+from signer.audit.log import GroupedAuditLog
 from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import EVENTS

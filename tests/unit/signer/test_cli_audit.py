@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.audit.log import FileLines
+from signer.audit.lines import FileLines
 from signer.cli import _parser, main
 from signer.cli.run import _audit_log
 from signer.controller.configuration import InvalidConfiguration

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from attestors.registry import Registry
 from signer.audit.chain import (
     MAXIMUM_LINE_BYTES,
     NOTHING_BEFORE,
@@ -22,9 +21,9 @@ from signer.audit.chain import (
     read_line,
     read_lines,
 )
-from signer.audit.halves import Halves
-from signer.audit.log import FileLines
-from signer.audit.verification import Broken, Finding, Noticed, files_in_order, verify
+from signer.audit.lines import FileLines
+from signer.audit.verification import Broken, Noticed, files_in_order
+from tests.unit.signer.audit.found import broken, found_in
 
 START_LINE = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
 
@@ -44,21 +43,11 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-async def found_in(*paths: Path) -> list[Finding]:
-    return [one async for one in verify(paths, Halves(Registry(), {}))]
-
-
 def said(*paths: Path) -> list[str]:
     """What is said of the chain; that these lines are no decisions does not matter here."""
     found = asyncio.run(found_in(*paths))
     remarks = [one.why if isinstance(one, Broken) else one.what for one in found if isinstance(one, Broken | Noticed)]
     return [remark for remark in remarks if "no decision" not in remark]
-
-
-def broken(*paths: Path) -> list[str]:
-    """What makes the log one that is not in order."""
-    found = asyncio.run(found_in(*paths))
-    return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
 
 
 def test_as_written(log: Path) -> None:

@@ -1,0 +1,30 @@
+"""What verification finds in a log whose lines are no decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from attestors.registry import Registry
+from signer.audit.chain import Unreadable, read_lines
+from signer.audit.halves import Halves
+from signer.audit.verification import Broken, Finding, Noticed, verify
+
+
+async def found_in(*paths: Path) -> list[Finding]:
+    return [one async for one in verify(paths, Halves(Registry(), {}))]
+
+
+def broken(*paths: Path) -> list[str]:
+    """What makes the log one that is not in order."""
+    found = asyncio.run(found_in(*paths))
+    return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
+
+
+def noticed(*paths: Path) -> list[Noticed]:
+    return [one for one in asyncio.run(found_in(*paths)) if isinstance(one, Noticed)]
+
+
+def numbers(path: Path) -> list[int]:
+    lines = [line for line in read_lines(path) if not isinstance(line, Unreadable)]
+    return [line.content["number"] for line in lines if "number" in line.content]
