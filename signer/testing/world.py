@@ -5,12 +5,10 @@ It works the same on the embedded API and on a real kube-apiserver: everything g
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -35,10 +33,19 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import ClusterKey
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, BlockingClient
-from signer.testing.kubeadm_config import kubeadm_config
+from signer.testing.cluster_api import (
+    capi_crds,
+    cluster_manifest,
+    kubeadm_config_manifest,
+    machine_manifest,
+    machine_pool_manifest,
+    secret_manifest,
+)
 from signer.testing.running_controller import CONTROLLER_NAMESPACE as CONTROLLER_NAMESPACE
 from signer.testing.running_controller import RunningController as RunningController
 from signer.testing.undecided import why_undecided
+from signer.testing.verdict import Verdict as Verdict
+from signer.testing.verdict import is_decided
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 
@@ -129,18 +136,7 @@ class ManagementCluster:
     def add_cluster(self, name: str, workload: APIServer, *, namespace: str = "default") -> WorldCluster:
         """Create a Cluster with its CA and kubeconfig Secrets, as Cluster API would."""
         self.ensure_namespace(namespace)
-        self._client.create(
-            CLUSTERS_V1BETA2.collection(namespace),
-            {
-                "apiVersion": CLUSTERS_V1BETA2.api_version,
-                "kind": "Cluster",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {
-                    "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
-                    "infrastructureRef": _infrastructure(name),
-                },
-            },
-        )
+        self._client.create(CLUSTERS_V1BETA2.collection(namespace), cluster_manifest(namespace, name))
         cluster = WorldCluster(self, name, namespace, workload)
         self._clusters.append(cluster)
         cluster.put_secret("ca", {"tls.crt": workload.ca_certificate_pem, "tls.key": workload.ca_key_pem})
@@ -159,6 +155,11 @@ class WorldCluster:
     _clients: dict[str, BlockingClient] = field(default_factory=dict, repr=False)
 
     @property
+    def key(self) -> ClusterKey:
+        """Which one it is."""
+        return ClusterKey(self.namespace, self.name)
+
+    @property
     def ca_cert_hash(self) -> str:
         """The hash by which this cluster's nodes know it."""
         data = {"tls.crt": self.api.ca_certificate_pem, "tls.key": self.api.ca_key_pem}
@@ -167,21 +168,11 @@ class WorldCluster:
     def put_secret(self, purpose: str, data: Mapping[str, bytes]) -> None:
         """Write Secret ``<cluster>-<purpose>``."""
         client = self.management.client
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": f"{self.name}-{purpose}",
-                "namespace": self.namespace,
-                "labels": {"cluster.x-k8s.io/cluster-name": self.name},
-            },
-            "type": "cluster.x-k8s.io/secret",
-            "data": {key: base64.b64encode(value).decode("ascii") for key, value in data.items()},
-        }
+        body = secret_manifest(self.key, purpose, data)
         try:
             client.create(SECRETS.collection(self.namespace), body)
         except AlreadyExists:
-            client.replace(SECRETS.object(f"{self.name}-{purpose}", self.namespace), body)
+            client.replace(SECRETS.object(body["metadata"]["name"], self.namespace), body)
 
     def delete_secret(self, purpose: str) -> None:
         """Delete Secret ``<cluster>-<purpose>``."""
@@ -212,32 +203,8 @@ class WorldCluster:
 
         ``owner`` is the MachinePool that it is a Machine of, as it was read from the API.
         """
-        spec: dict[str, Any] = {
-            "clusterName": self.name,
-            "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
-            "infrastructureRef": {
-                "apiGroup": "infrastructure.cluster.x-k8s.io",
-                "kind": "Test",
-                "name": f"{name}-infra",
-            },
-        }
-        if provider_id:
-            spec["providerID"] = provider_id
-        client = self.management.client
-        machine = client.create(
-            MACHINES_V1BETA2.collection(self.namespace),
-            {
-                "apiVersion": MACHINES_V1BETA2.api_version,
-                "kind": "Machine",
-                "metadata": {
-                    "name": name,
-                    "namespace": self.namespace,
-                    "labels": {"cluster.x-k8s.io/cluster-name": self.name},
-                    "ownerReferences": [] if owner is None else [_controller_reference(owner)],
-                },
-                "spec": spec,
-            },
-        )
+        body = machine_manifest(self.key, name, provider_id, owner)
+        machine = self.management.client.create(MACHINES_V1BETA2.collection(self.namespace), body)
         return self.set_machine_status(
             machine,
             {
@@ -260,29 +227,8 @@ class WorldCluster:
     def add_machine_pool(self, name: str, *provider_ids: str, bootstrap_ready: bool = True) -> JsonObject:
         """Create a MachinePool and its status; its instances have no Machines."""
         client = self.management.client
-        template = {
-            "spec": {
-                "clusterName": self.name,
-                "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
-                "infrastructureRef": _infrastructure(name),
-            }
-        }
-        spec: dict[str, Any] = {"clusterName": self.name, "replicas": len(provider_ids), "template": template}
-        if provider_ids:
-            spec["providerIDList"] = list(provider_ids)
-        client.create(
-            MACHINE_POOLS_V1BETA2.collection(self.namespace),
-            {
-                "apiVersion": MACHINE_POOLS_V1BETA2.api_version,
-                "kind": "MachinePool",
-                "metadata": {
-                    "name": name,
-                    "namespace": self.namespace,
-                    "labels": {"cluster.x-k8s.io/cluster-name": self.name},
-                },
-                "spec": spec,
-            },
-        )
+        body = machine_pool_manifest(self.key, name, provider_ids)
+        client.create(MACHINE_POOLS_V1BETA2.collection(self.namespace), body)
         status = {"initialization": {"bootstrapDataSecretCreated": bootstrap_ready}}
         path = MACHINE_POOLS_V1BETA2.object(name, self.namespace, subresource="status")
         return client.patch(path, {"status": status})
@@ -296,7 +242,7 @@ class WorldCluster:
 
         ``owner`` is the Machine or MachinePool that controls it, as it was read from the API.
         """
-        body = kubeadm_config(self.name, self.namespace, name, token, owner)
+        body = kubeadm_config_manifest(self.key, name, token, owner)
         return self.management.client.create(KUBEADM_CONFIGS_V1BETA2.collection(self.namespace), body)
 
     def patch(self, patch: JsonObject) -> JsonObject:
@@ -346,9 +292,9 @@ class WorldCluster:
         """
         path = CERTIFICATE_SIGNING_REQUESTS.collection()
         try:
-            return Verdict.of(self.client().wait_for(path, name, _is_decided, seconds))
+            return Verdict.of(self.client().wait_for(path, name, is_decided, seconds))
         except TimeoutError as late:
-            why = why_undecided(self.management.client, ClusterKey(self.namespace, self.name), name)
+            why = why_undecided(self.management.client, self.key, name)
             raise TimeoutError(f"{late}; {why}") from None
 
     def verdict(self, name: str) -> Verdict:
@@ -356,75 +302,6 @@ class WorldCluster:
         return Verdict.of(self.client().get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the API shows of a CSR."""
-
-    condition: str
-    """``Approved``, ``Denied``, ``Failed``, or empty while nothing was said."""
-    reason: str
-    message: str
-    certificate: bytes
-    """PEM; empty without one."""
-    annotations: Mapping[str, str]
-
-    @classmethod
-    def of(cls, manifest: JsonObject) -> Verdict:
-        """Read a CSR object."""
-        status = manifest.get("status") or {}
-        conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
-        kind = next((kind for kind in ("Failed", "Denied", "Approved") if kind in conditions), "")
-        condition = conditions.get(kind, {})
-        return cls(
-            kind,
-            condition.get("reason", ""),
-            condition.get("message", ""),
-            base64.b64decode(status.get("certificate") or ""),
-            manifest["metadata"].get("annotations") or {},
-        )
-
-
-def _controller_reference(owner: JsonObject) -> dict[str, Any]:
-    """An owner reference to the object's controller."""
-    metadata = owner["metadata"]
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def _infrastructure(name: str) -> dict[str, str]:
-    """Some reference: Cluster API's own schema wants one."""
-    return {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name}
-
-
-def capi_crds(folder: Path | None = None) -> list[str]:
-    """Cluster API's CRDs of that folder; reduced ones, which come with us, without it.
-
-    Raises:
-        FileNotFoundError: they are not in it.
-    """
-    if folder is None:
-        here = files("signer.testing").joinpath("crds")
-        return [entry.read_text(encoding="utf-8") for entry in here.iterdir() if entry.name.endswith(".yaml")]
-    names = ("cluster.x-k8s.io_*.yaml", "bootstrap.cluster.x-k8s.io_kubeadmconfigs.yaml")
-    found = [sorted(Path(folder).glob(name)) for name in names]
-    if missing := [name for name, paths in zip(names, found, strict=True) if not paths]:
-        raise FileNotFoundError(
-            f"{folder} has no {missing[0]}: Cluster API's CustomResourceDefinitions, one in each file"
-        )
-    return [path.read_text(encoding="utf-8") for paths in found for path in paths]
-
-
 def _is_established(definition: JsonObject) -> bool:
     conditions = (definition.get("status") or {}).get("conditions") or []
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
-
-
-def _is_decided(manifest: JsonObject) -> bool:
-    verdict = Verdict.of(manifest)
-    return bool(verdict.certificate) or verdict.condition in ("Denied", "Failed")

@@ -19,7 +19,8 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTERS_V1BETA2
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.thread import LoopThread
 from signer.testing.certificates import ClusterCertificateAuthority, new_cluster_certificate_authority
-from signer.testing.world import CONTROLLER_NAMESPACE, capi_crds
+from signer.testing.cluster_api import capi_crds
+from signer.testing.world import CONTROLLER_NAMESPACE
 
 _NAMESPACE: Final = "default"
 _AUTHORITIES: Final = 4

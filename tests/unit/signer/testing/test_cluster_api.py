@@ -1,4 +1,4 @@
-"""The small world of tests: what it says of a folder that it cannot use. The rest is used by every other test."""
+"""Cluster API's definitions: what is said of a folder without them. The rest is used by every other test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.testing.world import capi_crds
+from signer.testing.cluster_api import capi_crds
 
 
 def test_folder_without_cluster_apis_definitions(tmp_path: Path) -> None:
