@@ -23,14 +23,16 @@ from signer.audit.issued import require_issued, require_repeated
 from signer.audit.reanswering import answered
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
+from signer.model.envelope import (
+    Condition,
+    NotOurs,
+)
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, Unjournaled
 from signer.model.signing_request import (
-    Condition,
     Malformed,
     MalformedStockServingRequest,
-    NotOurs,
     Settled,
     SigningRequest,
     StockServingRequest,

@@ -42,16 +42,18 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
+from signer.model.envelope import (
+    Condition,
+    NotOurs,
+)
 from signer.model.glance import NO_CLAIM, claim_at_a_glance
 from signer.model.lane import Lane, Screening
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
 from signer.model.signing_request import (
-    Condition,
     Malformed,
     MalformedStockServingRequest,
-    NotOurs,
     Parsed,
     Settled,
     SigningRequest,

@@ -26,11 +26,18 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.envelope import (
+    NotOurs,
+)
 from signer.model.explain_command import explain_hint
 from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
-from signer.model.signing_request import NotOurs, Parsed, SigningRequest, StockServingRequest
+from signer.model.signing_request import (
+    Parsed,
+    SigningRequest,
+    StockServingRequest,
+)
 from signer.rules.machine import MachineGone
 from signer.rules.request import claimed_provider_id, node_name_of
 

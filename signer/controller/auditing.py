@@ -17,8 +17,10 @@ from signer.controller.surroundings import Surroundings
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Ignore, LeftAlone
+from signer.model.envelope import (
+    NotOurs,
+)
 from signer.model.reasons import Reason
-from signer.model.signing_request import NotOurs
 
 _LOG = logging.getLogger(__name__)
 _TRY_AGAIN: Final = timedelta(seconds=5)

@@ -31,9 +31,16 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.envelope import (
+    NotOurs,
+    StockEnvelope,
+)
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.model.signing_request import Malformed, NotOurs, SigningRequest, StockEnvelope
+from signer.model.signing_request import (
+    Malformed,
+    SigningRequest,
+)
 from signer.rules.request import claimed_provider_id
 from signer.rules.trace import Step
 

@@ -1,38 +1,28 @@
 """A CertificateSigningRequest object becomes a typed, immutable ``SigningRequest``; or it is said why not.
 
-Everything behind this edge takes these values; nothing else reads the object. Source of the fields:
-``certificates.k8s.io/v1`` (``staging/src/k8s.io/api/certificates/v1/types.go``).
+Everything behind this edge takes these values; nothing else reads the object.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import enum
 import functools
-import hashlib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeAlias
 
 from attestors.wire import evidence as evidence_format
 from attestors.wire import pem
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
 from attestors.wire.names import (
-    CERTIFICATE_CREDENTIAL_PREFIX,
     CERTIFICATE_REQUEST_LABEL,
-    CREDENTIAL_ID_KEY,
     MAXIMUM_REQUEST_BYTES,
     PROVIDER_ID_OID,
     ForeignSigner,
-    SignerName,
     StockSigner,
-    parse_signer_name,
 )
 from attestors.wire.request import MalformedRequestBlocks
 from signer.model.certificate_request import (
@@ -40,84 +30,21 @@ from signer.model.certificate_request import (
     MalformedCertificateRequest,
     parse_certificate_request,
 )
-from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.envelope import (
+    Condition,
+    NotOurs,
+    RequestEnvelope,
+    StockEnvelope,
+    has_certificate,
+    read_envelope,
+    signer_of,
+)
 from signer.model.reasons import Reason
 
 MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
 _KEPT_CONTENTS: Final = 64
 _MAXIMUM_KEPT_TEXT: Final = 24 * 1024
 """Longer ones are read anew each time: so all that are kept take at most 5 MiB, whoever posts them."""
-_MAXIMUM_GROUPS: Final = 256
-_CERTIFICATE_CREDENTIAL: Final = re.compile(f"{CERTIFICATE_CREDENTIAL_PREFIX}([0-9a-f]{{64}})")
-
-
-class Condition(enum.Enum):
-    """What has been said of a CSR."""
-
-    APPROVED = "Approved"
-    DENIED = "Denied"
-    FAILED = "Failed"
-
-
-_CONDITIONS: Final[Mapping[str, Condition]] = {condition.value: condition for condition in Condition}
-
-
-@dataclass(frozen=True, slots=True)
-class NoCredentialNamed:
-    """The API server does not say which credential the requester used: it is older than 1.32."""
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateCredential:
-    """The requester authenticated with this client certificate."""
-
-    digest: str
-    """SHA-256 of its DER, lower-case hexadecimal."""
-
-
-@dataclass(frozen=True, slots=True)
-class OtherCredential:
-    """The requester used something else than one certificate, or ``spec.extra`` does not say it in the known form."""
-
-
-Credential: TypeAlias = NoCredentialNamed | CertificateCredential | OtherCredential
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What is known of a CSR before its content is read: enough to answer it."""
-
-    name: str
-    uid: str
-    resource_version: str
-    username: str
-    groups: frozenset[str]
-    usages: tuple[str, ...]
-    expiration_seconds: int | None
-    created: str
-    """``metadata.creationTimestamp`` as it stands; workload data: it may only narrow."""
-    conditions: frozenset[Condition]
-    spec_digest: str
-    """SHA-256 of the canonical JSON of ``spec``, hexadecimal: what the journal pins."""
-    credential: Credential
-    """What the requester authenticated with, as far as the API server says."""
-
-
-_AnEnvelope = TypeVar("_AnEnvelope", bound=Envelope)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestEnvelope(Envelope):
-    """Of a CSR to one of our signers."""
-
-    signer: SignerName
-
-
-@dataclass(frozen=True, slots=True)
-class StockEnvelope(Envelope):
-    """Of a CSR to a signer of kube-controller-manager's."""
-
-    signer: StockSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +64,6 @@ class StockServingRequest:
 
     envelope: StockEnvelope
     certificate_request: CertificateRequest
-
-
-@dataclass(frozen=True, slots=True)
-class NotOurs:
-    """Another signer's, or of a provider that is not installed here, or an object that no API server would send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +105,10 @@ def parse_signing_request(
         return NotOurs()
     if isinstance(signer, StockSigner):
         return _parse_stock_serving(manifest, signer, provider_id_oid)
-    envelope = _envelope(manifest, partial(RequestEnvelope, signer=signer))
+    envelope = read_envelope(manifest, partial(RequestEnvelope, signer=signer))
     if isinstance(envelope, NotOurs):
         return envelope
-    if _has_certificate(manifest) or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
+    if has_certificate(manifest) or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
         return Settled(envelope)
     content = _content_of(manifest["spec"].get("request"), provider_id_oid)
     if isinstance(content, _Unreadable):
@@ -241,10 +163,10 @@ def _parse_stock_serving(
     manifest: Mapping[str, Any], signer: StockSigner, provider_id_oid: str
 ) -> StockServingRequest | NotOurs | Settled | MalformedStockServingRequest:
     """One ``CERTIFICATE REQUEST`` block and nothing else, as kubelets write it (``util/certificate/csr/csr.go``)."""
-    envelope = _envelope(manifest, partial(StockEnvelope, signer=signer))
+    envelope = read_envelope(manifest, partial(StockEnvelope, signer=signer))
     if isinstance(envelope, NotOurs):
         return envelope
-    if _has_certificate(manifest) or envelope.conditions:
+    if has_certificate(manifest) or envelope.conditions:
         return Settled(envelope)
     try:
         data = request_bytes(manifest["spec"].get("request"))
@@ -255,74 +177,6 @@ def _parse_stock_serving(
     except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest) as error:
         return MalformedStockServingRequest(envelope, str(error))
     return StockServingRequest(envelope, certificate_request)
-
-
-def spec_digest(spec: Mapping[str, Any]) -> str:
-    """SHA-256 of ``spec`` in JSON with sorted keys, hexadecimal.
-
-    Raises:
-        TypeError, ValueError, RecursionError: JSON cannot hold it; nothing that came as JSON is like that.
-    """
-    return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
-
-
-def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
-    """Whom the CSR is addressed to; a signer of a provider that is not installed here is somebody else's."""
-    name = text_of(mapping_of(manifest, "spec"), "signerName")
-    if name == StockSigner.KUBELET_SERVING.value:
-        return StockSigner.KUBELET_SERVING
-    signer = parse_signer_name(name)
-    if isinstance(signer, SignerName) and signer.provider not in providers:
-        return ForeignSigner(name)
-    return signer
-
-
-def _envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> _AnEnvelope | NotOurs:
-    """The envelope, by its class but for the signer; ``NotOurs`` for an object that no API server would send."""
-    metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
-    name, uid = text_of(metadata, "name"), text_of(metadata, "uid")
-    if not name or not uid:
-        return NotOurs()
-    types = {
-        text_of(condition, "type") for condition in items_of(status, "conditions") if isinstance(condition, Mapping)
-    }
-    try:
-        digest = spec_digest(spec)
-    except (TypeError, ValueError, RecursionError):
-        return NotOurs()
-    return make(
-        name=name,
-        uid=uid,
-        resource_version=text_of(metadata, "resourceVersion"),
-        username=text_of(spec, "username"),
-        groups=frozenset(_strings(spec.get("groups"))[:_MAXIMUM_GROUPS]),
-        usages=_strings(spec.get("usages")),
-        expiration_seconds=_integer(spec.get("expirationSeconds")),
-        created=text_of(metadata, "creationTimestamp"),
-        conditions=frozenset(_CONDITIONS[kind] for kind in types & _CONDITIONS.keys()),
-        spec_digest=digest,
-        credential=_credential(spec),
-    )
-
-
-def _credential(spec: Mapping[str, Any]) -> Credential:
-    extra = spec.get("extra")
-    if extra is None:
-        return NoCredentialNamed()
-    if not isinstance(extra, Mapping):
-        return OtherCredential()
-    if CREDENTIAL_ID_KEY not in extra:
-        return NoCredentialNamed()
-    values = extra[CREDENTIAL_ID_KEY]
-    if isinstance(values, list) and len(values) == 1 and isinstance(values[0], str):
-        named = _CERTIFICATE_CREDENTIAL.fullmatch(values[0])
-        if named is not None:
-            return CertificateCredential(named[1])
-    return OtherCredential()
-
-
-def _has_certificate(manifest: Mapping[str, Any]) -> bool:
-    return bool(mapping_of(manifest, "status").get("certificate"))
 
 
 def request_bytes(text: Any) -> bytes:
@@ -339,11 +193,3 @@ def request_bytes(text: Any) -> bytes:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise MalformedRequestBlocks("the request is not base64") from error
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -15,8 +15,11 @@ from signer.model.certificate_request import (
 )
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred
+from signer.model.envelope import (
+    CertificateCredential,
+    NoCredentialNamed,
+)
 from signer.model.record import AttestedNode
-from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.comparison import Comparison, listed
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord

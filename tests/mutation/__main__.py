@@ -35,6 +35,7 @@ TARGETS: Final = (
     "signer/rules/leadership.py",
     "signer/rules/sharding.py",
     "signer/model/certificate_request.py",
+    "signer/model/envelope.py",
     "signer/model/signing_request.py",
     "signer/model/cluster.py",
     "signer/model/decision.py",

@@ -16,8 +16,10 @@ from signer.controller.workers import Crew
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Ignore
+from signer.model.envelope import (
+    NotOurs,
+)
 from signer.model.lane import Lane, Screening
-from signer.model.signing_request import NotOurs
 from tests.unit.signer.controller.requests import csr
 
 WORKERS: Final = 8

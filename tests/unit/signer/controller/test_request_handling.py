@@ -14,9 +14,10 @@ from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.fair_order import CROWD
 from signer.model.decision import Defer, Ignore
+from signer.model.envelope import NotOurs, RequestEnvelope
 from signer.model.lane import Lane
 from signer.model.reasons import Reason
-from signer.model.signing_request import Malformed, NotOurs, RequestEnvelope
+from signer.model.signing_request import Malformed
 from tests.unit.signer.controller.handling_house import WORKERS, Judge, Panic, SlowJudge, holding, turns
 from tests.unit.signer.controller.requests import csr
 

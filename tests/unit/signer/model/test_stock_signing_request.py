@@ -16,12 +16,14 @@ from attestors.wire.names import (
     Purpose,
     StockSigner,
 )
-from signer.model.signing_request import (
+from signer.model.envelope import (
     CertificateCredential,
-    MalformedStockServingRequest,
     NoCredentialNamed,
     NotOurs,
     OtherCredential,
+)
+from signer.model.signing_request import (
+    MalformedStockServingRequest,
     Settled,
     StockServingRequest,
     parse_signing_request,
