@@ -1,8 +1,8 @@
 """PKCS#10 bytes become an immutable view that shows everything the request holds.
 
 The view hides nothing: every subject attribute in order, every kind of alternative name, every attribute and extension.
-Judging them is the rules' work. One module decodes, and a second reading of the same bytes does not exist: a glance
-takes the same steps, and fewer of them.
+Judging them is the rules' work. This module decodes, with one beside it for the key, and a second reading of the same
+bytes does not exist: a glance takes the same steps, and fewer of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from attestors.wire.names import MAXIMUM_CERTIFICATE_REQUEST_BYTES, PROVIDER_ID_OID
+from signer.model.requested_key import LIBRARY_ERRORS, PublicKeyFacts, read_public_key
 
 MAXIMUM_EXTENSIONS: Final = 16
 MAXIMUM_ALTERNATIVE_NAMES: Final = 64
@@ -55,10 +54,6 @@ SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_s
 EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
 """PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
 
-_LOADED_KEYS: Final = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))
-"""rsaEncryption and id-ecPublicKey: what the library is asked to load. A Diffie-Hellman key of 8 KiB (X9.42, with a
-subgroup) takes it seconds, and no other thread runs meanwhile."""
-
 # The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound),
 # about a country outside two, and about an authority key identifier's serial number below one. Length says enough for
 # UTF8String and PrintableString; others grow when decoded.
@@ -72,41 +67,11 @@ _MAY_WARN: Final = re.compile(
 _HARMLESS_WARNINGS: Final = ("Attribute's length must be", "Parsed a serial number which wasn't positive")
 
 
-# What the library was seen to raise for hostile bytes; a KeyError for a TLS feature that it does not know.
-_LIBRARY_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    x509.UnsupportedGeneralNameType,
-    x509.InvalidVersion,
-    UnsupportedAlgorithm,
-)
-
-
 _Read = TypeVar("_Read")
 
 
 class MalformedCertificateRequest(ValueError):
     """The bytes are not one DER PKCS#10 request; the message says where reading ended."""
-
-
-class KeyKind(enum.Enum):
-    """The kinds of public key that a view can tell apart."""
-
-    RSA = "RSA"
-    ECDSA = "ECDSA"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class PublicKeyFacts:
-    """What the key rules judge. ``bits`` is the modulus or curve size, ``exponent`` is zero unless RSA."""
-
-    kind: KeyKind
-    bits: int = 0
-    exponent: int = 0
-    curve: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +122,7 @@ class CertificateRequest:
         """Verify that the requester holds the private key (RFC 2986 section 3)."""
         try:
             valid = self.library.is_signature_valid
-        except (InvalidSignature, *_LIBRARY_ERRORS):
+        except (InvalidSignature, *LIBRARY_ERRORS):
             valid = False
         return SelfSignature.VALID if valid else SelfSignature.INVALID
 
@@ -205,7 +170,7 @@ def _read(der: bytes, read: Callable[[bytes], _Read]) -> _Read:
 def _glance(der: bytes, provider_id_oid: str) -> bytes:
     try:
         extensions = tuple(x509.load_der_x509_csr(der).extensions)
-    except (x509.DuplicateExtension, *_LIBRARY_ERRORS) as error:
+    except (x509.DuplicateExtension, *LIBRARY_ERRORS) as error:
         raise MalformedCertificateRequest("the certificate request's extensions cannot be read") from error
     return _provider_id(extensions, provider_id_oid)
 
@@ -223,12 +188,12 @@ def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
         raise
     except x509.DuplicateExtension as error:
         raise MalformedCertificateRequest(f"extension {error.oid.dotted_string} is there twice") from error
-    except _LIBRARY_ERRORS as error:
+    except LIBRARY_ERRORS as error:
         raise MalformedCertificateRequest("the certificate request is not DER of a PKCS#10 request") from error
     if len(extensions) > MAXIMUM_EXTENSIONS:
         raise MalformedCertificateRequest(f"more than {MAXIMUM_EXTENSIONS} extensions")
     names = _AlternativeNames.of(extensions)
-    key, public_key, subject_public_key_info = _public_key(request)
+    key, public_key, subject_public_key_info = read_public_key(request)
     return CertificateRequest(
         subject=subject,
         attributes=attributes,
@@ -304,56 +269,9 @@ def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid
     return b""
 
 
-def _public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, object, bytes]:
-    standing = _standing_key(request.tbs_certrequest_bytes)
-    if not _is_loaded(standing):
-        return PublicKeyFacts(KeyKind.OTHER), None, b""
-    try:
-        key = request.public_key()
-        subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except _LIBRARY_ERRORS:
-        # Explicit curve parameters, unknown curves, points off the curve: a key, but none that we sign.
-        return PublicKeyFacts(KeyKind.OTHER), None, b""
-    if subject_public_key_info != standing:
-        # Compressed points, parameters left out: the binding and the certificate would hold other bytes than the CSR.
-        return PublicKeyFacts(KeyKind.OTHER), None, b""
-    if isinstance(key, rsa.RSAPublicKey):
-        facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
-    elif isinstance(key, ec.EllipticCurvePublicKey):
-        facts = PublicKeyFacts(KeyKind.ECDSA, key.curve.key_size, curve=key.curve.name)
-    else:
-        facts = PublicKeyFacts(KeyKind.OTHER)
-    return facts, key, subject_public_key_info
-
-
-def _standing_key(to_be_signed: bytes) -> bytes:
-    """The key as it stands in the request, behind version and subject; the library has read it as DER before."""
-    position, _ = _content(to_be_signed, 0)
-    for _ in range(2):  # version, subject
-        _, position = _content(to_be_signed, position)
-    _, end = _content(to_be_signed, position)
-    return to_be_signed[position:end]
-
-
-def _is_loaded(subject_public_key_info: bytes) -> bool:
-    algorithm, _ = _content(subject_public_key_info, 0)
-    identifier, _ = _content(subject_public_key_info, algorithm)
-    return subject_public_key_info.startswith(_LOADED_KEYS, identifier)
-
-
-def _content(der: bytes, start: int) -> tuple[int, int]:
-    """Where the content of the DER element at ``start`` begins and ends."""
-    length, content = der[start + 1], start + 2
-    if length & 0x80:
-        octets = length & 0x7F
-        length = int.from_bytes(der[content : content + octets], "big")
-        content += octets
-    return content, content + length
-
-
 def _signature_hash(request: x509.CertificateSigningRequest) -> str:
     try:
         algorithm = request.signature_hash_algorithm
-    except _LIBRARY_ERRORS:
+    except LIBRARY_ERRORS:
         return ""
     return algorithm.name if algorithm is not None else ""

@@ -15,10 +15,12 @@ from signer.model.certificate_request import (
     EXTENSION_REQUEST,
     ORGANIZATION,
     CertificateRequest,
-    KeyKind,
     SelfSignature,
 )
 from signer.model.decision import Refused
+from signer.model.requested_key import (
+    KeyKind,
+)
 from signer.rules.comparison import Comparison, listed
 from signer.rules.request import ClusterFacts, RequestFacts, ShapedRequest, ShapeFacts, node_name_of, usages_of
 

@@ -36,6 +36,7 @@ TARGETS: Final = (
     "signer/rules/sharding.py",
     "signer/model/certificate_request.py",
     "signer/model/envelope.py",
+    "signer/model/requested_key.py",
     "signer/model/signing_request.py",
     "signer/model/cluster.py",
     "signer/model/decision.py",

@@ -10,8 +10,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS
-from signer.model.certificate_request import KeyKind, PublicKeyFacts
 from signer.model.reasons import Reason
+from signer.model.requested_key import (
+    KeyKind,
+    PublicKeyFacts,
+)
 from signer.rules.checks import REQUEST_CHECKS
 from signer.rules.request import claimed_provider_id, key_is_acceptable, node_name_of
 from tests.unit.signer.builders import (
