@@ -18,9 +18,7 @@ from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from signer.audit.account import Account
 from signer.audit.values import InvalidValue, read, write
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.signing_request import (

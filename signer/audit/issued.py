@@ -20,7 +20,7 @@ from signer.model.record import JournalEntry
 from signer.model.signing_request import SigningRequest
 from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
 from signer.rules.machine import MachineFacts, NoRecord
-from signer.rules.request import node_name_of
+from signer.rules.shape import node_name_of
 
 
 def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFacts, stage: RequestStage) -> None:

@@ -23,10 +23,7 @@ from signer.audit.issued import require_issued, require_repeated
 from signer.audit.reanswering import answered
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    Condition,
-    NotOurs,
-)
+from signer.model.envelope import Condition, NotOurs
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, Unjournaled
@@ -51,15 +48,8 @@ from signer.rules.claim import require_as_told
 from signer.rules.identity import IdentityFacts
 from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts, the_machine
-from signer.rules.request import (
-    RequestFacts,
-    claimed_provider_id,
-    cluster_is_not_deleting,
-    cluster_is_not_paused,
-    node_name_of,
-    policy_names_the_attestor,
-    unsupported_version,
-)
+from signer.rules.request import RequestFacts, claimed_provider_id, policy_names_the_attestor, unsupported_version
+from signer.rules.shape import cluster_is_not_deleting, cluster_is_not_paused, node_name_of
 from signer.rules.stock_serving import (
     StockRequestFacts,
     StockServingFacts,

@@ -42,10 +42,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
-from signer.model.envelope import (
-    Condition,
-    NotOurs,
-)
+from signer.model.envelope import Condition, NotOurs
 from signer.model.glance import NO_CLAIM, claim_at_a_glance
 from signer.model.lane import Lane, Screening
 from signer.model.policy import ApprovalByOthers, Policy
@@ -63,11 +60,8 @@ from signer.model.signing_request import (
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import CLUSTER_CHECKS, run_checks
 from signer.rules.machine import NoRecord, require_not_deleting, the_machine
-from signer.rules.request import (
-    node_name_of,
-    policy_names_the_attestor,
-    unsupported_version,
-)
+from signer.rules.request import policy_names_the_attestor, unsupported_version
+from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory

@@ -44,7 +44,7 @@ from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
 from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
-from signer.rules.request import node_name_of
+from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.inventory import Inventory

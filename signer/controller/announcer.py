@@ -26,20 +26,15 @@ from signer.model.decision import (
     Refused,
     printable,
 )
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.explain_command import explain_hint
 from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
-from signer.model.signing_request import (
-    Parsed,
-    SigningRequest,
-    StockServingRequest,
-)
+from signer.model.signing_request import Parsed, SigningRequest, StockServingRequest
 from signer.rules.machine import MachineGone
-from signer.rules.request import claimed_provider_id, node_name_of
+from signer.rules.request import claimed_provider_id
+from signer.rules.shape import node_name_of
 
 _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"

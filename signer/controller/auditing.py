@@ -17,9 +17,7 @@ from signer.controller.surroundings import Surroundings
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Ignore, LeftAlone
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)

@@ -13,14 +13,10 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
-from signer.model.envelope import (
-    Condition,
-)
+from signer.model.envelope import Condition
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
-from signer.model.signing_request import (
-    SigningRequest,
-)
+from signer.model.signing_request import SigningRequest
 
 _CHALLENGE_MESSAGE: Final = (
     "the evidence is good so far; answer the challenge in annotation "

@@ -16,9 +16,7 @@ from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.kube.client import JsonObject
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.lane import Lane, Screening
 from signer.model.signing_request import (
     Malformed,

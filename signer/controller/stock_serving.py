@@ -26,7 +26,7 @@ from signer.rules import step_comparisons as compared
 from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
-from signer.rules.request import node_name_of
+from signer.rules.shape import node_name_of
 from signer.rules.stock_serving import (
     AttestedMachine,
     PairStanding,

@@ -31,16 +31,10 @@ from signer.model.decision import (
     Refused,
     printable,
 )
-from signer.model.envelope import (
-    NotOurs,
-    StockEnvelope,
-)
+from signer.model.envelope import NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.model.signing_request import (
-    Malformed,
-    SigningRequest,
-)
+from signer.model.signing_request import Malformed, SigningRequest
 from signer.rules.request import claimed_provider_id
 from signer.rules.trace import Step
 

@@ -26,14 +26,10 @@ from signer.explain.standing_conditions import as_posted
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import format_time
-from signer.model.signing_request import (
-    parse_signing_request,
-)
+from signer.model.signing_request import parse_signing_request
 from signer.store.mirror import object_key
 
 _KINDS: Final = {

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from signer.model.decision import printable
-from signer.model.envelope import (
-    Condition,
-)
+from signer.model.envelope import Condition
 from signer.model.fields import items_of, mapping_of, text_of
 
 

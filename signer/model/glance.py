@@ -14,12 +14,8 @@ from attestors.wire.names import MAXIMUM_REQUEST_BYTES, PROVIDER_ID_OID, SignerN
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks
 from signer.model.certificate_request import MalformedCertificateRequest, glance_at_provider_id
-from signer.model.envelope import (
-    signer_of,
-)
-from signer.model.signing_request import (
-    request_bytes,
-)
+from signer.model.envelope import signer_of
+from signer.model.signing_request import request_bytes
 
 NO_CLAIM: Final = ""
 """Of what is not ours, claims nothing, or cannot be read so far: it is denied, or left alone, when its turn comes."""

@@ -24,12 +24,13 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from signer.model.decision import Deferred, Refused
-from signer.rules import identity, machine, request, serving, stock_serving
+from signer.rules import identity, machine, request, serving, shape, stock_serving
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
-from signer.rules.request import ClusterFacts, RequestFacts
+from signer.rules.request import RequestFacts
+from signer.rules.shape import ClusterFacts
 from signer.rules.stock_serving import StockRequestFacts, StockServingFacts
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.rules.trace import Check as Check
@@ -37,8 +38,8 @@ from signer.rules.trace import Check as Check
 Facts = TypeVar("Facts")
 
 CLUSTER_CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
-    Check(request.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
-    Check(request.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
+    Check(shape.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
+    Check(shape.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
 )
 """Of what is judged before anything else, and again with everything else."""
 
@@ -49,23 +50,23 @@ REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
         asked.policy_and_attestor,
     ),
     *CLUSTER_CHECKS,
-    Check(request.requester_may_ask, "the requester is a bootstrap token or a node", asked.requester),
+    Check(shape.requester_may_ask, "the requester is a bootstrap token or a node", asked.requester),
     Check(request.provider_is_the_signers, "the provider block agrees with the signer name", asked.provider),
     Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor", asked.authorization),
     Check(
         request.attestor_supports_the_purpose, "the attestor signs such certificates for such requesters", asked.purpose
     ),
     Check(request.version_is_supported, "the evidence version is supported", asked.version),
-    Check(request.subject_is_a_node, "the subject is exactly a node's", asked.subject),
-    Check(request.requester_is_the_node, "a node asks for itself only", asked.asks_for),
-    Check(request.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
-    Check(request.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
-    Check(request.alternative_names_fit_the_purpose, "alternative names fit the purpose", asked.kinds_of_names),
-    Check(request.usages_fit_the_purpose, "usages fit the purpose", asked.usages),
-    Check(request.key_is_acceptable, "the key is strong and of a known kind", asked.key),
+    Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
+    Check(shape.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(shape.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
+    Check(shape.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
+    Check(shape.alternative_names_fit_the_purpose, "alternative names fit the purpose", asked.kinds_of_names),
+    Check(shape.usages_fit_the_purpose, "usages fit the purpose", asked.usages),
+    Check(shape.key_is_acceptable, "the key is strong and of a known kind", asked.key),
     Check(request.provider_id_is_well_formed, "the provider ID is there and well formed", asked.provider_id),
     Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA", asked.cluster_authority),
-    Check(request.self_signature_verifies, "the request is signed with its own key", asked.signature),
+    Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
@@ -101,19 +102,19 @@ MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
 
 STOCK_REQUEST_CHECKS: Final[tuple[Check[StockRequestFacts], ...]] = (
     *CLUSTER_CHECKS,
-    Check(request.requester_may_ask, "the requester is a node", asked.requester),
-    Check(request.subject_is_a_node, "the subject is exactly a node's", asked.subject),
-    Check(request.requester_is_the_node, "a node asks for itself only", asked.asks_for),
-    Check(request.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
-    Check(request.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
+    Check(shape.requester_may_ask, "the requester is a node", asked.requester),
+    Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
+    Check(shape.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(shape.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
+    Check(shape.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
     Check(
-        request.alternative_names_fit_the_purpose,
+        shape.alternative_names_fit_the_purpose,
         "there are DNS names or IP addresses, and no other names",
         asked.kinds_of_names,
     ),
-    Check(request.usages_fit_the_purpose, "usages are a server's", asked.usages),
-    Check(request.key_is_acceptable, "the key is strong and of a known kind", asked.key),
-    Check(request.self_signature_verifies, "the request is signed with its own key", asked.signature),
+    Check(shape.usages_fit_the_purpose, "usages are a server's", asked.usages),
+    Check(shape.key_is_acceptable, "the key is strong and of a known kind", asked.key),
+    Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 STOCK_SERVING_CHECKS: Final[tuple[Check[StockServingFacts], ...]] = (

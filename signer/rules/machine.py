@@ -10,9 +10,7 @@ from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    Credential,
-)
+from signer.model.envelope import Credential
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey

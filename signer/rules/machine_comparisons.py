@@ -15,10 +15,7 @@ from signer.model.certificate_request import (
 )
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred
-from signer.model.envelope import (
-    CertificateCredential,
-    NoCredentialNamed,
-)
+from signer.model.envelope import CertificateCredential, NoCredentialNamed
 from signer.model.record import AttestedNode
 from signer.rules.comparison import Comparison, listed
 from signer.rules.identity import IdentityFacts

@@ -18,11 +18,10 @@ from signer.model.certificate_request import (
     SelfSignature,
 )
 from signer.model.decision import Refused
-from signer.model.requested_key import (
-    KeyKind,
-)
+from signer.model.requested_key import KeyKind
 from signer.rules.comparison import Comparison, listed
-from signer.rules.request import ClusterFacts, RequestFacts, ShapedRequest, ShapeFacts, node_name_of, usages_of
+from signer.rules.request import RequestFacts
+from signer.rules.shape import ClusterFacts, ShapedRequest, ShapeFacts, node_name_of, usages_of
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
 _MINUTES: Final = "%Y-%m-%d %H:%M UTC"

@@ -31,11 +31,7 @@ from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    Credential,
-    NoCredentialNamed,
-    OtherCredential,
-)
+from signer.model.envelope import Credential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
 from signer.model.record import JOURNAL_ENTRIES, AttestedNode, JournalEntry
 from signer.rules.machine import NoRecord

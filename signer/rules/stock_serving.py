@@ -15,17 +15,12 @@ from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    Credential,
-    NoCredentialNamed,
-)
+from signer.model.envelope import Credential, NoCredentialNamed
 from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
-from signer.model.signing_request import (
-    StockServingRequest,
-)
+from signer.model.signing_request import StockServingRequest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_client_entries
 

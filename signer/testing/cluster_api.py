@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from signer.kube.client import JsonObject
-from signer.kube.resources import (
-    CLUSTERS_V1BETA2,
-    KUBEADM_CONFIGS_V1BETA2,
-    MACHINE_POOLS_V1BETA2,
-    MACHINES_V1BETA2,
-)
+from signer.kube.resources import CLUSTERS_V1BETA2, KUBEADM_CONFIGS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 
 

@@ -53,7 +53,7 @@ from signer.model import (
 )
 from signer.model.lease import JITTER_FACTOR, ElectionTimes
 from signer.rules import bootstrap_token as bootstrap_token_rules
-from signer.rules import request
+from signer.rules import shape
 from signer.store import controller_key, inventory, removed_grants, upkeep
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
@@ -86,7 +86,7 @@ PROTOCOL = (
     f"`{reservation.CONTESTED_ANNOTATION}`",
     f"Bounds: {certificate_request.MAXIMUM_EXTENSIONS} extensions, {certificate_request.MAXIMUM_ALTERNATIVE_NAMES} "
     f"alternative names, {certificate_request.MAXIMUM_SUBJECT_ATTRIBUTES} subject attributes",
-    f"RSA of {request.MINIMUM_RSA_BITS} to {request.MAXIMUM_RSA_BITS} bits",
+    f"RSA of {shape.MINIMUM_RSA_BITS} to {shape.MAXIMUM_RSA_BITS} bits",
     f"the newest {record.JOURNAL_ENTRIES}",
     f"{WORDS[BACKDATE.seconds // 60]} minutes before the decision",
     f"`spec.expirationSeconds` below {MINIMUM_DURATION.seconds} is denied",

@@ -24,9 +24,7 @@ from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose, SignerName, parse_signer_name
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, SECRETS
 from signer.model.cluster import ClusterKey
-from signer.model.envelope import (
-    spec_digest,
-)
+from signer.model.envelope import spec_digest
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import InvalidReservation, Pair, ReservationSide, parse_reservation

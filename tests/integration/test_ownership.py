@@ -21,9 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.model.cluster import ClusterKey
-from signer.model.envelope import (
-    spec_digest,
-)
+from signer.model.envelope import spec_digest
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec

@@ -23,6 +23,7 @@ from tests.mutation.runner import TestsFailUnchanged, survivors
 TARGETS: Final = (
     "signer/rules/checks.py",
     "signer/rules/request.py",
+    "signer/rules/shape.py",
     "signer/rules/identity.py",
     "signer/rules/issuance.py",
     "signer/rules/machine.py",

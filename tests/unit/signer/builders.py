@@ -29,16 +29,10 @@ from attestors.wire.names import (
     SignerName,
 )
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
-from signer.model.envelope import (
-    NoCredentialNamed,
-)
+from signer.model.envelope import NoCredentialNamed
 from signer.model.policy import Policy, parse_policy
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
-from signer.model.signing_request import (
-    SigningRequest,
-    StockServingRequest,
-    parse_signing_request,
-)
+from signer.model.signing_request import SigningRequest, StockServingRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
 

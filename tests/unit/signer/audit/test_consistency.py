@@ -23,10 +23,7 @@ from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decis
 from signer.audit.errors import Inconsistent
 from signer.audit.halves import Halves
 from signer.controller.configuration import read_attestors
-from signer.model.envelope import (
-    NotOurs,
-    spec_digest,
-)
+from signer.model.envelope import NotOurs, spec_digest
 from signer.model.signing_request import (
     Malformed,
     MalformedStockServingRequest,

@@ -16,9 +16,7 @@ from signer.controller.workers import Crew
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Ignore
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.lane import Lane, Screening
 from tests.unit.signer.controller.requests import csr
 

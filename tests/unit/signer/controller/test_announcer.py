@@ -18,21 +18,12 @@ from signer.controller.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore
-from signer.model.envelope import (
-    NoCredentialNamed,
-    NotOurs,
-    RequestEnvelope,
-)
+from signer.model.envelope import NoCredentialNamed, NotOurs, RequestEnvelope
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.model.signing_request import (
-    Malformed,
-    Parsed,
-    StockServingRequest,
-    parse_signing_request,
-)
+from signer.model.signing_request import Malformed, Parsed, StockServingRequest, parse_signing_request
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory
 from tests.unit.signer import builders

@@ -11,16 +11,10 @@ from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.controller.screening import lane_found, requester_of, unscreened
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.lane import Lane, Screening
 from signer.model.reasons import Reason
-from signer.model.signing_request import (
-    Malformed,
-    SigningRequest,
-    parse_signing_request,
-)
+from signer.model.signing_request import Malformed, SigningRequest, parse_signing_request
 from tests.unit.signer import builders
 
 REQUESTER: Final = builders.BOOTSTRAP[0]

@@ -23,9 +23,7 @@ from signer.controller.workers import OWN_WORKERS, Crew, Workers
 from signer.kube.client import Client, JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Ignore
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.lane import Lane, Screening
 from signer.store.inventory import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests import csr

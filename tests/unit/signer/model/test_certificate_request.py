@@ -25,10 +25,7 @@ from signer.model.certificate_request import (
     glance_at_provider_id,
     parse_certificate_request,
 )
-from signer.model.requested_key import (
-    KeyKind,
-    PublicKeyFacts,
-)
+from signer.model.requested_key import KeyKind, PublicKeyFacts
 from tests.unit.signer.builders import (
     BMP_STRING,
     COMMON_NAME,

@@ -7,25 +7,10 @@ from typing import Any
 
 import pytest
 
-from attestors.wire.names import (
-    Purpose,
-    SignerName,
-)
-from signer.model.envelope import (
-    Condition,
-    NotOurs,
-    spec_digest,
-)
-from signer.model.signing_request import (
-    SigningRequest,
-    parse_signing_request,
-)
-from tests.unit.signer.builders import (
-    BOOTSTRAP,
-    CLIENT_USAGES,
-    PROVIDERS,
-    manifest,
-)
+from attestors.wire.names import Purpose, SignerName
+from signer.model.envelope import Condition, NotOurs, spec_digest
+from signer.model.signing_request import SigningRequest, parse_signing_request
+from tests.unit.signer.builders import BOOTSTRAP, CLIENT_USAGES, PROVIDERS, manifest
 
 
 def parse(csr: dict[str, Any]) -> Any:

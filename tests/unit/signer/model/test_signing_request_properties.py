@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 
 from attestors.wire import pem
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import (
-    NotOurs,
-)
+from signer.model.envelope import NotOurs
 from signer.model.glance import NO_CLAIM, claim_at_a_glance
 from signer.model.signing_request import (
     Malformed,
@@ -30,7 +28,8 @@ from signer.model.signing_request import (
     parse_signing_request,
 )
 from signer.rules.checks import REQUEST_CHECKS, run_checks
-from signer.rules.request import claimed_provider_id, node_name_of
+from signer.rules.request import claimed_provider_id
+from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
     COMMON_NAME,
     ORGANIZATION,

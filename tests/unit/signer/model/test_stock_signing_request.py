@@ -16,12 +16,7 @@ from attestors.wire.names import (
     Purpose,
     StockSigner,
 )
-from signer.model.envelope import (
-    CertificateCredential,
-    NoCredentialNamed,
-    NotOurs,
-    OtherCredential,
-)
+from signer.model.envelope import CertificateCredential, NoCredentialNamed, NotOurs, OtherCredential
 from signer.model.signing_request import (
     MalformedStockServingRequest,
     Settled,

@@ -7,7 +7,7 @@ import pytest
 
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.rules import checks, request
+from signer.rules import checks, shape
 from signer.rules.checks import (
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
@@ -174,8 +174,8 @@ def test_a_request_that_is_wrong_everywhere_is_told_the_first() -> None:
 def test_the_signature_is_verified_after_the_key_was_judged() -> None:
     """A key of 16,384 bits costs more to verify with than every other check together."""
     listed = [check.run for check in REQUEST_CHECKS]
-    assert listed.index(request.key_is_acceptable) < listed.index(request.self_signature_verifies)
-    assert listed[-1] is request.self_signature_verifies
+    assert listed.index(shape.key_is_acceptable) < listed.index(shape.self_signature_verifies)
+    assert listed[-1] is shape.self_signature_verifies
 
 
 def test_a_machine_on_its_way_out_is_denied_before_anything_is_deferred() -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NoClaimedMachine, Security
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
-from signer.model.envelope import (
-    CertificateCredential,
-)
+from signer.model.envelope import CertificateCredential
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
 from signer.rules import step_comparisons

@@ -5,41 +5,37 @@ from dataclasses import replace
 
 import pytest
 
-from attestors.wire.names import SUPPORTED_VERSIONS_ANNOTATION
+from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, SUPPORTED_VERSIONS_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.reasons import Reason
 from signer.rules.checks import REQUEST_CHECKS
-from signer.rules.request import RequestFacts, claimed_provider_id, node_name_of
+from signer.rules.request import RequestFacts, claimed_provider_id
+from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
     AS_NODE,
     BMP_STRING,
     BOOTSTRAP,
     CA_CERT_HASH,
     CLUSTER,
-    COMMON_NAME,
     INSECURE,
     NODE,
-    ORGANIZATION,
     PROVIDER_ID,
     TPM,
-    UNIVERSAL_STRING,
     UTF8_STRING,
-    attribute,
     blocks,
-    cluster_view,
     der_request,
     dns,
+    evidence_json,
     ip,
     manifest,
-    node_subject,
     pkcs10,
     policy,
-    rdn,
+    provider_id_extension,
     request_facts,
     sequence,
     serving_manifest,
-    set_of,
     signing_request,
+    tlv,
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
@@ -49,10 +45,6 @@ judge: Callable[[RequestFacts], None] = all_of(REQUEST_CHECKS)
 def denied(der: bytes) -> str:
     """Why a client request with that PKCS#10 content is denied."""
     return refused(judge, request_facts(der_request(der))).reason
-
-
-def accepted(der: bytes) -> None:
-    judge(request_facts(der_request(der)))
 
 
 class TestHonest:
@@ -90,75 +82,6 @@ class TestFactsBelongTogether:
         authorized = policy(authorizedAttestors=[{"name": "aws"}, {"name": "tpm"}])
         facts = request_facts(attestor=other, policy=authorized)
         assert deferred(judge, facts).reason == Reason.INTERNAL_ERROR
-
-
-class TestPaused:
-    def test_a_paused_cluster_waits(self) -> None:
-        defer = deferred(judge, request_facts(cluster=cluster_view(paused=True)))
-        assert defer.reason == Reason.CLUSTER_PAUSED
-        assert "team-a/prod" in defer.message
-
-    def test_before_anything_is_denied(self) -> None:
-        stranger = signing_request(manifest(requester=("eve", ())))
-        assert deferred(judge, request_facts(stranger, cluster=cluster_view(paused=True))).reason == "ClusterPaused"
-
-
-NODES = ("system:nodes", "system:authenticated")
-BOOTSTRAPPERS = ("system:bootstrappers", "system:authenticated")
-
-
-class TestRequester:
-    @pytest.mark.parametrize(
-        ("username", "groups"),
-        [
-            ("", ()),
-            ("", (*NODES, *BOOTSTRAPPERS)),
-            ("eve", ("system:masters", *NODES, *BOOTSTRAPPERS)),
-            ("system:bootstrap:abc123", ("system:authenticated",)),
-            ("system:bootstrap:abc123", ()),
-            ("system:bootstrap:abc123", NODES),
-            ("system:bootstrap:abc123", ("system:bootstrappers:kubeadm:default-node-token",)),
-            ("system:bootstrap:", BOOTSTRAPPERS),
-            ("system:bootstrap:abc12", BOOTSTRAPPERS),
-            ("system:bootstrap:abc1234", BOOTSTRAPPERS),
-            ("system:bootstrap:ABC123", BOOTSTRAPPERS),
-            ("system:bootstrap:abc123\n", BOOTSTRAPPERS),
-            ("x-system:bootstrap:abc123", BOOTSTRAPPERS),
-            ("abc123", BOOTSTRAPPERS),
-            (f"system:node:{NODE}", BOOTSTRAPPERS),
-            (f"system:node:{NODE}", ()),
-            (f"system:node:{NODE}", ("system:nodes-other",)),
-            ("system:serviceaccount:kube-system:node-controller", NODES),
-            ("system:node", NODES),
-            ("system:nodes:a", NODES),
-            ("SYSTEM:NODE:a", NODES),
-        ],
-    )
-    def test_nobody_else(self, username: str, groups: tuple[str, ...]) -> None:
-        facts = request_facts(signing_request(manifest(requester=(username, groups))))
-        deny = refused(judge, facts)
-        assert deny.reason == Reason.REQUESTER_NOT_ALLOWED
-        assert (
-            "system:bootstrap:<token id> in system:bootstrappers, or system:node:<name> in system:nodes" in deny.message
-        )
-
-    def test_no_bootstrap_token_for_serving_certificates(self) -> None:
-        deny = refused(judge, request_facts(signing_request(serving_manifest(dns(NODE), requester=BOOTSTRAP))))
-        assert deny.reason == Reason.REQUESTER_NOT_ALLOWED
-        assert deny.message.endswith("only system:node:<name> in system:nodes may ask")
-
-    @pytest.mark.parametrize(
-        "username", ["system:node:other", "system:node:", f"system:node:{NODE}.", "system:node:\n"]
-    )
-    def test_a_node_for_itself_only(self, username: str) -> None:
-        for csr in (manifest(requester=(username, NODES)), serving_manifest(dns(NODE), requester=(username, NODES))):
-            deny = refused(judge, request_facts(signing_request(csr)))
-            assert deny.reason == Reason.REQUESTER_NOT_ALLOWED
-            assert deny.message.endswith(f"asks for a certificate of system:node:{NODE}")
-
-    def test_hostile_name_is_escaped(self) -> None:
-        facts = request_facts(signing_request(manifest(requester=("\x1b[31m\u202e\n" + "x" * 5000, ()))))
-        assert r"\x1b[31m\u202e\n" in refused(judge, facts).message
 
 
 class TestAttestor:
@@ -203,104 +126,64 @@ class TestAttestor:
         assert dict(deny.annotations) == {SUPPORTED_VERSIONS_ANNOTATION: "v2,v3"}
 
 
-SYSTEM_NODES = rdn(ORGANIZATION, "system:nodes")
-NODE_COMMON_NAME = rdn(COMMON_NAME, f"system:node:{NODE}")
-SUBJECTS = {
-    "nothing": sequence(),
-    "no organization": sequence(NODE_COMMON_NAME),
-    "no common name": sequence(SYSTEM_NODES),
-    "common name twice": sequence(SYSTEM_NODES, NODE_COMMON_NAME, NODE_COMMON_NAME),
-    "two common names": sequence(SYSTEM_NODES, rdn(COMMON_NAME, "system:node:other"), NODE_COMMON_NAME),
-    "organization twice": sequence(SYSTEM_NODES, SYSTEM_NODES, NODE_COMMON_NAME),
-    "masters too": sequence(SYSTEM_NODES, rdn(ORGANIZATION, "system:masters"), NODE_COMMON_NAME),
-    "masters": sequence(rdn(ORGANIZATION, "system:masters"), NODE_COMMON_NAME),
-    "masters as a multi-valued name": sequence(
-        set_of(attribute(ORGANIZATION, "system:nodes"), attribute(ORGANIZATION, "system:masters")), NODE_COMMON_NAME
-    ),
-    "one multi-valued name": sequence(
-        set_of(attribute(COMMON_NAME, f"system:node:{NODE}"), attribute(ORGANIZATION, "system:nodes"))
-    ),
-    "unmapped attribute": sequence(SYSTEM_NODES, NODE_COMMON_NAME, rdn("1.2.3.4", "x")),
-    "unmapped multi-valued attribute": sequence(
-        SYSTEM_NODES, set_of(attribute(COMMON_NAME, f"system:node:{NODE}"), attribute("1.2.3.4", "x"))
-    ),
-    "country of three letters": sequence(SYSTEM_NODES, NODE_COMMON_NAME, rdn("2.5.4.6", "XXX")),
-    "serial number": sequence(SYSTEM_NODES, NODE_COMMON_NAME, rdn("2.5.4.5", "1")),
-    "organizational unit": sequence(rdn("2.5.4.11", "system:nodes"), NODE_COMMON_NAME),
-    "organization with a prefix": sequence(rdn(ORGANIZATION, "xsystem:nodes"), NODE_COMMON_NAME),
-    "organization with a suffix": sequence(rdn(ORGANIZATION, "system:nodes "), NODE_COMMON_NAME),
-    "organization's value as common name": sequence(
-        rdn(ORGANIZATION, f"system:node:{NODE}"), rdn(COMMON_NAME, "system:nodes")
-    ),
-    "BMP common name of another": sequence(
-        SYSTEM_NODES, rdn(COMMON_NAME, "system:node:\u0430".encode("utf-16-be"), BMP_STRING)
-    ),
-    "universal common name of another": sequence(
-        SYSTEM_NODES, rdn(COMMON_NAME, "system:node:\u0430".encode("utf-32-be"), UNIVERSAL_STRING)
-    ),
+def text(value: str, tag: int = UTF8_STRING) -> bytes:
+    return tlv(tag, value.encode())
+
+
+LONGEST = "aws://" + "x" * (MAXIMUM_PROVIDER_ID_CHARACTERS - 6)
+PROVIDER_IDS = {
+    "empty extension": b"",
+    "empty": text(""),
+    "PrintableString": text("aws:///a/i-1", 0x13),
+    "IA5String": text("aws:///a/i-1", 0x16),
+    "BMPString": tlv(BMP_STRING, "aws:///a/i-1".encode("utf-16-be")),
+    "OCTET STRING": text("aws:///a/i-1", 0x04),
+    "SEQUENCE": sequence(text("aws:///a/i-1")),
+    "bare text": b"aws:///a/i-1",
+    "BER length": b"\x0c\x81\x0c" + b"aws:///a/i-1",
+    "BER indefinite length": b"\x2c\x80" + text("aws:///a/i-1") + b"\0\0",
+    "constructed": tlv(0x2C, text("aws:///a/i-1")),
+    "trailing byte": text("aws:///a/i-1") + b"\0",
+    "trailing string": text("aws:///a/i-1") + text("aws:///a/i-2"),
+    "cut short": text("aws:///a/i-1")[:-1],
+    "bad UTF-8": tlv(UTF8_STRING, b"aws:///\xff"),
+    "513 characters": text(LONGEST + "x"),
+    "5000 characters": text("aws://" + "x" * 5000),
+    "no scheme": text("i-0123456789"),
+    "nothing behind the scheme": text("aws://"),
+    "space": text("aws:///a/i 1"),
+    "newline": text("aws:///a/i-1\n"),
+    "NUL": text("aws:///a/i-1\0"),
+    "beyond ASCII": text("aws:///\u0430"),
+    "upper-case scheme": text("AWS:///a"),
 }
 
 
-class TestSubject:
-    @pytest.mark.parametrize(
-        ("subject", "message"),
-        [
-            ("nothing", "the subject must hold one common name, one organization, nothing else"),
-            ("one multi-valued name", "the subject has a multi-valued relative distinguished name"),
-            ("masters", "the subject's organization is not system:nodes"),
-        ],
-    )
-    def test_message(self, subject: str, message: str) -> None:
-        assert refused(judge, request_facts(der_request(pkcs10(subject=SUBJECTS[subject])))).message == message
+class TestProviderID:
+    @pytest.mark.parametrize("value", PROVIDER_IDS.values(), ids=PROVIDER_IDS.keys())
+    def test_not_well_formed(self, value: bytes) -> None:
+        assert denied(pkcs10(extensions=[provider_id_extension(value)])) == Reason.INVALID_PROVIDER_ID
 
-    @pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS.keys())
-    def test_of_another_shape(self, subject: bytes) -> None:
-        assert denied(pkcs10(subject=subject)) == Reason.INVALID_SUBJECT
+    @pytest.mark.parametrize("der", [pkcs10(extensions=[]), pkcs10(attributes=[])])
+    def test_missing(self, der: bytes) -> None:
+        deny = refused(judge, request_facts(der_request(der)))
+        assert deny.reason == Reason.INVALID_PROVIDER_ID
+        assert deny.message == "the request has no provider-ID extension (1.3.6.1.4.1.11129.2.1.21)"
 
-    @pytest.mark.parametrize(
-        "common_name",
-        [
-            "",
-            "system:node:",
-            "system:node",
-            NODE,
-            f"system:nodes:{NODE}",
-            f"system:node: {NODE}",
-            f"xsystem:node:{NODE}",
-            f"system:node:system:node:{NODE}",
-            f"system:node:{NODE}\0",
-            "system:node:a\0.ec2.internal",
-            f"system:node:{NODE}\n",
-            f"system:node:{NODE}.",
-            f"system:node:.{NODE}",
-            "system:node:a..b",
-            "system:node:a-.b",
-            "system:node:a.-b",
-            "system:node:-a",
-            "system:node:a-",
-            "system:node:A",
-            f"system:node:{NODE.upper()}",
-            "system:node:a_b",
-            "system:node:a/b",
-            "system:node:*",
-            "system:node:\u0131",
-            "system:node:\uff41",
-            "system:node:\u00b2",
-            "system:node:" + "a" * 254,
-            "system:node:" + "\u20ac" * 30,
-            "kubernetes-admin",
-        ],
-    )
-    def test_not_a_nodes_common_name(self, common_name: str) -> None:
-        subject = sequence(SYSTEM_NODES, rdn(COMMON_NAME, common_name))
-        assert denied(pkcs10(subject=subject)) == Reason.INVALID_SUBJECT
+    @pytest.mark.parametrize("value", ["aws:///eu-west-1a/i-1", "docker:////c", LONGEST])
+    def test_well_formed(self, value: str) -> None:
+        request = der_request(pkcs10(extensions=[provider_id_extension(text(value))]))
+        judge(request_facts(request))
+        assert claimed_provider_id(request) == value
 
-    @pytest.mark.parametrize("length", [1, 2, 51, 52, 53, 54, 115, 116, 117, 243, 244, 245, 252, 253])
-    def test_node_names_of_any_length(self, length: int) -> None:
-        der = pkcs10(subject=node_subject("n" * length))
-        accepted(der)
-        assert node_name_of(der_request(der)) == "n" * length
 
-    @pytest.mark.parametrize("tag", [UTF8_STRING, 0x13])
-    def test_order_and_string_type_do_not_matter(self, tag: int) -> None:
-        accepted(pkcs10(subject=sequence(rdn(COMMON_NAME, f"system:node:{NODE}", tag), SYSTEM_NODES)))
+class TestEvidence:
+    def test_of_another_cluster(self) -> None:
+        other = "sha256:" + "cd" * 32
+        request = signing_request(manifest(blocks(evidence=evidence_json(ca_cert_hash=other))))
+        assert refused(judge, request_facts(request)).reason == Reason.CLUSTER_MISMATCH
+        judge(request_facts(request, ca_cert_hashes=frozenset({CA_CERT_HASH, other})))
+
+    def test_no_ca_known_is_our_fault(self) -> None:
+        defer = deferred(judge, request_facts(ca_cert_hashes=frozenset()))
+        assert defer.reason == Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE

@@ -10,10 +10,7 @@ from attestors.contract import Security
 from signer.authority.duration import BACKDATE
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.decision import Refused
-from signer.model.envelope import (
-    CertificateCredential,
-    NoCredentialNamed,
-)
+from signer.model.envelope import CertificateCredential, NoCredentialNamed
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity
 from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks

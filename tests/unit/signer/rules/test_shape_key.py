@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import pytest
@@ -9,37 +8,25 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, paddin
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS
 from signer.model.reasons import Reason
-from signer.model.requested_key import (
-    KeyKind,
-    PublicKeyFacts,
-)
+from signer.model.requested_key import KeyKind, PublicKeyFacts
 from signer.rules.checks import REQUEST_CHECKS
-from signer.rules.request import claimed_provider_id, key_is_acceptable, node_name_of
+from signer.rules.shape import key_is_acceptable
 from tests.unit.signer.builders import (
-    BMP_STRING,
-    CA_CERT_HASH,
-    UTF8_STRING,
-    blocks,
     der_request,
     ec_key,
-    evidence_json,
     integer,
-    manifest,
     node_subject,
     oid,
     pkcs10,
-    provider_id_extension,
     public_key_info,
     request_facts,
     rsa_key,
     rsa_public_key_info,
     sequence,
-    signing_request,
     tlv,
 )
-from tests.unit.signer.outcomes import all_of, deferred, refused
+from tests.unit.signer.outcomes import all_of, refused
 
 judge = all_of(REQUEST_CHECKS)
 
@@ -207,76 +194,3 @@ class TestSignature:
     def test_unknown_algorithm(self) -> None:
         der = pkcs10().replace(oid("1.2.840.10045.4.3.2"), oid("1.2.840.10045.4.3.9"))
         assert denied(der) == Reason.INVALID_SIGNATURE
-
-
-def text(value: str, tag: int = UTF8_STRING) -> bytes:
-    return tlv(tag, value.encode())
-
-
-LONGEST = "aws://" + "x" * (MAXIMUM_PROVIDER_ID_CHARACTERS - 6)
-PROVIDER_IDS = {
-    "empty extension": b"",
-    "empty": text(""),
-    "PrintableString": text("aws:///a/i-1", 0x13),
-    "IA5String": text("aws:///a/i-1", 0x16),
-    "BMPString": tlv(BMP_STRING, "aws:///a/i-1".encode("utf-16-be")),
-    "OCTET STRING": text("aws:///a/i-1", 0x04),
-    "SEQUENCE": sequence(text("aws:///a/i-1")),
-    "bare text": b"aws:///a/i-1",
-    "BER length": b"\x0c\x81\x0c" + b"aws:///a/i-1",
-    "BER indefinite length": b"\x2c\x80" + text("aws:///a/i-1") + b"\0\0",
-    "constructed": tlv(0x2C, text("aws:///a/i-1")),
-    "trailing byte": text("aws:///a/i-1") + b"\0",
-    "trailing string": text("aws:///a/i-1") + text("aws:///a/i-2"),
-    "cut short": text("aws:///a/i-1")[:-1],
-    "bad UTF-8": tlv(UTF8_STRING, b"aws:///\xff"),
-    "513 characters": text(LONGEST + "x"),
-    "5000 characters": text("aws://" + "x" * 5000),
-    "no scheme": text("i-0123456789"),
-    "nothing behind the scheme": text("aws://"),
-    "space": text("aws:///a/i 1"),
-    "newline": text("aws:///a/i-1\n"),
-    "NUL": text("aws:///a/i-1\0"),
-    "beyond ASCII": text("aws:///\u0430"),
-    "upper-case scheme": text("AWS:///a"),
-}
-
-
-class TestProviderID:
-    @pytest.mark.parametrize("value", PROVIDER_IDS.values(), ids=PROVIDER_IDS.keys())
-    def test_not_well_formed(self, value: bytes) -> None:
-        assert denied(pkcs10(extensions=[provider_id_extension(value)])) == Reason.INVALID_PROVIDER_ID
-
-    @pytest.mark.parametrize("der", [pkcs10(extensions=[]), pkcs10(attributes=[])])
-    def test_missing(self, der: bytes) -> None:
-        deny = refused(judge, request_facts(der_request(der)))
-        assert deny.reason == Reason.INVALID_PROVIDER_ID
-        assert deny.message == "the request has no provider-ID extension (1.3.6.1.4.1.11129.2.1.21)"
-
-    @pytest.mark.parametrize("value", ["aws:///eu-west-1a/i-1", "docker:////c", LONGEST])
-    def test_well_formed(self, value: str) -> None:
-        request = der_request(pkcs10(extensions=[provider_id_extension(text(value))]))
-        judge(request_facts(request))
-        assert claimed_provider_id(request) == value
-
-
-class TestEvidence:
-    def test_of_another_cluster(self) -> None:
-        other = "sha256:" + "cd" * 32
-        request = signing_request(manifest(blocks(evidence=evidence_json(ca_cert_hash=other))))
-        assert refused(judge, request_facts(request)).reason == Reason.CLUSTER_MISMATCH
-        judge(request_facts(request, ca_cert_hashes=frozenset({CA_CERT_HASH, other})))
-
-    def test_no_ca_known_is_our_fault(self) -> None:
-        defer = deferred(judge, request_facts(ca_cert_hashes=frozenset()))
-        assert defer.reason == Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE
-
-
-def test_no_common_name_has_no_node_name() -> None:
-    assert refused(node_name_of, der_request(pkcs10(subject=sequence()))).reason == Reason.INVALID_SUBJECT
-
-
-def test_long_names_do_not_warn() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        judge(request_facts(der_request(pkcs10(subject=node_subject("n" * 253)))))
