@@ -22,10 +22,11 @@ from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, Sto
 from signer.controller import conditions as condition_types
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.conditions import PolicyCondition, permitted_in
+from signer.controller.door_findings import Situation
 from signer.controller.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
 from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
 from signer.controller.returning_grants import REMOVED_GRANT_RETURNS, ReturningGrants
-from signer.controller.side_door import SideDoor, Situation
+from signer.controller.side_door import SideDoor
 from signer.controller.standing import Standings
 from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff

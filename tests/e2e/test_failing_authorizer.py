@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 
 from signer.controller.conditions import PolicyCondition
-from signer.controller.side_door import SideDoor, Situation
+from signer.controller.door_findings import Situation
+from signer.controller.side_door import SideDoor
 from signer.kube.client import Client
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.store.removed_grants import RemovedGrants

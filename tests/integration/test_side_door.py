@@ -11,7 +11,8 @@ import pytest
 
 from signer.controller import door_keeping
 from signer.controller.conditions import PolicyCondition
-from signer.controller.side_door import SideDoor, Situation
+from signer.controller.door_findings import Situation
+from signer.controller.side_door import SideDoor
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api

@@ -9,7 +9,8 @@ import pytest
 
 from signer.controller import side_door as side_door_module
 from signer.controller.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
-from signer.controller.side_door import SideDoor, Situation
+from signer.controller.door_findings import Situation
+from signer.controller.side_door import SideDoor
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS

@@ -10,7 +10,7 @@ import pytest
 
 from signer.controller import side_door as side_door_module
 from signer.controller import workload_grants
-from signer.controller.side_door import Situation
+from signer.controller.door_findings import Situation
 from signer.kube.client import JsonObject
 from signer.kube.errors import Forbidden, ServerError
 from signer.kube.resources import CONFIG_MAPS
