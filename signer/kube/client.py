@@ -28,14 +28,13 @@ from signer.kube.listing import Listing
 from signer.kube.rests import CALL_REST_SECONDS, Rests
 from signer.kube.tls import client_context
 from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
+from signer.kube.watch_lines import TOO_MANY_EVENTS, lines_of
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
 DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_CONNECTION_LIMIT = 8
 MAXIMUM_BODY_BYTES = 32 * 1024 * 1024
 MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
-WATCH_READ_BYTES = 16 * 1024
-"""At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
 LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
@@ -53,7 +52,6 @@ WATCH_GRACE_SECONDS = 10.0
 JsonObject = dict[str, Any]
 Parameters = Mapping[str, str | int | bool]
 _CONTENT_TYPE_JSON = "application/json"
-_TOO_MANY_EVENTS = "too many large events are being read"
 
 
 class TokenSource(Protocol):
@@ -238,12 +236,15 @@ class Client:
                 check_is_json(answer)
             accepted()
             with self._allowances.room() as room:
-                async with contextlib.aclosing(self._lines(answer, idle_seconds, ends_at, room)) as lines:
+                found = lines_of(
+                    answer, self._rests, room, idle_seconds, ends_at, maximum_bytes=self._maximum_event_bytes
+                )
+                async with contextlib.aclosing(found) as lines:
                     async for line in lines:
                         try:
                             event = decoded(line, "the watch holds an event that is no JSON object", room)
                         except NoRoom:
-                            raise UnexpectedAnswer(_TOO_MANY_EVENTS, status=200) from None
+                            raise UnexpectedAnswer(TOO_MANY_EVENTS, status=200) from None
                         del line
                         yield event
                         del event
@@ -254,37 +255,6 @@ class Client:
                 answer.close()
 
     # Machinery
-
-    async def _lines(
-        self, answer: Answer, idle_seconds: float, ends_at: float, room: Room
-    ) -> AsyncGenerator[bytes, None]:
-        """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too."""
-        loop = asyncio.get_running_loop()
-        pending = bytearray()
-        while True:
-            async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
-                chunk = await answer.read(WATCH_READ_BYTES)
-            if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
-                raise TimeoutError
-            if not chunk:
-                break
-            began = time.thread_time()
-            *complete, rest = chunk.split(b"\n")
-            for line in complete:
-                if len(pending) + len(line) > self._maximum_event_bytes:
-                    raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
-                yield bytes(pending + line) if pending else line
-                pending.clear()
-            pending += rest
-            if len(pending) > self._maximum_event_bytes:
-                raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
-            try:
-                room.hold(len(pending))
-            except NoRoom:
-                raise UnexpectedAnswer(_TOO_MANY_EVENTS, status=200) from None
-            await self._rests.after(time.thread_time() - began)
-        if pending:
-            raise UnexpectedAnswer("the watch ended within an event", status=200)
 
     async def _call(
         self,
