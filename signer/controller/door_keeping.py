@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from random import SystemRandom
 from typing import Any, Final
 
-from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, StockSigner
+from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP
 from signer.controller import conditions as condition_types
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.conditions import PolicyCondition, permitted_in
@@ -28,6 +25,7 @@ from signer.controller.pool_tokens import Outcome as PoolTokensOutcome
 from signer.controller.returning_grants import REMOVED_GRANT_RETURNS, ReturningGrants
 from signer.controller.side_door import SideDoor
 from signer.controller.standing import Standings
+from signer.controller.stock_approvals import Seen, StockApprovals
 from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
@@ -58,22 +56,12 @@ TEND_TIMEOUT_SECONDS: Final = 120.0
 """For the bootstrap tokens at one look; the next one goes on with the others."""
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
-_REMEMBERED_APPROVALS: Final = 4096
-_APPROVED: Final = "Approved"
-_STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
 _PASSING: Final = frozenset(
     {"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete", REMOVED_GRANT_RETURNS}
 )
 """Reasons of a False that may be over at the next look; the others wait for a person or for an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
 _TOKEN_GROUP: Final = re.compile(rf"{BOOTSTRAPPERS_GROUP}(?::[a-z0-9:-]{{0,255}}[a-z0-9])?")
-
-
-class Seen(enum.Enum):
-    """Whether an approval was seen before."""
-
-    BEFORE = enum.auto()
-    NOW = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +103,7 @@ class DoorKeeping:
         """Provider IDs of those that renewal was left open for at the last look."""
         self._group_sets: set[frozenset[str]] = set()
         self._too_many_group_sets = False
-        self._approvals_seen: OrderedDict[str, None] = OrderedDict()
-        self._has_listed = False
-        self._approvals = 0
-        self._since: datetime | None = None
+        self._approvals = StockApprovals()
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
         self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
         """What the policy asked for at the look that found these conditions."""
@@ -145,21 +130,20 @@ class DoorKeeping:
 
     def listed(self, manifest: JsonObject) -> None:
         """A CSR of a list: what was approved before the first of them is not counted, what while nobody watched is."""
-        is_known = not self._has_listed or len(self._approvals_seen) >= _REMEMBERED_APPROVALS
-        if is_known and _is_stock_approval(manifest) and self._remember(manifest) is Seen.NOW:
+        if self._approvals.listed(manifest) is Seen.NOW:
             self._wanted.set()
         self.saw(manifest)
 
     def list_ended(self) -> None:
         """All of a list was told."""
-        self._has_listed = True
+        self._approvals.list_ended()
 
     def saw(self, manifest: JsonObject) -> None:
         """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
         spec = mapping_of(manifest, "spec")
         if _TOKEN_USER.fullmatch(text_of(spec, "username")):
             self._note_groups(spec)
-        if _is_stock_approval(manifest):
+        if self._approvals.count(manifest, self._around.now) is Seen.NOW:
             self._note_approval(manifest)
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
@@ -177,11 +161,7 @@ class DoorKeeping:
         self._wanted.set()
 
     def _note_approval(self, manifest: JsonObject) -> None:
-        if self._remember(manifest) is Seen.BEFORE:
-            return
         metadata = mapping_of(manifest, "metadata")
-        self._approvals += 1
-        self._since = self._since or self._around.now()
         self._around.metrics.stock_approvals.labels(str(self._key)).inc()
         _LOG.info(
             "a stock request was approved without attestation",
@@ -193,7 +173,7 @@ class DoorKeeping:
         )
         if self._mode() is Mode.ENFORCE:
             self._wanted.set()
-        elif _at_least(self._approvals) != _at_least(self._approvals - 1):
+        elif self._approvals.is_shown_otherwise:
             self._tell()
 
     def _asked_for(self) -> _AskedFor | _NoPolicy:
@@ -207,15 +187,6 @@ class DoorKeeping:
     def _mode(self) -> Mode:
         policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
         return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
-
-    def _remember(self, manifest: JsonObject) -> Seen:
-        uid = text_of(mapping_of(manifest, "metadata"), "uid")[:128]
-        if uid in self._approvals_seen:
-            return Seen.BEFORE
-        self._approvals_seen[uid] = None
-        if len(self._approvals_seen) > _REMEMBERED_APPROVALS:
-            self._approvals_seen.popitem(last=False)
-        return Seen.NOW
 
     async def run(self, client: Client, found: Callable[[], None]) -> None:
         """Look after the door over this connection until cancelled; ``found`` is called when conditions changed."""
@@ -324,37 +295,13 @@ class DoorKeeping:
 
     def _with_approvals(self, condition: PolicyCondition) -> PolicyCondition:
         """Under Observe: what Enforce would have refused."""
-        if condition.type != condition_types.AUTO_APPROVAL_REMOVED or self._since is None:
+        if condition.type != condition_types.AUTO_APPROVAL_REMOVED or self._mode() is not Mode.OBSERVE:
             return condition
-        if self._mode() is not Mode.OBSERVE:
-            return condition
-        said = (
-            f"{condition.message}; {_at_least(self._approvals)} stock requests were approved without attestation since "
-            f"{self._since:%Y-%m-%d %H:%M} UTC, which Enforce would not have been"
-        )
-        return replace(condition, message=said)
-
-
-def _is_stock_approval(manifest: JsonObject) -> bool:
-    """Whether it is a kubelet's request for a client certificate that somebody approved."""
-    if text_of(mapping_of(manifest, "spec"), "signerName") != _STOCK_SIGNER:
-        return False
-    return any(
-        isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
-        for condition in items_of(mapping_of(manifest, "status"), "conditions")
-    )
+        return self._approvals.told_in(condition)
 
 
 def _unknown(reason: str, message: str) -> PolicyCondition:
     return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, None, reason, message)
-
-
-def _at_least(count: int) -> str:
-    """Exact when few, then in steps: whoever posts requests must not make us write a status for each."""
-    if count < 10:
-        return str(count)
-    step = 10 ** (len(str(count)) - 1)
-    return f"at least {count // step * step}"
 
 
 def _still_extended(outcome: Unfinished | GrantMissing) -> PolicyCondition:

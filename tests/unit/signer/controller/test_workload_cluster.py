@@ -179,7 +179,7 @@ async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> 
         for uid in listed:
             served.cluster._holds_of_list(approved(uid))
         served.cluster.replaced([])
-        assert served.cluster._door._approvals == counted
+        assert served.cluster._door._approvals._count == counted
 
 
 async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
