@@ -256,8 +256,8 @@ class TestBounds:
             beside = len(pkcs10(ec_key(), extensions=[extension("1.2.3", bytes(4000))])) - 4000
             return pkcs10(ec_key(), extensions=[extension("1.2.3", bytes(size - beside - 12))])
 
-        largest = next(der for size in range(8200, 8100, -1) if len(der := of(size)) <= 8192)
-        assert len(largest) > 8180
+        # A signature of ECDSA may be a byte or two shorter than another.
+        largest = next(der for _ in range(100) for size in range(8215, 8195, -1) if len(der := of(size)) == 8192)
         assert parse_certificate_request(largest).extensions
         too_large = next(der for size in range(8192, 8300) if len(der := of(size)) > 8192)
         assert malformed(too_large) == "the certificate request is larger than 8192 bytes"
