@@ -20,6 +20,7 @@ from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import AccountEnds, Inconsistent
 from signer.audit.halves import Halves
 from signer.audit.issued import require_issued, require_repeated
+from signer.audit.machine_facts import machine_facts
 from signer.audit.reanswering import answered
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
@@ -46,8 +47,7 @@ from signer.rules.checks import (
 )
 from signer.rules.claim import require_as_told
 from signer.rules.identity import IdentityFacts
-from signer.rules.issuance import asked_since, public_key_digest
-from signer.rules.machine import MachineFacts, the_machine
+from signer.rules.machine import the_machine
 from signer.rules.request import RequestFacts, claimed_provider_id, policy_names_the_attestor, unsupported_version
 from signer.rules.shape import cluster_is_not_deleting, cluster_is_not_paused, node_name_of
 from signer.rules.stock_serving import (
@@ -203,26 +203,8 @@ class _Judging:
         require_as_told(claimed, machine)
         found = _reached(self.account.machine, "the Machine's record")
         identity = AttestedIdentity(stage.attestor.provider, outcome.identity, stage.attestor.security)
-        facts = MachineFacts(
-            node_name=node_name_of(request),
-            signer_name=str(request.envelope.signer),
-            created=asked_since(request, found.record, case.now),
-            public_key_digest=public_key_digest(request),
-            purpose=request.envelope.signer.purpose,
-            dns_names=request.certificate_request.dns_names,
-            ip_addresses=request.certificate_request.ip_addresses,
-            identity=identity,
-            proven=outcome if isinstance(outcome, VerifiedIdentity) else None,
-            cluster=case.cluster,
-            policy=case.policy,
-            machine=machine,
-            record=found.record,
-            recorded_machine=found.recorded_machine,
-            others_called_so=found.others_called_so,
-            other_names=found.other_names,
-            held_by_others=found.held_by_others,
-            credential=request.envelope.credential,
-            now=case.now,
+        facts = machine_facts(
+            request, identity, outcome, machine, found, cluster=case.cluster, policy=case.policy, now=case.now
         )
         run_checks(MACHINE_CHECKS, facts)
         token = _reached(self.account.token, "the bootstrap token")

@@ -12,6 +12,7 @@ from typing import Final
 
 from attestors.contract import AssertedIdentity, Security, VerifiedIdentity
 from signer.audit.account import Asks, MachineStage
+from signer.audit.machine_facts import machine_facts
 from signer.authority import Authority
 from signer.controller.attestation import Attested
 from signer.controller.case import Case, Cases
@@ -42,7 +43,6 @@ from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
-from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
 from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
@@ -193,32 +193,16 @@ class Admission:
     ) -> MachineFacts:
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
-        outcome = attested.outcome
-        facts = MachineFacts(
-            node_name=node_name,
-            signer_name=str(request.envelope.signer),
-            created=asked_since(request, record, case.now),
-            public_key_digest=public_key_digest(request),
-            purpose=request.envelope.signer.purpose,
-            dns_names=request.certificate_request.dns_names,
-            ip_addresses=request.certificate_request.ip_addresses,
-            identity=identity,
-            proven=outcome if isinstance(outcome, VerifiedIdentity) else None,
-            cluster=case.cluster,
-            policy=case.policy,
-            machine=machine,
-            record=record,
-            recorded_machine=self._recorded_machine(record),
-            others_called_so=self._others_called(machine, node_name),
-            other_names=self._inventory.authentic.of_machine(MachineKey.of(machine)),
-            held_by_others=self._held_by_others(request, machine),
-            credential=request.envelope.credential,
-            now=case.now,
+        found = case.account.machine = MachineStage(
+            record,
+            self._recorded_machine(record),
+            self._others_called(machine, node_name),
+            self._inventory.authentic.of_machine(MachineKey.of(machine)),
+            self._held_by_others(request, machine),
         )
-        case.account.machine = MachineStage(
-            facts.record, facts.recorded_machine, facts.others_called_so, facts.other_names, facts.held_by_others
+        return machine_facts(
+            request, identity, attested.outcome, machine, found, cluster=case.cluster, policy=case.policy, now=case.now
         )
-        return facts
 
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
         return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)

@@ -1,0 +1,50 @@
+"""What the checks of a Machine look at, from what is written down of it: when it is decided, and when it is again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from attestors.contract import AssertedIdentity, VerifiedIdentity
+from signer.audit.account import MachineStage
+from signer.model.cluster import ClusterView, MachineView
+from signer.model.policy import Policy
+from signer.model.record import AttestedIdentity
+from signer.model.signing_request import SigningRequest
+from signer.rules.issuance import asked_since, public_key_digest
+from signer.rules.machine import MachineFacts
+from signer.rules.shape import node_name_of
+
+
+def machine_facts(
+    request: SigningRequest,
+    identity: AttestedIdentity,
+    outcome: VerifiedIdentity | AssertedIdentity,
+    machine: MachineView,
+    found: MachineStage,
+    *,
+    cluster: ClusterView,
+    policy: Policy,
+    now: datetime,
+) -> MachineFacts:
+    """``outcome`` is the attestor's, and ``found`` what is recorded of the node name and of the Machine."""
+    return MachineFacts(
+        node_name=node_name_of(request),
+        signer_name=str(request.envelope.signer),
+        created=asked_since(request, found.record, now),
+        public_key_digest=public_key_digest(request),
+        purpose=request.envelope.signer.purpose,
+        dns_names=request.certificate_request.dns_names,
+        ip_addresses=request.certificate_request.ip_addresses,
+        identity=identity,
+        proven=outcome if isinstance(outcome, VerifiedIdentity) else None,
+        cluster=cluster,
+        policy=policy,
+        machine=machine,
+        record=found.record,
+        recorded_machine=found.recorded_machine,
+        others_called_so=found.others_called_so,
+        other_names=found.other_names,
+        held_by_others=found.held_by_others,
+        credential=request.envelope.credential,
+        now=now,
+    )
