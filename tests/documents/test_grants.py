@@ -41,10 +41,10 @@ from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedd
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.documents.grants import granted, requests_of, used
-from tests.documents.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.documents.markdown import ROOT
 from tests.integration.kubelets import stock_serving_request
 from tests.support import reporting_attestor
+from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
 from tests.support.reporting_attestor import LOOK_UP_SETTING, REPORT_SETTING, Report
 
@@ -216,7 +216,7 @@ def test_the_controller_needs_exactly_these_grants(
     management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., RunningController]
 ) -> None:
     management, workload = embedded_api(management_cluster), embedded_api(cluster)
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     let_sign_for_the_looking_node(cluster)
     tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster), LOOKED_UP: add_looked_up(cluster)}
     cluster.authorize("keyed-mac", reporting_attestor.PROVIDER, **EVERYTHING)

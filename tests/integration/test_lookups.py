@@ -13,9 +13,9 @@ from attestors.contract import Document, NotThere
 from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, SECRETS
 from signer.testing.api import LoggedRequest
 from signer.testing.world import WorldCluster
-from tests.documents.infra_cluster import INFRASTRUCTURE, add_infra_cluster, add_infra_machine
 from tests.integration.house import CONTROLLER_USER, House, pending, provider_id
 from tests.integration.reporting import Reporting
+from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
 
 OURS = {"attestation.cluster.x-k8s.io/tpm-endorsement-key": "sha256:ab"}
@@ -56,7 +56,7 @@ def asked(reporting: Reporting, part: str) -> list[LoggedRequest]:
 
 
 def test_what_is_there(reporting: Reporting, cluster: WorldCluster) -> None:
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     machine = cluster.add_machine("m1", provider_id=provider_id("m1"))
     add_infra_machine(cluster, machine, **OURS, **{"example.com/note": HIDDEN})
     add_document(cluster)
@@ -80,7 +80,7 @@ def test_what_is_not_there(reporting: Reporting, cluster: WorldCluster) -> None:
 
 
 def test_what_there_is_no_grant_for(reporting: Reporting, cluster: WorldCluster) -> None:
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     machine = cluster.add_machine("m1", provider_id=provider_id("m1"))
     add_infra_machine(cluster, machine, **OURS)
     add_document(cluster)
@@ -113,7 +113,7 @@ def test_a_fault_of_the_api_server_makes_the_request_wait(reporting: Reporting, 
 
 def test_another_machines_inframachine_is_not_believed(reporting: Reporting, cluster: WorldCluster) -> None:
     """A tenant lets its Machine name what is another one's."""
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     other = cluster.add_machine("m2", provider_id=provider_id("m2"))
     add_infra_machine(cluster, other, **OURS)
     cluster.add_machine("m1", provider_id=provider_id("m1"))
@@ -126,7 +126,7 @@ def test_another_machines_inframachine_is_not_believed(reporting: Reporting, clu
 
 
 def test_the_former_machines_inframachine_is_not_believed(reporting: Reporting, cluster: WorldCluster) -> None:
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     former = cluster.add_machine("m1", provider_id=provider_id("m1"))
     former["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
     add_infra_machine(cluster, former, **OURS)
@@ -160,7 +160,7 @@ def test_another_namespace_is_out_of_reach(reporting: Reporting, cluster: WorldC
 def test_the_machine_of_another_cluster_is_not_looked_at(reporting: Reporting, cluster: WorldCluster) -> None:
     """Of the same namespace and provider ID: it is not the claimed one, and no attestor is asked."""
     other = reporting.cluster("other")
-    add_infra_cluster(other)
+    add_infra_cluster(other, SIGNER_FIELD)
     add_infra_machine(other, other.add_machine("m1", provider_id=provider_id("m1")), **OURS)
     reporting.run()
     cluster.submit_with_token(reporting.node(cluster, "m1", look_up=INFRA_MACHINE).client_request("join"))
@@ -191,7 +191,7 @@ def test_a_change_is_seen(reporting: Reporting, cluster: WorldCluster) -> None:
 
 
 def test_a_deleted_machines_inframachine_is_not_looked_at(reporting: Reporting, cluster: WorldCluster) -> None:
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     add_infra_machine(cluster, cluster.add_machine("m1", provider_id=provider_id("m1")), **OURS)
     cluster.management.client.delete(MACHINES_V1BETA2.object("m1", "default"))
     reporting.run()

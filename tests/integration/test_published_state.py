@@ -11,24 +11,21 @@ from signer.controller import machine_condition
 from signer.kube.client import JsonObject
 from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
-    CLUSTERS_V1BETA2,
-    CUSTOM_RESOURCE_DEFINITIONS,
     MACHINE_POOLS_V1BETA2,
     MACHINES_V1BETA2,
     NODE_ATTESTATION_POLICIES,
-    Resource,
 )
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster
 from tests.support.kubectl import find_kubectl, run_kubectl
 
 pytestmark = pytest.mark.slow
 
 CLIENT: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"
 SERVING: Final = "cluster.x-k8s.io/kubelet-serving-keyed-mac"
-INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)
 FIELDS: Final = ("kubeletClientCertificateSigner", "kubeletServingCertificateSigner")
 GATES: Final = {"spec": {"readinessGates": [{"conditionType": "NodeAttested"}]}}
 
@@ -92,57 +89,10 @@ def test_signers_that_the_operator_does_not_permit_are_not_published(house: Hous
 # The InfraCluster
 
 
-def infra_definition(*fields: str) -> JsonObject:
-    status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "tests.infrastructure.cluster.x-k8s.io",
-            "labels": {"cluster.x-k8s.io/v1beta2": "v1beta2"},
-        },
-        "spec": {
-            "group": INFRASTRUCTURE.group,
-            "scope": "Namespaced",
-            "names": {"kind": "Test", "listKind": "TestList", "plural": "tests", "singular": "test"},
-            "versions": [
-                {
-                    "name": "v1beta2",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}},
-                }
-            ],
-        },
-    }
-
-
-def add_infra_cluster(house: House, cluster: WorldCluster, *fields: str) -> Callable[[], JsonObject]:
-    """The object that the Cluster's infrastructureRef names, owned by it; returns how to read it."""
-    client = house.management.client
-    definition = infra_definition(*fields)
-    client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
-    client.wait_for(
-        CUSTOM_RESOURCE_DEFINITIONS.collection(),
-        definition["metadata"]["name"],
-        lambda item: any(one["status"] == "True" for one in (item.get("status") or {}).get("conditions") or []),
-    )
-    owner = client.get(CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace))
-    reference = {"apiVersion": owner["apiVersion"], "kind": "Cluster", "name": cluster.name}
-    client.create(
-        INFRASTRUCTURE.collection(cluster.namespace),
-        {
-            "apiVersion": INFRASTRUCTURE.api_version,
-            "kind": "Test",
-            "metadata": {
-                "name": cluster.name,
-                "namespace": cluster.namespace,
-                "ownerReferences": [{**reference, "uid": owner["metadata"]["uid"]}],
-            },
-            "status": {"phase": "Provisioned"},
-        },
-    )
+def provisioned(cluster: WorldCluster, *fields: str) -> Callable[[], JsonObject]:
+    """Its InfraCluster with a status; returns how to read it."""
+    add_infra_cluster(cluster, *fields)
+    client = cluster.management.client
     path = INFRASTRUCTURE.object(cluster.name, cluster.namespace)
     client.patch(f"{path}/status", {"status": {"phase": "Provisioned"}})
     return lambda: client.get(path)
@@ -160,7 +110,7 @@ def wait_for_signer(house: House, cluster: WorldCluster, field: str, signer: str
 
 def test_signer_names_on_the_infra_cluster(house: House) -> None:
     cluster = house.cluster()
-    add_infra_cluster(house, cluster, *FIELDS)
+    provisioned(cluster, *FIELDS)
     house.run()
     status = wait_for_signer(house, cluster, FIELDS[0], CLIENT)
     assert status == {"phase": "Provisioned", FIELDS[0]: CLIENT, FIELDS[1]: SERVING}
@@ -168,7 +118,7 @@ def test_signer_names_on_the_infra_cluster(house: House) -> None:
 
 def test_an_infra_cluster_without_the_fields_is_left_alone(house: House) -> None:
     cluster = house.cluster()
-    read = add_infra_cluster(house, cluster)
+    read = provisioned(cluster)
     before = read()
     house.run()
     house.wait_for_condition(cluster, "Ready", "True")

@@ -11,11 +11,11 @@ import yaml
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.cli import main
-from tests.documents.infra_cluster import add_infra_cluster, add_infra_machine
 from tests.integration.explaining import outcomes
 from tests.integration.house import CONTROLLER_USER, MASTERS, House, provider_id
 from tests.integration.tpm.paper_node import PaperNode
 from tests.integration.tpm.whose import OperatorFolder, chip, cluster_of
+from tests.support.infra_cluster import SIGNER_FIELD, add_infra_cluster, add_infra_machine
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def test_live_and_from_a_recording(house: House, tmp_path: Path, capsys: pytest.
     operator = OperatorFolder(tmp_path)
     controller = house.run(attestors=operator.attestors)
     cluster = cluster_of(house, "metal")
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     genuine = chip()
     for name, said in (("metal-1", genuine.fingerprint), ("metal-2", chip().fingerprint)):
         machine = cluster.add_machine(name, provider_id=provider_id(name))

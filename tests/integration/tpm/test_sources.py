@@ -14,7 +14,6 @@ from attestors.wire.names import (
 )
 from signer.kube.resources import CONFIG_MAPS, EVENTS
 from signer.testing.world import Verdict, WorldCluster
-from tests.documents.infra_cluster import INFRASTRUCTURE, add_infra_cluster, add_infra_machine
 from tests.integration.house import House, pending, provider_id
 from tests.integration.tpm.paper_node import PaperNode, add_machine, say
 from tests.integration.tpm.whose import (
@@ -29,6 +28,7 @@ from tests.integration.tpm.whose import (
     csr,
     decided_at_last,
 )
+from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def resolved(verdict: Verdict) -> tuple[str, str]:
 def cluster(house: House) -> WorldCluster:
     """One whose policy says nothing of sources, and whose platform has InfraMachines."""
     cluster = cluster_of(house, "infrastructure")
-    add_infra_cluster(cluster)
+    add_infra_cluster(cluster, SIGNER_FIELD)
     return cluster
 
 

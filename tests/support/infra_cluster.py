@@ -1,4 +1,4 @@
-"""An InfraCluster of a kind whose schema keeps the name of the client signer."""
+"""InfraClusters and InfraMachines of a kind that keeps what a test wants, such as the name of the client signer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from signer.controller.infrastructure_status import CLIENT_SIGNER_FIELD as SIGNE
 from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTERS_V1BETA2, CUSTOM_RESOURCE_DEFINITIONS, Resource
 from signer.testing.world import WorldCluster
-from tests.documents.grants import INFRASTRUCTURE_GROUP
 
-INFRASTRUCTURE: Final = Resource(INFRASTRUCTURE_GROUP, "v1beta2", "tests", namespaced=True)
+INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "tests", namespaced=True)
 
 
-def add_infra_cluster(cluster: WorldCluster) -> None:
-    """The object that the Cluster's infrastructureRef names, of a kind that keeps the signer's name."""
-    client = cluster.management.client
-    status = {"type": "object", "properties": {SIGNER_FIELD: {"type": "string"}}}
+def _definition(*fields: str) -> JsonObject:
+    """Of the kind of InfraClusters and InfraMachines, with these fields in the status."""
+    status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
     version = {"name": "v1beta2", "served": True, "storage": True, "subresources": {"status": {}}, "schema": schema}
-    definition = {
+    return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
@@ -33,7 +31,18 @@ def add_infra_cluster(cluster: WorldCluster) -> None:
             "versions": [version],
         },
     }
+
+
+def add_infra_cluster(cluster: WorldCluster, *fields: str) -> None:
+    """The object that the Cluster's infrastructureRef names, owned by it, of a kind whose status has these fields."""
+    client = cluster.management.client
+    definition = _definition(*fields)
     client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
+    client.wait_for(
+        CUSTOM_RESOURCE_DEFINITIONS.collection(),
+        definition["metadata"]["name"],
+        lambda item: any(one["status"] == "True" for one in (item.get("status") or {}).get("conditions") or []),
+    )
     owner = client.get(CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace))
     reference = {"apiVersion": owner["apiVersion"], "kind": "Cluster", "name": cluster.name}
     metadata = {
