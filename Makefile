@@ -33,7 +33,7 @@ test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, 
 	echo "Tests on several workers ended with $$parallel, those that run alone with $$serial"; \
 	test $$parallel = 0 && test $$serial = 0
 
-fast: $(STAMP) ## The quick tests, which start no real parts: a few minutes in all
+fast: $(STAMP) ## The quick tests, which start no real parts: a minute on two cores
 	$(PYTEST) -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 late: $(STAMP) ## The integration tests with embedded APIs whose events come late, by SECONDS (default 0.6) at most

@@ -85,6 +85,7 @@ def test_a_denied_request_ends_the_measurement(
         watcher.wait(decider)
 
 
+@pytest.mark.slow
 def test_a_deciding_process_that_ends_ends_the_measurement(watcher: Watcher, decider: subprocess.Popen[bytes]) -> None:
     decider.terminate()
     with pytest.raises(NotIssued, match="the deciding process ended with -15"):

@@ -133,6 +133,7 @@ def older_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAPI]
         yield embedded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manifest", [one for one in manifests() if one.values[0]["kind"] != "ClusterClass"])
 def test_the_older_version_takes_it_with_arguments_as_a_map(manifest: dict[str, Any], older_api: EmbeddedAPI) -> None:
     older = older_form(manifest)

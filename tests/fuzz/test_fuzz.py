@@ -25,6 +25,7 @@ RUNS = 1500
 targets = pytest.mark.parametrize("target", [pytest.param(target, id=target.name) for target in ALL])
 
 
+@pytest.mark.slow
 @targets
 @pytest.mark.filterwarnings("default")  # the library warns of what it reads; how loud it is, is not the contract
 def test_the_corpus(target: Target) -> None:

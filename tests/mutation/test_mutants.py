@@ -93,6 +93,7 @@ def test_what_is_listed_as_equivalent_has_a_reason() -> None:
     assert {key.partition(": ")[0] for key in listed} <= set(run.TARGETS)
 
 
+@pytest.mark.slow
 def test_what_is_listed_as_equivalent_is_still_a_change_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of code that is gone it would fail a run that takes an hour, at its end."""
     monkeypatch.chdir(Path(__file__).parents[2])

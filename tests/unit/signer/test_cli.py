@@ -356,6 +356,7 @@ def test_port_that_is_taken(kubeconfig: Path, how: tuple[str, ...], capsys: pyte
     assert f"{arguments[0]}: cannot listen there" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("run", "--kubeconfig", str(kubeconfig)) == EXIT_FAILED
     error = capsys.readouterr().err
@@ -433,6 +434,7 @@ def test_management_cluster_that_says_no(
     assert re.search(f"the management cluster: {said}", capsys.readouterr().err, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedAPI() as gone:
         path = tmp_path / "kubeconfig"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -251,5 +252,5 @@ class WorkersMachine(RuleBasedStateMachine):
         assert set(self.handling.intake.pending) <= self._known() | self.lost
 
 
-TestWorkers = WorkersMachine.TestCase
+TestWorkers = pytest.mark.slow(WorkersMachine.TestCase)
 TestWorkers.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)

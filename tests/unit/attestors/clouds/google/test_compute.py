@@ -169,6 +169,7 @@ async def test_cookies_are_not_kept(google: FakeGoogle, compute: ComputeEngine) 
     assert "Cookie" not in google.seen(Service.COMPUTE)[-1].headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.hangs(), Fault.dribbles()], ids=["hangs", "dribbles"])
 async def test_what_is_too_slow_ends_at_the_deadline_and_frees_its_thread(
     google: FakeGoogle, access: GoogleAccess, fault: Fault

@@ -109,6 +109,7 @@ def test_many_threads_fetch_one_token(google: FakeGoogle, exchange: Exchange, tm
     assert google.counts()[Service.TOKEN] == 1
 
 
+@pytest.mark.slow
 def test_who_waits_for_anothers_fetch_waits_no_longer_than_its_deadline(
     google: FakeGoogle, exchange: Exchange, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ async def test_a_server_that_speaks_first(authority: Authority, tls: ssl.SSLCont
             assert recording.data == b"hello"
 
 
+@pytest.mark.slow
 async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tls: ssl.SSLContext) -> None:
     sent = b"".join(b"%08d" % number for number in range(1 << 21))
 
