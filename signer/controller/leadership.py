@@ -23,7 +23,7 @@ from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
 from signer.model.decision import printable
 from signer.model.lease import JITTER_FACTOR, InvalidLease, Lease, changed_lease, new_lease, parse_lease, released
-from signer.rules.leadership import Create, Election, Leading, Lost, Seen, StandingBy, Wait
+from signer.rules.leadership import Create, Election, Leading, Lost, Seen, StandingBy, Update, Wait
 
 _LOG = logging.getLogger(__name__)
 _RANDOM: Final = SystemRandom()
@@ -89,6 +89,8 @@ class Leadership:
         self._annotations = annotations
         self._election = Election(identity or new_identity(), election.times)
         self._answered_at: float | None = None
+        self._unanswered = False
+        """Whether the last write was cut off, or failed in a way that leaves open whether it was carried out."""
         self._said = ""
 
     @property
@@ -129,16 +131,17 @@ class Leadership:
 
     async def release(self) -> None:
         """Let a standby take over at once. To be called when all work has ended; never raises ApiError."""
-        if not isinstance(self.standing(), Leading):
+        if not isinstance(self.standing(), Leading) and not self._unanswered:
             return
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
+                if self._unanswered:
+                    self._read(await self._calls.get(self._path))
                 try:
                     await self._give_up()
-                except Conflict:  # perhaps by a renewal of ours that was cut off at the end, and carried out
+                except Conflict:  # somebody else changed something in it
                     self._read(await self._calls.get(self._path))
                     await self._give_up()
-            _LOG.info("released the Lease")
         except (ApiError, InvalidLease, TimeoutError) as error:
             _LOG.warning("cannot release the Lease: it runs out", extra={"error": str(error) or type(error).__name__})
 
@@ -148,6 +151,7 @@ class Leadership:
         if isinstance(seen, Seen) and seen.lease.holding.holder == self.identity:
             body = changed_lease(seen.lease, released(seen.lease.holding, self._now()))
             self._read(await self._calls.replace(self._path, body))
+            _LOG.info("released the Lease")
 
     def _seconds_left(self) -> float:
         """Raises LeadershipLost where there are none."""
@@ -187,13 +191,21 @@ class Leadership:
         turn = self._election.turn(began, self._now())
         if isinstance(turn, Wait):
             return
+        self._unanswered = True
+        try:
+            answer = await self._send(turn)
+        except ApiError as error:
+            self._unanswered = error.status is None or not 400 <= error.status < 500
+            raise
+        self._unanswered = False
+        self._election = self._election.wrote(self._parsed(answer), began, self._monotonic())
+
+    async def _send(self, turn: Create | Update) -> JsonObject:
         described = {"labels": self._labels, "annotations": self._annotations}
         if isinstance(turn, Create):
             body = new_lease(self._name, self._namespace, turn.holding, **described)
-            answer = await self._calls.create(LEASES.collection(self._namespace), body)
-        else:
-            answer = await self._calls.replace(self._path, changed_lease(turn.lease, turn.holding, **described))
-        self._election = self._election.wrote(self._parsed(answer), began, self._monotonic())
+            return await self._calls.create(LEASES.collection(self._namespace), body)
+        return await self._calls.replace(self._path, changed_lease(turn.lease, turn.holding, **described))
 
     def _read(self, manifest: JsonObject) -> None:
         self._election = self._election.read(self._parsed(manifest), self._monotonic())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from signer.controller.configuration import LeaderElection
 from signer.controller.leadership import Leadership, LeadershipLost
-from signer.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unreachable
+from signer.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.errors import Cause as UnreachableCause
 from signer.model.lease import ElectionTimes
 from signer.rules.leadership import Leading, StandingBy
@@ -28,6 +29,8 @@ class Leases:
         self.stored: dict[str, Any] | None = None
         self.calls: list[str] = []
         self.fault: Callable[[str], Exception | None] = lambda verb: None
+        self.after: Callable[[str], BaseException | None] = lambda verb: None
+        """What becomes of the answer to what was carried out."""
         self._version = 0
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -40,7 +43,7 @@ class Leases:
         self._called("create", f"{path}/{body['metadata']['name']}")
         if self.stored is not None:
             raise AlreadyExists("it exists", status=409)
-        return self._store(body)
+        return self._answered("create", body)
 
     async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self._called("update", path)
@@ -48,13 +51,19 @@ class Leases:
             raise NotFound("no Lease", status=404)
         if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
             raise Conflict("stale", status=409)
-        return self._store(body)
+        return self._answered("update", body)
 
     def _called(self, verb: str, path: str) -> None:
         assert path == PATH
         self.calls.append(verb)
         if (fault := self.fault(verb)) is not None:
             raise fault
+
+    def _answered(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        stored = self._store(body)
+        if (fault := self.after(verb)) is not None:
+            raise fault
+        return stored
 
     def _store(self, body: dict[str, Any]) -> dict[str, Any]:
         self._version += 1
@@ -246,13 +255,50 @@ async def test_released_it_is_taken_at_once(world: World) -> None:
     assert isinstance(second.standing(), Leading)
 
 
-async def test_a_renewal_that_was_cut_off_and_carried_out_hinders_no_release(world: World) -> None:
+async def test_what_was_changed_meanwhile_hinders_no_release(world: World) -> None:
     leader = world.replica()
     await leader.lead()
     assert world.leases.stored is not None
     world.leases._store({**world.leases.stored, "spec": {**world.leases.stored["spec"], "renewTime": "later"}})
     await leader.release()
     assert world.leases.holder == ""
+
+
+CARRIED_OUT = {
+    "cut off": asyncio.CancelledError(),
+    "no answer": Unreachable("it does not answer", cause=UnreachableCause.TIMEOUT),
+    "a proxy's answer": ServerError("bad gateway", status=502),
+    "an answer that cannot be read": UnexpectedAnswer("not JSON", status=200),
+}
+
+
+@pytest.mark.parametrize("error", CARRIED_OUT.values(), ids=CARRIED_OUT)
+@pytest.mark.parametrize("verb", ["create", "update"])
+async def test_a_write_that_was_carried_out_without_an_answer_is_released(
+    world: World, verb: str, error: BaseException
+) -> None:
+    """Or whoever comes next waits until a Lease has run out that nobody knows to have."""
+    if verb == "update":
+        former = world.replica()
+        await former.lead()
+        await former.release()
+    replica = world.replica()
+    world.leases.after = lambda called: error if called == verb else None
+    with contextlib.suppress(asyncio.CancelledError):
+        await replica._attempt()
+    world.leases.after = lambda called: None
+    assert (world.leases.holder, replica.standing()) == (replica.identity, StandingBy(""))
+    await replica.release()
+    assert world.leases.holder == ""
+
+
+async def test_after_a_write_that_was_refused_there_is_nothing_to_release(world: World) -> None:
+    replica = world.replica()
+    world.leases.fault = lambda verb: AlreadyExists("it exists", status=409) if verb == "create" else None
+    await replica._attempt()
+    assert world.leases.calls == ["get", "create"]
+    await replica.release()
+    assert world.leases.calls == ["get", "create"]
 
 
 async def test_what_another_took_meanwhile_is_not_released(world: World) -> None:
