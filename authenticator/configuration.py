@@ -6,6 +6,7 @@ with ease.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from typing import Any, Final
 from attestors.contract import IPAddress
 from attestors.wire.names import InvalidProviderName, check_provider_name
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
-from authenticator.model.failures import InvalidConfiguration
+from authenticator.model.failures import InvalidConfiguration, UnreadableConfiguration
 from authenticator.stored_credential import DEFAULT_CONFIGURATION_FILE, DEFAULT_STORE, ENVIRONMENT_PREFIX
 
 API_VERSION: Final = "attestation.cluster.x-k8s.io/v1alpha1"
@@ -29,6 +30,10 @@ DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
+_FOR_GOOD: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
+)
+"""What waiting does not mend; other errors are the disk's or the system's."""
 _MAXIMUM_FILE_BYTES: Final = 64 * 1024
 _TIMEOUT_BOUNDS: Final = (1.0, 3600.0)
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -112,6 +117,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
 
     Raises:
         InvalidConfiguration: something is missing or wrong; the message names it, and where it stands.
+        UnreadableConfiguration: the file cannot be read at this moment.
     """
     named = given.config or environment.get(f"{ENVIRONMENT_PREFIX}CONFIG") or None
     file, content = _read_file(named)
@@ -174,7 +180,8 @@ def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
             raise InvalidConfiguration(f"{path}: there is no such file") from None
         return None, {}
     except OSError as error:
-        raise InvalidConfiguration(f"{path}: {error.strerror}") from None
+        kind = InvalidConfiguration if error.errno in _FOR_GOOD else UnreadableConfiguration
+        raise kind(f"{path}: {error.strerror}") from None
     if len(data) > _MAXIMUM_FILE_BYTES:
         raise InvalidConfiguration(f"{path}: larger than {_MAXIMUM_FILE_BYTES} bytes")
     try:

@@ -3,16 +3,17 @@
 ::
 
     Failure
-      InvalidConfiguration   2   flags, environment, file or the attestor's settings are wrong
-      StillPending           3   nobody has decided yet; the same request is waited for next time
-      ApiUnavailable         4   the API server is unreachable, busy or broken
-      UntrustedServer        5   whoever answers at the API server's address is not it
-      CredentialRefused      6   the API server does not accept the credential, or does not let it ask
-      Denied                 7   the controller, or a person, refused
-      NoCredential           8   nothing to ask with: no certificate or an expired one, and no bootstrap kubeconfig
-      NoEvidence             9   the attestor cannot gather evidence here
-      StoreUnusable         10   the store cannot be read, written or locked
-      OutputNotWritten      11   standard output cannot be written
+      InvalidConfiguration     2   flags, environment, file or the attestor's settings are wrong
+      UnreadableConfiguration 10   disk or system do not give the file at this moment
+      StillPending             3   nobody has decided yet; the same request is waited for next time
+      ApiUnavailable           4   the API server is unreachable, busy or broken
+      UntrustedServer          5   whoever answers at the API server's address is not it
+      CredentialRefused        6   the API server does not accept the credential, or does not let it ask
+      Denied                   7   the controller, or a person, refused
+      NoCredential             8   nothing to ask with: no certificate or an expired one, and no bootstrap kubeconfig
+      NoEvidence               9   the attestor cannot gather evidence here
+      StoreUnusable           10   the store cannot be read, written or locked
+      OutputNotWritten        11   standard output cannot be written
 
 0 is success, and 1 a defect of this program. Scripts may rely on the numbers.
 """
@@ -84,7 +85,7 @@ EXPLANATIONS: Final = {
         "the attestor cannot gather evidence on this machine", "mend what the message names: device, service, settings"
     ),
     ExitCode.STORE: Explanation(
-        "the store cannot be read, written or locked",
+        "the store cannot be read, written or locked, or the disk does not give the configuration file",
         "see to the folder, its owner and the disk; or to who holds the lock",
     ),
     ExitCode.OUTPUT: Explanation(
@@ -103,6 +104,12 @@ class InvalidConfiguration(Failure):
     """Flags, environment, file or the attestor's settings are wrong."""
 
     exit_code = ExitCode.CONFIGURATION
+
+
+class UnreadableConfiguration(InvalidConfiguration):
+    """The file is there, and disk or system do not give it: the agent is started again, as with its store."""
+
+    exit_code = ExitCode.STORE
 
 
 class StillPending(Failure):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import socket
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -341,6 +343,29 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
     refuse("missing.json: there is no such file", Given(config=str(tmp_path / "missing.json")))
     refuse("missing.json: there is no such file", environment={f"{PREFIX}CONFIG": str(tmp_path / "missing.json")})
     refuse("Is a directory", Given(config=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EIO, ExitCode.STORE),
+        (errno.EMFILE, ExitCode.STORE),
+        (errno.EACCES, ExitCode.CONFIGURATION),
+        (errno.ELOOP, ExitCode.CONFIGURATION),
+    ],
+)
+def test_what_the_disk_does_not_give_is_no_wrong_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: ExitCode
+) -> None:
+    """Or systemd would not start the agent again."""
+
+    def broken(path: Path, mode: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "open", broken)
+    with pytest.raises(InvalidConfiguration, match=os.strerror(number)) as refused:
+        configure(Given(config=str(tmp_path / "file.json")), {})
+    assert refused.value.exit_code is code
 
 
 # Secrets

@@ -17,6 +17,7 @@ def kinds(kind: type[Failure] = Failure) -> list[type[Failure]]:
 NUMBERS = {
     "Failure": 1,
     "InvalidConfiguration": 2,
+    "UnreadableConfiguration": 10,
     "StillPending": 3,
     "ApiUnavailable": 4,
     "UntrustedServer": 5,
