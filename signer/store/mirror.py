@@ -14,6 +14,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
+from signer.store.following import GONE, Followers
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -103,6 +104,8 @@ class Mirror(Generic[Value]):
         """UIDs of objects that were seen to go."""
         self.filled = asyncio.Event()
         """Set once the first list has arrived."""
+        self.followers = Followers()
+        """Who wants to hear what the watch says: what is held comes from our own writes and reads, too."""
 
     def get(self, namespace: str, name: str) -> Value | None:
         """The object's value, or None where there is none that could be read."""
@@ -164,6 +167,7 @@ class Mirror(Generic[Value]):
             self._set(key, None)
         for manifest in objects:
             self._take(manifest)
+        self.followers.listed()
         self._in_touch()
         self.filled.set()
         self._listed()
@@ -171,11 +175,15 @@ class Mirror(Generic[Value]):
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
+        if self.followers:
+            self.followers.tell((object_key(item), _version(item)))
         self._take(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
+        if self.followers:
+            self.followers.tell((object_key(item), GONE))
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None

@@ -15,8 +15,10 @@ Between finding that a side is dead and removing it, its author may complete it 
 
 - who removes a dead or released side first *contests* it (a mark in its metadata), only then looks whether it really is
   dead, and deletes exactly that resourceVersion;
-- who has both sides reads the first once more before it relies on them, and clears such a mark, which changes the
-  resourceVersion.
+- who has both sides looks at the first once more before it relies on them, and clears such a mark, which changes the
+  resourceVersion. Who has just created both need not read it: the watch tells in order
+  (:mod:`signer.store.following`), and where it has said of these two that each was created, and nothing else, no mark
+  was made before the pair was whole.
 
 Whatever the order, either the remover sees the whole pair, or the owner sees the mark, or the delete fails.
 No step rests on time or on who holds a Lease; ``tests/unit/signer/store`` explores the interleavings.
@@ -49,9 +51,13 @@ from signer.model.reservation import (
 )
 from signer.rules.machine import NoRecord
 from signer.store.cluster_api import NotServed
+from signer.store.following import Following, Heard, Order
 from signer.store.inventory import Inventory
+from signer.store.mirror import InTouch
 
 _ATTEMPTS: Final = 8
+_WATCH_SECONDS: Final = 0.5
+"""For the event of a write to come: some milliseconds, and the pauses of an API server that collects garbage."""
 
 
 class ManagementCalls(Protocol):
@@ -103,12 +109,13 @@ class Reservations:
         if _names(record, pair) and self.mirrored(pair):
             return
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(_Changed):
-                machine_side = await self._take(ReservationSide.MACHINE, pair)
+            with contextlib.suppress(_Changed), self._follow(pair) as following:
+                created: list[Heard] = []
+                machine_side = await self._take(ReservationSide.MACHINE, pair, created)
                 if machine_side.pair != pair:
                     await self._clear_machine_side(machine_side, pair)
                     continue
-                identity_side = await self._take(ReservationSide.IDENTITY, pair)
+                identity_side = await self._take(ReservationSide.IDENTITY, pair, created)
                 if identity_side.pair != pair:
                     try:
                         await self._clear_identity_side(identity_side, pair)
@@ -117,7 +124,8 @@ class Reservations:
                             await self._remove_dead(machine_side)
                         raise
                     continue
-                await self._confirm(machine_side, identity_side)
+                if await self._undisturbed(pair, created, following) is Order.OTHERWISE:
+                    await self._confirm(machine_side, identity_side)
                 return
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
 
@@ -139,6 +147,22 @@ class Reservations:
         sides = (self._inventory.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
+    def _follow(self, pair: Pair) -> contextlib.AbstractContextManager[Following]:
+        """Hear from now on what the watch says of both sides."""
+        return self._inventory.reservations.followers.follow(
+            (self._namespace, pair.name(side)) for side in ReservationSide
+        )
+
+    async def _undisturbed(self, pair: Pair, created: Sequence[Heard], following: Following) -> Order:
+        """Whether nothing became of the Machine's side but that we created it, until we created the identity's.
+
+        Not asked for an insecure pair: by when that is heard, a secure one may have displaced it.
+        """
+        heard = isinstance(self._inventory.reservations.touch(), InTouch)
+        if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not heard:
+            return Order.OTHERWISE
+        return await following.expect(created, _WATCH_SECONDS)
+
     async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
         """Both sides were ours: make sure that nobody is about to remove one of them as dead."""
         if identity_side.contested:
@@ -154,7 +178,7 @@ class Reservations:
             return
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if partner is None:
-            partner = await self._take(ReservationSide.IDENTITY, found.pair)
+            partner = await self._take(ReservationSide.IDENTITY, found.pair, [])
         if not partner.is_partner_of(found):
             await self._remove_dead(found)
             return
@@ -260,8 +284,8 @@ class Reservations:
             return False
         return pool.cluster == instance.cluster and instance.provider_id in pool.provider_ids
 
-    async def _take(self, side: ReservationSide, pair: Pair) -> Reservation:
-        """Create that side, or read what stands in its place."""
+    async def _take(self, side: ReservationSide, pair: Pair, created: list[Heard]) -> Reservation:
+        """Create that side, which is added to ``created``, or read what stands in its place."""
         body = {
             "apiVersion": IDENTITY_RESERVATIONS.api_version,
             "kind": "IdentityReservation",
@@ -269,13 +293,15 @@ class Reservations:
             "spec": reservation_spec(pair),
         }
         try:
-            created = await self._client.create(IDENTITY_RESERVATIONS.collection(self._namespace), body)
+            manifest = await self._client.create(IDENTITY_RESERVATIONS.collection(self._namespace), body)
         except AlreadyExists:
             existing = await self._read(side, pair)
             if existing is None:
                 raise _Changed from None
             return existing
-        return self._inventory.reservations.written(created) or parse_reservation(created)
+        reservation = parse_reservation(manifest)
+        created.append(((self._namespace, reservation.name), reservation.resource_version))
+        return self._inventory.reservations.written(manifest) or reservation
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
         name = pair.name(side)

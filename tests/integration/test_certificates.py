@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from signer.kube.errors import Forbidden
-from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES
+from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api
-from signer.testing.world import WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.house import (
     House,
     assert_one_certificate,
@@ -64,6 +64,14 @@ def test_first_join_and_renewal_cost_what_they_must(house: House, cluster: World
     assert [entry.method for entry in writes(house.api)] == ["PUT"]
     assert [entry.path.rpartition("/")[2] for entry in writes(embedded_api(cluster))] == expected
     assert_one_certificate(house, cluster, "m", "join", "renewal")
+
+
+@pytest.mark.prompt
+def test_a_first_join_reads_no_reservation(house: House, cluster: WorldCluster) -> None:
+    """What became of its own two meanwhile, the watch has told by then."""
+    house.api.requests.clear()
+    _join(cluster)
+    assert house.api.requests.matching(f"GET {IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE)}/*") == []
 
 
 def test_client_certificate_is_a_kubelets(house: House, cluster: WorldCluster) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Coroutine, Generator, Iterator, Sequence
-from typing import Any
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 from attestors.contract import Security
 from signer.kube.client import JsonObject
@@ -18,6 +18,8 @@ from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, 
 from signer.model.decision import Deferred, Refused
 from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.following import GONE, Followers, Following, Heard, Order
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import (
@@ -55,6 +57,10 @@ class World:
         self.objects: dict[str, JsonObject] = {}
         self._sides: dict[str, Reservation] = {}
         self.versions = 0
+        self.log: list[Heard] = []
+        """What the watch tells of reservations, in this order."""
+        self.followed: dict[int, int] = {}
+        """Since which entry of it each actor follows, while it does."""
         self.machines = set(scenario.machines)
         self.records: dict[str, JsonObject] = {}
         """AttestedNodes by path."""
@@ -74,11 +80,13 @@ class World:
         metadata = {"name": name, "namespace": NAMESPACE, "uid": uid, "resourceVersion": version or uid}
         self.objects[name] = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
         self._sides[name] = parse_reservation(self.objects[name])
+        self.log.append(((NAMESPACE, name), metadata["resourceVersion"]))
         return self.objects[name]
 
     def pop(self, name: str) -> JsonObject:
         """Delete an object."""
         del self._sides[name]
+        self.log.append(((NAMESPACE, name), GONE))
         return self.objects.pop(name)
 
     def start(self, wanted: Pair, *, releases: bool = False) -> Actor:
@@ -86,7 +94,7 @@ class World:
         actor = Actor(len(self.actors), wanted, releases)
         actor.excused = short_name(wanted.machine) not in self.machines or self._may_be_displaced(wanted)
         self.actors.append(actor)
-        inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+        inventory = inventory_of(self, actor)
         for name in self.scenario.machines:
             if name.startswith("s"):
                 inventory.machines.applied(machine_manifest(name))
@@ -239,6 +247,10 @@ class World:
             (
                 *(actor.end, actor.was_whole, actor.saw_conflict, actor.excused, actor.attempts),
                 *(_number(numbers, told) for told in actor.told),
+                *(
+                    (key, _number(numbers, version))
+                    for key, version in self.log[self.followed.get(actor.number, len(self.log)) :]
+                ),
             )
             for actor in self.actors
         )
@@ -338,6 +350,47 @@ class Calls:
         """An actor acts on what it is told and on nothing else: its calls are those of one coroutine."""
         self._actor.calls += 1
         self._actor.told.append(answer)
+
+
+class Watch:
+    """One actor's watch, in place of its mirror's :class:`~signer.store.following.Followers`. Events come as late as
+    they can: no later than the one that is waited for.
+    """
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self._world = world
+        self._actor = actor
+
+    @contextlib.contextmanager
+    def follow(self, keys: Iterable[tuple[str, str]]) -> Iterator[Watch]:
+        self._keys = set(keys)
+        self._world.followed[self._actor.number] = len(self._world.log)
+        try:
+            yield self
+        finally:
+            del self._world.followed[self._actor.number]
+
+    async def expect(self, expected: Sequence[Heard], seconds: float) -> Order:
+        if not self._world.scenario.watched:
+            return Order.OTHERWISE
+        await _Point()
+        since = self._world.followed[self._actor.number]
+        following = Following()
+        for heard in self._world.log[since:]:
+            if heard[0] in self._keys:
+                following.tell(heard)
+            if heard == expected[-1]:
+                break
+        order = await following.expect(expected, 0)
+        self._actor.told.append(order.value)
+        return order
+
+
+def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Inventory:
+    """One actor's, empty, whose watch of reservations is the world's."""
+    inventory = Inventory(version, own_namespace=NAMESPACE)
+    inventory.reservations.followers = cast("Followers", Watch(world, actor))
+    return inventory
 
 
 def drive(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -93,6 +93,8 @@ class Scenario:
     ``("join", "machine identity")``, which starts one more actor."""
     released: tuple[Pair, ...] = ()
     """Upkeep releases these; one more actor each."""
+    watched: bool = True
+    """The actors' watches tell them of what they have written, in time."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import Cause, Forbidden, Unreachable
 from signer.kube.watch import list_and_watch
 from signer.store import mirror as mirror_module
+from signer.store.following import GONE, Heard, Order
 from signer.store.mirror import InTouch, Mirror, ObjectKey, OutOfTouch, object_key
 
 
@@ -113,6 +114,23 @@ def test_an_answer_that_is_late_brings_nothing_back() -> None:
     again = manifest("a", 8, "2")
     again["metadata"]["uid"] = "uid-2"
     assert mirror.written(again) == mirror.get("ns", "a") == 8
+
+
+async def test_only_what_the_watch_says_is_told_to_followers() -> None:
+    mirror = Told().mirror
+    mirror.replaced([])
+    with mirror.followers.follow([("ns", "a")]) as following:
+        mirror.written(manifest("a", 1))
+        mirror.applied(manifest("a", 1))
+        mirror.written(manifest("a", 3, "3"))
+        mirror.applied(manifest("b", 2, "2"))
+        mirror.forget("ns", "a")
+        mirror.applied(manifest("a", 3, "3"))
+        mirror.removed(manifest("a", 3, "4"))
+        life: list[Heard] = [(("ns", "a"), "1"), (("ns", "a"), "3"), (("ns", "a"), GONE)]
+        assert await following.expect(life, 0) is Order.EXACTLY
+        mirror.replaced([])
+        assert await following.expect(life, 0) is Order.OTHERWISE
 
 
 def test_few_of_those_that_are_gone_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,11 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.inventory import Inventory
 from signer.store.rebuild import Rebuild, pair_of
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import NOW, journal_entry, machine_view
-from tests.unit.signer.store.interleavings import Calls, World, drive
-from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, Scenario, pair
+from tests.unit.signer.store.interleavings import Calls, World, drive, inventory_of
+from tests.unit.signer.store.scenario import Actor, Scenario, pair
 from tests.unit.signer.store.test_authentic_records import KEYS, OTHER, manifest
 
 OURS, IMPOSTOR, ELSEWHERE = pair("m1", "a"), pair("m1", "b"), pair("m2", "a")
@@ -43,7 +42,7 @@ class Restarted:
     ) -> None:
         self.world = World(Scenario((), machines=machines if machines is not None else frozenset({"m1", "m2"})))
         self.actor = Actor(0, OURS)
-        self.inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+        self.inventory = inventory_of(self.world, self.actor)
         self.inventory.authentic.use_keys(KEYS)
         self.reservations = Reservations(Calls(self.world, self.actor), self.inventory)
         self.rebuild = Rebuild(self.inventory, self.reservations)

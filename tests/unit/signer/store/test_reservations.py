@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,15 +15,16 @@ from attestors.contract import Security
 from signer.model import record as record_module
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, MachineKey
-from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store import reservations
 from signer.store.cluster_api import NotServed
+from signer.store.following import Heard, Order
 from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
-from tests.unit.signer.store.interleavings import Calls, World, drive, explore
+from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Half, Scenario, identity, machine, pair
 
 INSECURE: Final = Security.INSECURE
@@ -117,6 +118,42 @@ def test_every_interleaving_of_two_with_crashes(name: str) -> None:
     assert explore(SCENARIOS[name], crashes=2) > 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
+def test_every_interleaving_of_two_whose_watches_tell_nothing(name: str) -> None:
+    assert explore(replace(SCENARIOS[name], watched=False), crashes=1) > 2
+
+
+def _found_dead_while_it_becomes_whole() -> World:
+    """The third frees the identity between the moment when the second finds the first's side dead, and its removal."""
+    wanted, other, former = pair("m1", "a"), pair("m1", "b"), pair("old", "a")
+    world = World(Scenario((wanted, other), whole(former), frozenset({"m1"}), released=(former,)))
+    first, second, third = world.actors
+    mine = wanted.name(MACHINE_SIDE)
+    world.happen("step 0")
+    while not parse_reservation(world.objects[mine]).contested:
+        world.happen("step 1")
+    world.happen("step 1")  # that the identity is another Machine's
+    world.run_alone(third)
+    assert third.end is End.RELEASED
+    world.run_alone(first)
+    world.run_alone(second)
+    return world
+
+
+def test_a_mark_made_before_the_pair_was_whole_is_heard_of() -> None:
+    assert _found_dead_while_it_becomes_whole().whole() == {pair("m1", "a")}
+
+
+def test_who_did_not_listen_would_lose_what_he_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def believe(watch: Watch, expected: Sequence[Heard], seconds: float) -> Order:
+        return Order.EXACTLY
+
+    monkeypatch.setattr(Watch, "expect", believe)
+    with pytest.raises(Violation, match="actor 0 lost what it holds"):
+        _found_dead_while_it_becomes_whole()
+
+
 # Three and four controllers, at random
 
 _MACHINES: Final = st.sampled_from(["m1", "i2", "old"])
@@ -187,10 +224,17 @@ def alone(scenario: Scenario) -> tuple[World, Actor]:
     return world, world.actors[0]
 
 
-def test_first_reservation_is_two_creates_and_one_look() -> None:
-    world, actor = alone(Scenario((pair("m1", "a"),)))
-    assert (actor.end, actor.calls) == (End.HOLDS, 3)
-    assert world.whole() == {pair("m1", "a")}
+@pytest.mark.parametrize(
+    ("security", "watched", "calls"),
+    [(Security.SECURE, True, 2), (Security.SECURE, False, 3), (INSECURE, True, 3)],
+    ids=["secure", "the watch tells nothing", "insecure"],
+)
+def test_first_reservation_is_two_creates_and_one_look_at_the_watch_or_the_machines_side(
+    security: Security, watched: bool, calls: int
+) -> None:
+    world, actor = alone(Scenario((pair("m1", "a", security),), watched=watched))
+    assert (actor.end, actor.calls) == (End.HOLDS, calls)
+    assert world.whole() == {pair("m1", "a", security)}
 
 
 def test_repeating_it_succeeds() -> None:
@@ -217,7 +261,8 @@ def test_whole_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None
 
 def test_refusal_names_what_is_in_the_way() -> None:
     world = World(Scenario((), whole(pair("m2", "a"))))
-    wanted = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(VERSION, own_namespace=NAMESPACE))
+    actor = Actor(0, pair("m1", "a"))
+    wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
     with pytest.raises(Refused) as refused:
         drive(wanted.reserve(pair("m1", "a"), NoRecord()))
     assert refused.value.deny.reason == "IdentityConflict"
@@ -274,7 +319,8 @@ def test_without_machine_pools_no_instance_is_there() -> None:
     """Moved to a management cluster that does not serve them."""
     world = World(Scenario((), whole(pair("i1", "a")), frozenset({"m1", "i1"})))
     version = replace(VERSION, machine_pools=NotServed())
-    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(version, own_namespace=NAMESPACE))
+    actor = Actor(0, pair("m1", "a"))
+    mine = Reservations(Calls(world, actor), inventory_of(world, actor, version))
     drive(mine.reserve(pair("m1", "a"), NoRecord()))
     assert world.whole() == {pair("m1", "a")}
 
@@ -287,7 +333,8 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
         "metadata": {"name": wanted.name(side), "uid": "u", "resourceVersion": "1"},
         "spec": {},
     }
-    mine = Reservations(Calls(world, Actor(0, wanted)), Inventory(VERSION, own_namespace=NAMESPACE))
+    actor = Actor(0, wanted)
+    mine = Reservations(Calls(world, actor), inventory_of(world, actor))
     with pytest.raises(Deferred) as deferred:
         drive(mine.reserve(wanted, NoRecord()))
     assert deferred.value.defer.reason == "ReservationPending"

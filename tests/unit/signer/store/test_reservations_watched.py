@@ -1,0 +1,128 @@
+"""A first reservation beside a mirror whose watch tells of it: how many calls it takes, and what it waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from attestors.contract import Security
+from signer.kube.client import JsonObject
+from signer.kube.errors import AlreadyExists, Cause, NotFound, Unreachable
+from signer.model.reservation import Pair, ReservationSide
+from signer.rules.machine import NoRecord
+from signer.store import reservations as module
+from signer.store.inventory import Inventory
+from signer.store.mirror import Mirror
+from signer.store.reservations import Reservations
+from tests.unit.signer.store.scenario import NAMESPACE, VERSION, pair
+
+WANTED = pair("m1", "a")
+
+
+class Server:
+    """A management API whose watch tells the mirror of each write before the answer does."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+        self.mirror: Mirror[Any] = self.inventory.reservations
+        self.mirror.replaced([])
+        self.objects: dict[str, JsonObject] = {}
+        self.calls: list[str] = []
+        self.tell: Callable[[JsonObject], None] = self.mirror.applied
+        self.reservations = Reservations(self, self.inventory)
+
+    async def get(self, path: str) -> JsonObject:
+        self.calls.append("get")
+        name = path.rpartition("/")[2]
+        if name not in self.objects:
+            raise NotFound(name, status=404)
+        return self.objects[name]
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        self.calls.append("create")
+        name = body["metadata"]["name"]
+        if name in self.objects:
+            raise AlreadyExists(name, status=409)
+        made = {**body, "metadata": {**body["metadata"], "uid": name, "resourceVersion": str(len(self.calls))}}
+        self.objects[name] = made
+        self.tell(made)
+        return made
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        raise AssertionError(path)
+
+    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
+        raise AssertionError(path)
+
+    async def reserve(self, wanted: Pair = WANTED) -> list[str]:
+        await self.reservations.reserve(wanted, NoRecord())
+        assert self.reservations.mirrored(wanted)
+        return self.calls
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """What is waited for in vain would be noticed."""
+    monkeypatch.setattr(module, "_WATCH_SECONDS", 600.0)
+    return Server()
+
+
+async def test_it_is_two_calls(server: Server) -> None:
+    assert await server.reserve() == ["create", "create"]
+    assert len(server.mirror.followers) == 0
+
+
+async def test_an_insecure_pair_is_read_once_more(server: Server) -> None:
+    assert await server.reserve(pair("m1", "a", Security.INSECURE)) == ["create", "create", "get"]
+
+
+@pytest.mark.parametrize("side", ReservationSide)
+async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: Server, side: ReservationSide) -> None:
+    await server.reserve()
+    del server.objects[WANTED.name(side.other)]
+    server.mirror.forget(NAMESPACE, WANTED.name(side.other))
+    server.calls.clear()
+    assert sorted(await server.reserve()) == ["create", "create", "get", "get"]
+
+
+async def test_a_list_in_between_tells_nothing(server: Server) -> None:
+    def listed(made: JsonObject) -> None:
+        server.mirror.replaced([*server.objects.values()])
+
+    server.tell = listed
+    assert await server.reserve() == ["create", "create", "get"]
+
+
+async def test_a_watch_that_fails_is_not_waited_for(server: Server) -> None:
+    server.mirror.failed(Unreachable("gone", cause=Cause.TIMEOUT), 1.0)
+    server.tell = lambda made: None
+    assert await server.reserve() == ["create", "create", "get"]
+
+
+async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
+    server.tell = lambda made: None
+    began = time.monotonic()
+    assert await server.reserve() == ["create", "create", "get"]
+    assert time.monotonic() - began >= 0.01
+    assert len(server.mirror.followers) == 0
+
+
+async def test_what_became_of_the_machines_side_meanwhile_is_read(server: Server) -> None:
+    """Somebody marked it, and took the mark back."""
+    machine_side = WANTED.name(ReservationSide.MACHINE)
+
+    def told(made: JsonObject) -> None:
+        if made["metadata"]["name"] != machine_side:
+            server.mirror.applied(
+                {**server.objects[machine_side], "metadata": {**made["metadata"], "name": machine_side}}
+            )
+        server.mirror.applied(made)
+
+    server.tell = told
+    assert await server.reserve() == ["create", "create", "get"]
