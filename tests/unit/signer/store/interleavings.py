@@ -247,14 +247,18 @@ class World:
             (
                 *(actor.end, actor.was_whole, actor.saw_conflict, actor.excused, actor.attempts),
                 *(_number(numbers, told) for told in actor.told),
-                *(
-                    (key, _number(numbers, version))
-                    for key, version in self.log[self.followed.get(actor.number, len(self.log)) :]
-                ),
+                self._to_be_heard(actor),
             )
             for actor in self.actors
         )
         return objects, actors, frozenset(self.machines), len(self.events)
+
+    def _to_be_heard(self, actor: Actor) -> Sequence[str]:
+        """What matters of it: whether it can still be that each side of the pair was created, and nothing else."""
+        sides = [actor.wanted.name(side) for side in (ReservationSide.MACHINE, ReservationSide.IDENTITY)]
+        since = self.followed.get(actor.number, len(self.log))
+        names = [key[1] for key, _ in self.log[since:] if key[1] in sides]
+        return tuple(names) if names == sides[: len(names)] else ("otherwise",)
 
     def _view(self) -> list[str]:
         return [f"{_describe(side)} {side.resource_version}" for side in self._sides.values()]
