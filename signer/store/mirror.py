@@ -213,6 +213,11 @@ class Mirror(Generic[Value]):
         """How long list and watch have said nothing, neither that they are well nor that they fail."""
         return self._monotonic() - self._heard_at
 
+    @property
+    def heard_at(self) -> float:
+        """When list and watch last said something, on the mirror's clock."""
+        return self._heard_at
+
     def _in_touch(self) -> None:
         self._heard_at = self._monotonic()
         self._failing_since = self._last_error = None

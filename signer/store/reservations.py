@@ -91,6 +91,8 @@ class Reservations:
         self._client = client
         self._inventory = inventory
         self._namespace = inventory.own_namespace
+        self._waited_in_vain = float("-inf")
+        """When the mirror had last heard something while the watch was waited for, and said nothing."""
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
         """Return once both sides said ``pair``: at some moment of this call, and its Machine's side at the end of it.
@@ -158,10 +160,15 @@ class Reservations:
 
         Not asked for an insecure pair: by when that is heard, a secure one may have displaced it.
         """
-        heard = isinstance(self._inventory.reservations.touch(), InTouch)
+        mirror = self._inventory.reservations
+        heard_at = mirror.heard_at
+        heard = isinstance(mirror.touch(), InTouch) and heard_at != self._waited_in_vain
         if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not heard:
             return Order.OTHERWISE
-        return await following.expect(created, _WATCH_SECONDS)
+        order = await following.expect(created, _WATCH_SECONDS)
+        if mirror.heard_at == heard_at and order is Order.OTHERWISE:
+            self._waited_in_vain = heard_at  # a watch that hangs holds up one, and not each of thousands
+        return order
 
     async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
         """Both sides were ours: make sure that nobody is about to remove one of them as dead."""

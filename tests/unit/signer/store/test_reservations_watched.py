@@ -113,6 +113,19 @@ async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
     assert len(server.mirror.followers) == 0
 
 
+async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
+    server.tell = lambda made: None
+    await server.reserve()
+    monkeypatch.setattr(module, "_WATCH_SECONDS", 600.0)
+    server.calls.clear()
+    assert await server.reserve(pair("m2", "b")) == ["create", "create", "get"]
+    server.tell = server.mirror.applied
+    server.mirror.synced()
+    server.calls.clear()
+    assert await server.reserve(pair("m3", "c")) == ["create", "create"], "it says something again"
+
+
 async def test_what_became_of_the_machines_side_meanwhile_is_read(server: Server) -> None:
     """Somebody marked it, and took the mark back."""
     machine_side = WANTED.name(ReservationSide.MACHINE)
