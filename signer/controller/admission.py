@@ -178,7 +178,9 @@ class Admission:
         record = facts.record
         if isinstance(record, NoRecord) or record.identity.digest == facts.identity.digest:
             return
-        if isinstance(facts.recorded_machine, MachineGone) and not await self._reservations.is_gone(record.machine):
+        if isinstance(facts.recorded_machine, MachineGone) and not await self._reservations.existence.is_gone(
+            record.machine
+        ):
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"{record.machine} is there, and is not known yet", timedelta(seconds=1)
             )

@@ -71,7 +71,9 @@ class Rebuild:
         # Mirrors may be behind: the API server itself says whether the record is gone, which somebody may have deleted
         # to make room for other hardware, or the Machine.
         pair = pair_of(record)
-        if not await self._reservations.is_recorded(record) or await self._reservations.is_gone(pair.machine):
+        if not await self._reservations.existence.is_recorded(record) or await self._reservations.existence.is_gone(
+            pair.machine
+        ):
             return
         with contextlib.suppress(Refused):  # who has it now has it
             await self._reservations.reserve(pair, NoRecord())

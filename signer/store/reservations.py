@@ -33,13 +33,10 @@ from typing import Final, Protocol
 from attestors.contract import Security
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
-from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS
-from signer.model.cluster import MACHINE_POOL_KIND, machine_view
+from signer.kube.resources import IDENTITY_RESERVATIONS
 from signer.model.decision import Deferred, Refused
-from signer.model.fields import mapping_of, text_of
-from signer.model.machine_pool import machine_pool_view
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.record import AttestedNode
 from signer.model.reservation import (
     CONTESTED_ANNOTATION,
     InvalidReservation,
@@ -50,7 +47,7 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from signer.rules.machine import NoRecord
-from signer.store.cluster_api import NotServed
+from signer.store.existence import Existence
 from signer.store.following import Following, Heard, Order
 from signer.store.inventory import Inventory
 from signer.store.mirror import InTouch
@@ -91,6 +88,7 @@ class Reservations:
         self._client = client
         self._inventory = inventory
         self._namespace = inventory.own_namespace
+        self.existence = Existence(client, inventory)
         self._waited_in_vain = float("-inf")
         """When the mirror had last heard something while the watch was waited for, and said nothing."""
 
@@ -138,7 +136,7 @@ class Reservations:
             Deferred: one of its objects cannot be read.
             ApiError: from the management cluster.
         """
-        if not await self.is_gone(pair.machine):
+        if not await self.existence.is_gone(pair.machine):
             return
         found = [await self._read(side, pair) for side in ReservationSide]
         with contextlib.suppress(_Changed):
@@ -217,7 +215,7 @@ class Reservations:
         partner = await self._read(ReservationSide.MACHINE, found.pair)
         if partner is None or not partner.is_partner_of(found):
             await self._remove_dead(found)
-        elif await self.is_gone(found.pair.machine):
+        elif await self.existence.is_gone(found.pair.machine):
             await self._release((partner, found))
         else:
             await self._unchanged(found)
@@ -237,59 +235,9 @@ class Reservations:
     async def _release(self, sides: Sequence[Reservation]) -> None:
         """Remove what stands of a pair whose Machine is gone, unless the Machine, or its owner, is back."""
         contested = [await self._mark(side, contested=True) for side in sides]
-        if contested and await self.is_gone(contested[0].pair.machine):
+        if contested and await self.existence.is_gone(contested[0].pair.machine):
             for side in contested:
                 await self._delete(side)
-
-    async def is_gone(self, machine: MachineKey) -> bool:
-        """Whether that Machine, or instance of a MachinePool, no longer exists, asked of the API server itself.
-
-        Raises:
-            ApiError: from the management cluster.
-        """
-        if machine.kind != MACHINE_POOL_KIND:
-            return not await self._machine_is(machine.name, machine)
-        if await self._is_listed(machine):
-            return False
-        # Its Machine may outlive its entry in the pool's list, and the mirror says which Machine that is. One that the
-        # mirror does not have yet is not looked for: the identity has just been proven to be another Machine now.
-        for candidate in self._inventory.machines_with(machine.cluster, machine.provider_id):
-            if await self._machine_is(candidate.name, machine):
-                return False
-        return True
-
-    async def is_recorded(self, record: AttestedNode) -> bool:
-        """Whether that record is there, in this or another version, asked of the API server itself.
-
-        Raises:
-            ApiError: from the management cluster.
-        """
-        try:
-            found = await self._client.get(ATTESTED_NODES.object(record.name, record.machine.cluster.namespace))
-        except NotFound:
-            return False
-        return text_of(mapping_of(found, "metadata"), "uid") == record.uid
-
-    async def _machine_is(self, name: str, machine: MachineKey) -> bool:
-        """Whether there is a Machine of that name, and it has that key."""
-        try:
-            path = self._inventory.version.machines.object(name, machine.cluster.namespace)
-            current = machine_view(await self._client.get(path))
-        except NotFound:
-            return False
-        return MachineKey.of(current) == machine
-
-    async def _is_listed(self, instance: MachineKey) -> bool:
-        """Whether its MachinePool is there, and lists it."""
-        machine_pools = self._inventory.version.machine_pools
-        if isinstance(machine_pools, NotServed):
-            return False
-        try:
-            path = machine_pools.object(instance.name, instance.cluster.namespace)
-            pool = machine_pool_view(await self._client.get(path))
-        except NotFound:
-            return False
-        return pool.cluster == instance.cluster and instance.provider_id in pool.provider_ids
 
     async def _take(self, side: ReservationSide, pair: Pair, created: list[Heard]) -> Reservation:
         """Create that side, which is added to ``created``, or read what stands in its place."""

@@ -205,7 +205,7 @@ class Upkeep:
 
         A move pauses the Cluster before it deletes a Machine, so the Cluster is asked second.
         """
-        gone = await self._reservations.is_gone(machine)
+        gone = await self._reservations.existence.is_gone(machine)
         return gone and not _is_left_alone(await self._cluster(machine.cluster))
 
     async def _cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
