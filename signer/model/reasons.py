@@ -252,8 +252,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks for a serving certificate, and has no valid attestation: no AttestedNode of a secure "
-            "attestor that is allowed, no reservation, or its certificates have run out. Before Kubernetes 1.32 also: "
-            "the request is from before the node was attested, or a former node of the name could have posted it.",
+            "attestor that is allowed, a Machine that was deleted or made anew since, no reservation, or its "
+            "certificates have run out. Before Kubernetes 1.32 also: the request is from before the node was attested, "
+            "or a former node of the name could have posted it.",
             "The message says which. Let the node get its client certificate by attestation; the waiting request is "
             "then approved, or, before Kubernetes 1.32, the one that the kubelet posts after 15 minutes.",
         ),

@@ -124,6 +124,11 @@ STOCK_SERVING_CHECKS: Final[tuple[Check[StockServingFacts], ...]] = (
     Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
     Check(machine.machine_is_not_paused, "its Machine is not paused", matched.machine_paused),
     Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
+    Check(
+        stock_serving.machine_is_the_attested_one,
+        "the Machine was not made anew since the node was attested",
+        matched.attested_machine,
+    ),
     Check(stock_serving.reservation_stands, "identity and Machine are reserved for each other", matched.reservation),
     Check(
         stock_serving.client_certificate_is_valid,

@@ -163,6 +163,14 @@ def recorded_attestor(facts: StockServingFacts) -> Comparison:
     )
 
 
+def attested_machine(facts: StockServingFacts) -> Comparison:
+    """``machine_is_the_attested_one``."""
+    return Comparison(
+        f"UID {facts.machine.uid}; the Cluster is of {facts.cluster.created:{_SECONDS}}",
+        f"UID {facts.record.machine_uid} since {facts.record.last_attestation:{_SECONDS}}",
+    )
+
+
 def reservation(facts: StockServingFacts) -> Comparison:
     """``reservation_stands``."""
     return Comparison(facts.pair.value, f"{facts.record.machine} for {facts.record.identity.identity}")

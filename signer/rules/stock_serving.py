@@ -13,7 +13,7 @@ from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
-from signer.model.cluster import LONG_AGO, ClusterView, MachineView
+from signer.model.cluster import LONG_AGO, MACHINE_KIND, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.envelope import Credential, NoCredentialNamed
 from signer.model.kubernetes_time import parse_time
@@ -152,6 +152,21 @@ def attestor_is_still_authorized(facts: StockServingFacts) -> None:
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"the policy does not authorize attestor {provider} any more")
     if not facts.operator_allows:
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"this controller does not allow attestor {provider} here any more")
+
+
+def machine_is_the_attested_one(facts: StockServingFacts) -> None:
+    """A Machine that was made anew under its old name is another one, whose node has not been attested yet.
+
+    By ``clusterctl move``, or a restore, every Machine is made anew, and the Cluster with them: that changes nothing.
+    An instance of a MachinePool is the same one whether its Machine is there or not.
+    """
+    record = facts.record
+    if record.machine.kind != MACHINE_KIND or record.machine_uid == facts.machine.uid:
+        return
+    if record.last_attestation >= facts.cluster.created:
+        raise Deferred(
+            Reason.NODE_NOT_ATTESTED, f"{record.machine} was made anew since node {facts.node_name} was attested"
+        )
 
 
 def reservation_stands(facts: StockServingFacts) -> None:

@@ -149,6 +149,23 @@ def test_after_its_machine_is_gone(house: House, cluster: WorldCluster) -> None:
     assert _journaled(house, cluster) == []
 
 
+def test_when_its_machine_is_made_anew(house: House, cluster: WorldCluster) -> None:
+    """The former node's certificate is still valid; that the new Machine is the same hardware, nobody has attested."""
+    former = attest(cluster, "m")
+    house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
+    house.join(cluster)  # what was deleted before is seen by now
+    former.submit(stock_serving_request("lying-in-wait", "m", ["m"]))
+    house.wait_for_event("NodeNotAttested", "workload", "Cluster")
+    add_machine(cluster, "m", "192.0.2.20")
+    assert "made anew" in house.wait_for_event("NodeNotAttested", "m")
+    former.submit(stock_serving_request("of-its-address", "m", ["192.0.2.20"]))
+    house.join(cluster)
+    for csr in ("lying-in-wait", "of-its-address"):
+        pending(cluster, csr)
+    attest(cluster, "m", "joins").submit(stock_serving_request("serving", "m", ["192.0.2.20"]))
+    _approved(cluster, "serving")
+
+
 def test_while_its_machine_is_deleted(house: House, cluster: WorldCluster) -> None:
     cluster.patch_machine("m", {"metadata": {"finalizers": ["test.example/hold"]}})
     kubelet = attest(cluster, "m")

@@ -113,10 +113,10 @@ class World:
         self.inventory.policies.applied({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": given})
 
     def machine(self, name: str = MACHINE, addresses: tuple[str, ...] = (NODE, "10.0.0.1"), **metadata: Any) -> None:
-        identifier = PROVIDER_ID if name == MACHINE else f"test:///{name}"
+        identifier, uid = (PROVIDER_ID, "m-1") if name == MACHINE else (f"test:///{name}", f"uid-{name}")
         self.inventory.machines.applied(
             {
-                "metadata": {"namespace": "team-a", "name": name, "uid": f"uid-{name}", **metadata},
+                "metadata": {"namespace": "team-a", "name": name, "uid": uid, **metadata},
                 "spec": {"clusterName": "prod", "providerID": identifier},
                 "status": {"addresses": [{"type": "InternalIP", "address": address} for address in addresses]},
             }

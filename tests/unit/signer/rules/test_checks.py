@@ -97,6 +97,7 @@ def test_the_lists() -> None:
         "machine_is_not_deleting",
         "machine_is_not_paused",
         "node_ref_agrees",
+        "machine_is_the_attested_one",
         "reservation_stands",
         "client_certificate_is_valid",
         "no_former_credential_is_valid",

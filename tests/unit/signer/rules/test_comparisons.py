@@ -227,6 +227,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "tpm",
         "this controller does not allow it here",
     ),
+    "machine_is_the_attested_one": (
+        lambda: stock_facts(machine=builders.machine_view(uid="m-2")),
+        "UID m-2; the Cluster is of 1970-01-01",
+        "UID m-1 since 2026-03-01 12:00:00",
+    ),
     "reservation_stands": (lambda: stock_facts(pair=PairStanding.NOT_RESERVED), "not reserved", "ek:1"),
     "client_certificate_is_valid": (lambda: stock_facts(now=NOW + timedelta(days=30)), "none", "one that is valid at"),
     "no_former_credential_is_valid": (

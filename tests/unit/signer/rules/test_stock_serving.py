@@ -258,6 +258,21 @@ class TestTheAttestation:
         assert deferred(judge, facts(machine=machine_view(node_ref="other"))).reason == Reason.NODE_REF_DISAGREES
         judge(facts(machine=machine_view(node_ref=NODE)))
 
+    def test_of_a_machine_that_was_made_anew(self) -> None:
+        anew = machine_view(uid="m-2")
+        for created in (LONG_AGO, record().last_attestation):
+            given = facts(machine=anew, cluster=cluster_view(created=created))
+            assert f"made anew since node {NODE} was attested" in not_attested(given)
+
+    def test_of_a_machine_that_was_moved(self) -> None:
+        """The Cluster was made anew with it, as by `clusterctl move`."""
+        later = cluster_view(created=NOW + timedelta(seconds=1))
+        judge(facts(machine=machine_view(uid="m-2"), cluster=later))
+
+    def test_of_an_instance_whose_machine_came_since(self) -> None:
+        instance = machine_view(kind="MachinePool", name="pool", uid="pool-1")
+        judge(facts(record=record(instance), machine=machine_view(uid="m-2", owner_pool="pool")))
+
     def test_that_is_not_reserved(self) -> None:
         assert "not reserved" in not_attested(facts(pair=PairStanding.NOT_RESERVED))
 
