@@ -47,7 +47,7 @@ from signer.rules.checks import (
 )
 from signer.rules.claim import require_as_told
 from signer.rules.identity import IdentityFacts
-from signer.rules.machine import the_machine
+from signer.rules.machine import former_identity_has_run_out, the_machine
 from signer.rules.request import RequestFacts, claimed_provider_id, policy_names_the_attestor, unsupported_version
 from signer.rules.shape import cluster_is_not_deleting, cluster_is_not_paused, node_name_of
 from signer.rules.stock_serving import (
@@ -211,6 +211,7 @@ class _Judging:
         token_is_the_machines(TokenFacts(token.asks(), machine, case.policy))
         if not self.account.reserved:
             raise AccountEnds("the reservation")
+        former_identity_has_run_out(facts)
         require_issued(self.line, request, facts, stage)
         secure = stage.attestor.security is Security.SECURE
         return "Approve", str(Reason.ATTESTED if secure else Reason.ASSERTED)

@@ -43,7 +43,13 @@ from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
-from signer.rules.machine import MachineFacts, MachineGone, NoRecord, the_machine
+from signer.rules.machine import (
+    MachineFacts,
+    MachineGone,
+    NoRecord,
+    former_identity_has_run_out,
+    the_machine,
+)
 from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -107,6 +113,7 @@ class Admission:
             case.account.reserved = True
             try:
                 with self._trace.step(Step.JOURNAL):
+                    former_identity_has_run_out(facts)
                     approve = await self._journal(request, facts, case, attested.authority)
                 return replace(approve, annotations=_annotations(outcome))
             except RecordChanged:

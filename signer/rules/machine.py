@@ -197,11 +197,28 @@ def node_name_is_free(facts: MachineFacts) -> None:
         raise Refused(
             Reason.IDENTITY_CONFLICT, f"node {facts.node_name} belongs to {record.machine}, not to {facts.machine}"
         )
+    _require_run_out(facts, record, f"the former {record.machine}")
+
+
+def former_identity_has_run_out(facts: MachineFacts) -> None:
+    """To be asked once identity and Machine are reserved for each other, which says whose the Machine is now.
+
+    It may have been made anew around other hardware, while the former is another Machine: that must not be the same
+    node. What was only asserted gives way at once.
+    """
+    record = facts.record
+    if isinstance(record, NoRecord) or record.identity.digest == facts.identity.digest:
+        return
+    if record.identity.security is Security.SECURE:
+        _require_run_out(facts, record, f"the identity that {record.machine} had before")
+
+
+def _require_run_out(facts: MachineFacts, record: AttestedNode, whose: str) -> None:
     if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE or record.last_not_after <= facts.now:
         return
     raise Deferred(
         Reason.NODE_NAME_BLOCKED,
-        f"certificates for node {facts.node_name} of the former {record.machine} are valid until "
+        f"certificates for node {facts.node_name} of {whose} are valid until "
         f"{record.last_not_after:%Y-%m-%d %H:%M} UTC",
         min(record.last_not_after - facts.now, _LOOK_AGAIN),
         waits_for=(record.machine.provider_id,),

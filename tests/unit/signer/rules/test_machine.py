@@ -11,7 +11,7 @@ from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
-from signer.rules.machine import MachineGone, the_machine
+from signer.rules.machine import MachineGone, former_identity_has_run_out, the_machine
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -139,6 +139,21 @@ class TestRecord:
 
     def test_of_this_machine_under_another_identity(self) -> None:
         judge(machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view()))
+
+    def test_of_this_machine_which_is_another_identitys_by_now(self) -> None:
+        """The former hardware may be another Machine, and its certificates are valid."""
+        facts = machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view())
+        defer = deferred(former_identity_has_run_out, facts)
+        assert (defer.reason, defer.waits_for) == (Reason.NODE_NAME_BLOCKED, (machine_view().provider_id,))
+        assert "had before are valid until 2026-03-08 12:00 UTC" in defer.message
+        former_identity_has_run_out(replace(facts, now=record().last_not_after))
+        former_identity_has_run_out(replace(facts, policy=policy(nodeNameReuse="Immediate")))
+
+    def test_of_nobody_else_before(self) -> None:
+        former_identity_has_run_out(machine_facts())
+        former_identity_has_run_out(machine_facts(record=record(), recorded_machine=machine_view()))
+        only_claimed = AttestedIdentity("insecure", "team-a/prod/x", Security.INSECURE)
+        former_identity_has_run_out(machine_facts(record=replace(record(), identity=only_claimed)))
 
     def test_of_this_machine_once_proven_and_now_only_claimed(self) -> None:
         """Reservations may be missing, as after `clusterctl move`; what was attested is not had without proof."""
