@@ -48,6 +48,7 @@ from signer.rules.machine import (
     MachineGone,
     NoRecord,
     former_identity_has_run_out,
+    has_that_name,
     the_machine,
 )
 from signer.rules.shape import node_name_of
@@ -261,13 +262,13 @@ class Admission:
     def _one_new_name(self, facts: MachineFacts) -> Iterator[None]:
         """A Machine with two names may ask for both at once: each name's record is an object of its own.
 
-        Whoever takes over the record of a former node is new to that name, too.
+        Whoever takes over the record of a former node is new to that name, too, even if that was its own.
 
         Raises:
             Deferred: another name is being recorded.
             RecordChanged: another was recorded since the names were judged.
         """
-        if isinstance(facts.record, AttestedNode) and facts.record.identity.digest == facts.identity.digest:
+        if has_that_name(facts):
             yield
             return
         machine = MachineKey.of(facts.machine)

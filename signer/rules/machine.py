@@ -247,11 +247,11 @@ def node_name_is_nobody_elses(facts: MachineFacts) -> None:
 
 
 def machine_has_one_node_name(facts: MachineFacts) -> None:
-    """One Machine is one node: what a machine reports as its host name must not collect names for it."""
-    record = facts.record
-    if isinstance(record, AttestedNode) and record.identity.digest == facts.identity.digest:
-        return
-    if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
+    """One Machine is one node: what a machine reports as its host name must not collect names for it.
+
+    Nor those that it had before, or that its hardware had as another Machine.
+    """
+    if has_that_name(facts) or facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
         return
     for other in facts.other_names:
         if other.node_name != facts.node_name and other.last_not_after > facts.now:
@@ -262,6 +262,12 @@ def machine_has_one_node_name(facts: MachineFacts) -> None:
                 min(other.last_not_after - facts.now, _LOOK_AGAIN),
                 waits_for=(f"{NODE_USER_PREFIX}{other.node_name}",),
             )
+
+
+def has_that_name(facts: MachineFacts) -> bool:
+    """Whether the name is this identity's as this very Machine, and not run out: it is new to neither."""
+    record = facts.record
+    return isinstance(record, AttestedNode) and _is_attested_as_that_node(facts) and record.last_not_after > facts.now
 
 
 def request_is_not_superseded(facts: MachineFacts) -> None:

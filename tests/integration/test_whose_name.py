@@ -76,6 +76,24 @@ def test_a_machine_that_collects_names(house: House, reuse: str, reason: str) ->
         pending(cluster, "second")
 
 
+def test_a_machine_whose_hardware_had_another_name_as_another_machine(house: House) -> None:
+    """Both certificates are valid: it would be two nodes, one of them of a Machine that was deleted."""
+    cluster = house.cluster()
+    cluster.add_machine("former", provider_id=provider_id("m"), addresses=[("Hostname", "database")])
+    house.run()
+    ask(cluster, "m", "database", "as-the-former")
+    assert cluster.wait_until_decided("as-the-former").reason == "Attested"
+    cluster.management.client.delete(MACHINES_V1BETA2.object("former", cluster.namespace))
+    machine = cluster.add_machine("m", provider_id=provider_id("m"))
+    ask(cluster, "m", "m", "own")
+    assert cluster.wait_until_decided("own").reason == "Attested"
+    cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "database"}]})
+    house.join(cluster)  # its Machine comes later: all of this is known by then
+    ask(cluster, "m", "database", "both")
+    assert "is node m" in house.wait_for_event("NodeNameBlocked", "m")
+    pending(cluster, "both")
+
+
 def _pause(cluster: WorldCluster) -> None:
     cluster.patch({"spec": {"paused": True}})
 

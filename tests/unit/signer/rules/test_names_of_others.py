@@ -11,7 +11,7 @@ from signer.model.cluster import MachineView
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, MachineGone
 from tests.unit.signer.builders import NODE, NOW, attested_identity, machine_facts, machine_view, policy, record
 from tests.unit.signer.outcomes import all_of, deferred
 
@@ -71,6 +71,15 @@ class TestOneNodeName:
     )
     def test_what_is_no_second_name(self, allowed: dict[str, object]) -> None:
         judge(facts(**allowed))
+
+    @pytest.mark.parametrize(
+        "held", [record(OTHER), record(last_not_after=NOW)], ids=["as another Machine", "before, and it ran out"]
+    )
+    def test_one_that_it_had_itself(self, held: AttestedNode) -> None:
+        recorded = MachineGone() if held.machine.name == OTHER.name else machine_view()
+        defer = deferred(judge, facts(other_names=(FORMER, held), record=held, recorded_machine=recorded))
+        assert defer.reason == Reason.NODE_NAME_BLOCKED
+        assert "is node former" in defer.message
 
     def test_just_before_it_runs_out(self) -> None:
         defer = deferred(judge, facts(other_names=(replace(FORMER, last_not_after=NOW + timedelta(seconds=7)),)))
