@@ -70,7 +70,8 @@ class Desk:
         inventory = SimpleNamespace(
             machine=lambda key: self.machine, authentic=SimpleNamespace(of_machine=lambda key: self.recorded)
         )
-        reservations = SimpleNamespace(mirrored=lambda pair: self.is_reserved, is_gone=self._is_gone)
+        existence = SimpleNamespace(is_gone=self._is_gone)
+        reservations = SimpleNamespace(mirrored=lambda pair: self.is_reserved, existence=existence)
         cases = SimpleNamespace(require_unchanged=self._require_unchanged)
         records = SimpleNamespace(require_still_listed=lambda key: None)
         self.admission = Admission(KEY, *cast("Any", (cases, inventory, reservations, records, None)))

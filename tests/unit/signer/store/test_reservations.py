@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from attestors.contract import Security
+from signer.kube.errors import ServerError
 from signer.model import record as record_module
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, MachineKey
@@ -406,6 +407,7 @@ def test_what_the_watch_said_to_be_gone_is_read_all_the_same() -> None:
     inventory = Inventory(VERSION, own_namespace=NAMESPACE)
     for uid in ("1", "2", "before-0", "before-1"):
         inventory.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
+    inventory.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
     for wanted in (pair("m1", "a"), pair("m2", "b")):
         drive(Reservations(Calls(world, Actor(0, wanted)), inventory).reserve(wanted, NoRecord()))
     assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
