@@ -246,7 +246,6 @@ class AuthenticRecords:
     def _verify(self, key: ObjectKey, stored: StoredRecord, *, keys_are_newest: bool) -> None:
         """Find out whether that is a record of ours; a key that even the newest ones lack is somebody else's."""
         self._is_verified(key)
-        self._arrived_while_reading.discard(key)
         self._index(key, NoRecord())
         if isinstance(stored, UnreadableRecord):
             self._ignore(key, stored.resource_version, stored.message)

@@ -39,12 +39,7 @@ from signer.model.kept_grants import (
     parse_kept,
     parse_owner,
 )
-from signer.model.side_door import (
-    ClusterIdentity,
-    ClusterRoleBinding,
-    UnreadableGrant,
-    shown,
-)
+from signer.model.side_door import ClusterIdentity, ClusterRoleBinding, shown
 from signer.store.giving_back import GrantChanged, NotGivenBack, WorkloadCalls, give_back
 
 _LOG = logging.getLogger(__name__)
@@ -130,7 +125,7 @@ class RemovedGrants:
             raise self._unavailable(cluster, error) from error
         try:
             return parse_kept(manifest)
-        except (UnreadableGrant, ValueError) as error:
+        except ValueError as error:
             raise GrantsNotKept(
                 f"ConfigMap {self._shown(cluster)} cannot be read ({error}): mend or delete it"
             ) from error
@@ -147,7 +142,7 @@ class RemovedGrants:
             pages = self._management.list_pages(CONFIG_MAPS.collection(self._namespace), {"labelSelector": KEPT_LABEL})
             async with contextlib.aclosing(pages):
                 async for page in pages:
-                    for manifest in page.get("items") or []:
+                    for manifest in page["items"]:
                         found |= _owner_of(manifest)
                     if len(found) > MAXIMUM_CLUSTERS:
                         _LOG.error("grants of too many clusters are kept", extra={"lookedAt": MAXIMUM_CLUSTERS})

@@ -123,10 +123,15 @@ class _Walk(ast.NodeVisitor):
         self.visit_FunctionDef(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring
-            if not ast.unparse(node).startswith("super()"):  # without it the function has other free variables
+        text = ast.unparse(node)
+        if not isinstance(node.value, ast.Constant) and not text.startswith("_LOG."):  # a docstring, a line of the log
+            if not text.startswith("super()"):  # without it the function has other free variables
                 self._replace(node, "pass")
             self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if ast.unparse(node.targets[0]) != "__all__":
+            self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None and ast.unparse(node.annotation) != "TypeAlias":

@@ -29,6 +29,7 @@ from tests.mutation.reach import Reach, Recorder, function_key
 
 TESTS: Final = {
     "signer": ("tests/unit/signer/rules", "tests/unit/signer/model"),
+    "signer/store": ("tests/unit/signer/store",),
     "signer/audit": ("tests/unit/signer/audit",),
     "signer/kube/http": ("tests/unit/signer/kube/http",),
     "authenticator": ("tests/unit/authenticator/model",),

@@ -15,6 +15,8 @@ from tests.mutation.runner import TESTS, _function_code, _package
 SOURCE = '''
 from typing import overload
 
+__all__ = ["judge"]
+
 LIMIT = 4 * 1024
 
 
@@ -31,6 +33,7 @@ def judge(value):
 
 async def later(reader):
     number = reader.integer(2, "type")
+    _LOG.info("read a number", extra={"number": 1})
     return number + 1
 '''
 

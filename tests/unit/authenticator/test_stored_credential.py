@@ -122,6 +122,22 @@ def node(
     return made
 
 
+# Whose store it is
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_nothing_is_printed_of_a_store_that_others_may_write_in(node: Node, mode: int) -> None:
+    """What stands there may be theirs."""
+    node.store.folder.chmod(mode)
+    node.leaves_to_the_other_path(*node.flags)
+
+
+def test_nothing_is_printed_of_somebody_elses_store(node: Node) -> None:
+    owner = node.store.folder.stat().st_uid
+    node.monkeypatch.setattr("authenticator.stored_credential.os.geteuid", lambda: owner + 1)
+    node.leaves_to_the_other_path(*node.flags)
+
+
 # What is printed
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, ExtensionOID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ from tests.unit.signer.authority.support import (
 )
 
 Reason = CertificateAuthorityUnavailableReason
+POLICY = der.object_identifier("1.2.3.4")
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +152,7 @@ class TestChain:
             {"ca": None},
             {"usage": key_usage(key_cert_sign=False)},
             {"path_length": 0},
-            {"not_after": NOW - timedelta(seconds=1)},
+            {"not_after": NOW},
             {"not_before": NOW + timedelta(seconds=1)},
             {"key": rsa_key(1024)},
             {"key": ed25519.Ed25519PrivateKey.generate()},
@@ -161,6 +163,11 @@ class TestChain:
         issuer = make("issuer", **{"key": ec_key(7), **options})  # type: ignore[arg-type]
         child = make("child", ec_key(8), issuer)
         assert hashes_of(child.secret(issuer)) == {hash_of(child)}
+
+    def test_an_issuer_counts_from_the_moment_that_it_is_valid(self) -> None:
+        issuer = make("issuer", ec_key(7), not_before=NOW)
+        child = make("child", ec_key(8), issuer)
+        assert hashes_of(child.secret(issuer)) == {hash_of(child), hash_of(issuer)}
 
     def test_path_length_counts_from_the_leaf(self) -> None:
         root = make("r", ec_key(1), path_length=1)
@@ -276,6 +283,17 @@ class TestRefusals:
             x509.CertificatePolicies([x509.PolicyInformation(x509.ObjectIdentifier("1.2.3.4"), None)]),
             x509.PolicyConstraints(0, None),
             x509.InhibitAnyPolicy(0),
+            x509.AuthorityInformationAccess(
+                [x509.AccessDescription(AuthorityInformationAccessOID.OCSP, x509.UniformResourceIdentifier("http://x"))]
+            ),
+            x509.AuthorityKeyIdentifier(b"k", None, None),
+            x509.SubjectKeyIdentifier(b"k"),
+            x509.CRLDistributionPoints(
+                [x509.DistributionPoint([x509.UniformResourceIdentifier("http://x")], None, None, None)]
+            ),
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
+            x509.SubjectAlternativeName([x509.DNSName("ca.example")]),
+            x509.UnrecognizedExtension(ExtensionOID.POLICY_MAPPINGS, der.sequence(der.sequence(*2 * (POLICY,)))),
         ],
         ids=lambda extension: type(extension).__name__,
     )
@@ -314,6 +332,10 @@ class TestRefusals:
         secret = {"tls.crt": certificate.read_bytes(), "tls.key": key.read_bytes()}
         now = x509.load_pem_x509_certificate(secret["tls.crt"]).not_valid_before_utc
         unavailable(secret, Reason.KEY_UNSUPPORTED, now=now)
+        # The same key in its common form: what it signs would not verify with the certificate.
+        plain = load_pem_private_key(secret["tls.key"], None)
+        said = unavailable({**secret, "tls.key": pem_key(plain)}, Reason.KEY_UNSUPPORTED, now=now)
+        assert "tls.crt" in said.message
 
     @pytest.mark.parametrize("pkcs8", [False, True])
     def test_large_primes_are_refused_before_they_are_checked(

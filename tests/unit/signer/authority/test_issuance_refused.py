@@ -5,10 +5,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, x25519
+from cryptography.hazmat.primitives.asymmetric import ec, rsa, x25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import (
@@ -70,6 +71,11 @@ def _warnings_are_errors() -> None:
             Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID,
             {"usages": SERVING, "ip_addresses": (ipaddress.IPv6Address("fe80::1%eth0"),)},
         ),
+        (
+            Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID,
+            {"usages": SERVING, "ip_addresses": (V4, ipaddress.IPv6Address("fe80::1%eth0"))},
+        ),
+        (Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, {"usages": SERVING, "dns_names": ("a", "*.example.org")}),
         (Reason.SERIAL_NUMBER_INVALID, {"serial_number": 0}),
         (Reason.SERIAL_NUMBER_INVALID, {"serial_number": -1}),
         (Reason.SERIAL_NUMBER_INVALID, {"serial_number": 1 << 159}),
@@ -82,6 +88,41 @@ def test_requests_that_no_kubelet_may_make(reason: IssuanceRefusedReason, change
     with pytest.raises(IssuanceRefused) as caught:
         request(**changes)
     assert caught.value.reason is reason
+
+
+def rsa_of(bits: int) -> rsa.RSAPublicKey:
+    """Nobody has the private key."""
+    return rsa.RSAPublicNumbers(65537, (1 << (bits - 1)) + 1).public_key()
+
+
+@pytest.mark.parametrize("bits", [2047, 8193])
+def test_an_rsa_key_of_another_size(bits: int) -> None:
+    with pytest.raises(IssuanceRefused) as caught:
+        request(public_key=rsa_of(bits))
+    assert caught.value.reason is Reason.PUBLIC_KEY_UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"public_key": rsa_of(2048)},
+        {"public_key": rsa_of(8192)},
+        {"public_key": ec.generate_private_key(ec.SECP384R1()).public_key()},
+        {"public_key": ec.generate_private_key(ec.SECP521R1()).public_key()},
+        {"serial_number": (1 << 159) - 1},
+        {"usages": SERVING, "dns_names": ("a",) * 63, "ip_addresses": (V4,)},
+        {"subject_common_name": "system:node:" + "a" * 253},
+    ],
+    ids=["RSA-2048", "RSA-8192", "P-384", "P-521", "serial number", "names", "node name"],
+)
+def test_what_is_just_allowed(changes: dict[str, object]) -> None:
+    issue(authority(), request(**changes))
+
+
+def test_usages_are_called_as_kubernetes_calls_them() -> None:
+    assert {usage.value for usage in CertificateUsage} == {
+        *("digital signature", "key encipherment", "client auth", "server auth")
+    }
 
 
 class TestOutsideTheAuthority:
@@ -170,3 +211,23 @@ class TestSelfCheck:
         authority_ = authority()
         monkeypatch.setattr("signer.authority.der.integer", lambda value: b"\x02\x01\x07")
         assert "not what was asked for" in self.refused(authority_)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"public_key": ec_key(101).public_key()},
+            {"not_before": NOW - timedelta(minutes=6)},
+            {"not_after": NOW + timedelta(days=8)},
+        ],
+        ids=lambda changes: ",".join(changes),
+    )
+    def test_another_certificate_than_asked_for(
+        self, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = issuance._tbs_certificate
+
+        def another(signing: Any, algorithm: bytes, asked: Any, extensions: Any) -> bytes:
+            return real(signing, algorithm, replace(asked, **changes), extensions)
+
+        monkeypatch.setattr("signer.authority.issuance._tbs_certificate", another)
+        assert "not what was asked for" in self.refused(authority())

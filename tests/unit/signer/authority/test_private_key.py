@@ -223,10 +223,21 @@ def test_a_short_modulus(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(GOOD, q_inverse=GOOD.q_inverse + GOOD.p),
         replace(GOOD, q_inverse=0),
         replace(GOOD, p=GOOD.q, q=GOOD.p),
+        # All else fits: the library would take long over them, or not look.
+        consistent(GOOD.p + 1, GOOD.q),
+        consistent(GOOD.p, GOOD.q + 1),
+        replace(GOOD, d=GOOD.d + (GOOD.p - 1)),
+        replace(GOOD, d=GOOD.d + (GOOD.q - 1)),
     ],
 )
 def test_numbers_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, changed: Numbers) -> None:
     refused_unseen(monkeypatch, changed.pkcs1(), Reason.KEY_INVALID)
+
+
+def test_the_same_is_signed_to_the_same_bytes() -> None:
+    """What was journaled, and not published before a crash, is made again."""
+    for key in (rsa_key(), ec_key()):
+        assert sign(key, b"data") == sign(key, b"data")
 
 
 COMPOSITE = 2**1024 - 1

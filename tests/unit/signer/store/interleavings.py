@@ -304,6 +304,7 @@ class Calls:
     async def create(self, path: str, body: JsonObject) -> JsonObject:
         await _Point()
         assert path == IDENTITY_RESERVATIONS.collection(NAMESPACE)
+        assert (body["apiVersion"], body["kind"]) == (IDENTITY_RESERVATIONS.api_version, "IdentityReservation")
         name = body["metadata"]["name"]
         if name == self._actor.wanted.name(ReservationSide.MACHINE):
             self._actor.attempts += 1

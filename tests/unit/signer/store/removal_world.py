@@ -99,6 +99,8 @@ class ObjectStore:
 
     def _create(self, path: str, body: JsonObject) -> JsonObject:
         assert not {"uid", "resourceVersion"} & set(body["metadata"])
+        if path == CONFIG_MAPS.collection(NAMESPACE):
+            assert (body["apiVersion"], body["kind"], body["metadata"]["namespace"]) == ("v1", "ConfigMap", NAMESPACE)
         full = f"{path}/{body['metadata']['name']}"
         if full in self.objects:
             raise AlreadyExists(full, status=409)

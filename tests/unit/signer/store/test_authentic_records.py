@@ -24,6 +24,7 @@ from signer.store.authentic_records import (
     UnverifiedRecord,
     stored_record,
 )
+from signer.store.foreign_metadata import NotKept
 from signer.store.mirror import Mirror
 from tests.unit.signer.builders import CLUSTER, attested_identity, machine_view, record
 
@@ -157,6 +158,62 @@ def test_records_of_one_identity_in_every_namespace_last_attested_first(world: W
     }
 
 
+def test_an_identity_of_the_same_words_by_another_attestor_is_another(world: World) -> None:
+    theirs = record(machine_view(name="other"), node_name="theirs")
+    made = replace(theirs, identity=replace(theirs.identity, provider="another"))
+    for one in (record(), made):
+        world.mirror.applied(manifest(one))
+    assert world.named() == [record().node_name]
+    assert world.named(made) == ["theirs"]
+
+
+def test_one_of_several_records_goes_and_the_others_stay(world: World) -> None:
+    former = record(node_name="former")
+    for made in (former, record()):
+        world.mirror.applied(manifest(made))
+    world.mirror.removed(manifest(former))
+    assert world.named() == [record().node_name]
+    assert [found.node_name for found in world.authentic.of_machine(record().machine)] == [record().node_name]
+
+
+def test_metadata_of_a_record_that_has_gone_is_not_kept(world: World) -> None:
+    made = replace(record(), resource_version="1")
+    world.mirror.applied(manifest(made))
+    assert not isinstance(world.authentic.metadata_of(made), NotKept)
+    assert world.authentic.metadata_of(replace(made, resource_version="2")) == NotKept()
+    world.mirror.removed(manifest(made))
+    assert world.authentic.metadata_of(made) == NotKept()
+
+
+def test_an_object_that_came_back_is_ignored_anew(world: World) -> None:
+    """As after a restore of the management cluster, which counts its versions anew."""
+    forgery = FORGERIES["an empty seal"]
+    for _ in range(2):
+        world.mirror.applied(forgery)
+        world.mirror.removed(forgery)
+    assert world.authentic.ignored == 2
+
+
+def test_each_change_of_a_record_of_ours_is_told() -> None:
+    told: list[tuple[str, str]] = []
+
+    def tell(key: object, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+        told.append((_version(before), _version(after)))
+
+    def _version(one: AttestedNode | NoRecord) -> str:
+        return "none" if isinstance(one, NoRecord) else one.resource_version
+
+    authentic = AuthenticRecords(tell)
+    authentic.use_keys(KEYS)
+    mirror = Mirror("attestednodes", stored_record, authentic.changed)
+    mirror.applied(FORGERIES["an empty seal"])
+    assert told == [], "of somebody else's nothing is told"
+    mirror.applied(manifest(record(), "2"))
+    mirror.applied(manifest(record(), "3"))
+    mirror.removed(manifest(record()))
+    assert told == [("none", "2"), ("2", "none"), ("none", "3"), ("3", "none")]
+
+
 def test_a_changed_record_is_indexed_anew(world: World) -> None:
     world.mirror.applied(manifest(record()))
     world.mirror.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
@@ -167,12 +224,13 @@ def test_a_changed_record_is_indexed_anew(world: World) -> None:
 # The keys
 
 
-@pytest.mark.parametrize("read", ["get", "values", "naming", "require_keys"])
+@pytest.mark.parametrize("read", ["get", "values", "naming", "of_machine", "require_keys"])
 def test_without_the_key_everything_waits(world: World, read: str) -> None:
     calls: dict[str, Any] = {
         "get": lambda: world.found(),
         "values": lambda: world.authentic.values(),
         "naming": lambda: world.named(),
+        "of_machine": lambda: world.authentic.of_machine(record().machine),
         "require_keys": lambda: world.authentic.require_keys(),
     }
     world.authentic.use_no_keys(KeysUnavailable("Secret own/key: malformed"))

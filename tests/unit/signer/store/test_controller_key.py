@@ -60,6 +60,8 @@ class API:
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path == PATH.rpartition("/")[0]
+        assert (body["apiVersion"], body["kind"], body["type"]) == ("v1", "Secret", "Opaque")
+        assert body["metadata"] == {"name": SECRET_NAME, "namespace": NAMESPACE}
         self.calls.append("create")
         self.before_create()
         if self.secret is not None:
@@ -119,12 +121,18 @@ async def test_the_second_replica_takes_what_the_first_made(world: World) -> Non
     assert world.seal() == RecordSeals(KEYS).seal(record())
 
 
+def test_the_name_of_the_secret_is_for_ever() -> None:
+    """Operators copy it to where they move Clusters; under another name every record would be worthless."""
+    assert SECRET_NAME == "node-attestation-controller-key"
+
+
 MALFORMED: Final = {
     "no data": None,
     "no current": {"previous": base64.b64encode(b"p" * 32).decode()},
     "short": {"current": base64.b64encode(b"secret-16-octets").decode()},
     "empty": {"current": ""},
     "no base64": {"current": "secret!" * 8},
+    "base64 with something between": {"current": f"!{base64.b64encode(b'k' * 32).decode()}"},
     "no text": {"current": 7},
     "malformed previous": {"current": base64.b64encode(b"k" * 32).decode(), "previous": "c2VjcmV0"},
 }
@@ -274,6 +282,29 @@ async def test_unknown_keys_do_not_make_us_ask_without_end(world: World, monkeyp
     world.api.put(controller_key_secret(NAMESPACE, KEYS))
     await run_until(world, flooded)
     assert world.api.calls == ["get"]
+
+
+async def test_while_nothing_needs_it_it_is_read_every_few_minutes(world: World, soon: None) -> None:
+    world.api.put(controller_key_secret(NAMESPACE, KEYS))
+    looks = iter(range(50))
+    await run_until(world, lambda: next(looks, None) is None)
+    assert world.api.calls == ["get"]
+
+
+async def test_one_fault_after_another_is_waited_for_ever_longer(
+    world: World, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    class Noting:
+        def delay(self, attempt: int, random: object) -> float:
+            attempts.append(attempt)
+            return 0.001
+
+    monkeypatch.setattr(controller_key, "_FAILED", Noting())
+    world.api.fault = ServerError("etcd", status=500)
+    await run_until(world, lambda: len(attempts) >= 3)
+    assert attempts[:3] == [0, 1, 2]
 
 
 async def test_after_a_fault_it_is_tried_again(world: World, soon: None) -> None:

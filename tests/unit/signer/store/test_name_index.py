@@ -38,6 +38,11 @@ def test_of_another(held: str) -> None:
     assert index.held_by_others(ASKING, {held, "x"}) == {held}
 
 
+def test_the_end_of_anothers_provider_id_is_what_its_node_may_be_called() -> None:
+    index = index_of(ASKING, machine("other", provider_id="aws:///eu-west-1a/i-0123"))
+    assert index.held_by_others(ASKING, {"i-0123", "aws:///eu-west-1a/i-0123"}) == {"i-0123"}
+
+
 def test_own() -> None:
     index = index_of(ASKING)
     assert index.held_by_others(ASKING, {"asking", "asking-infra", "10.0.0.1"}) == frozenset()

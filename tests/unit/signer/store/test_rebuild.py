@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from attestors.contract import Security
-from signer.kube.resources import ATTESTED_NODES
+from signer.kube.resources import ATTESTED_NODES, MACHINES_V1BETA2
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, new_record
 from signer.model.reservation import Pair
@@ -250,6 +250,15 @@ def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
     restarted.show_machine(record, uid="another")
     drive(restarted.rebuild.ensure(record))
     assert restarted.pairs == set()
+    assert restarted.actor.calls == 0, "nor is anything asked because of it"
+
+
+def test_a_machine_that_the_mirror_does_not_have_gets_nothing_back_by_itself() -> None:
+    record = record_of(OURS)
+    restarted = Restarted(record)
+    drive(restarted.rebuild.ensure(record))
+    assert restarted.world.objects == {}
+    assert restarted.actor.calls == 0
 
 
 def in_another_namespace(one: Pair) -> Pair:
@@ -265,6 +274,13 @@ def test_hardware_that_passed_on_to_another_namespace() -> None:
     restarted.show_machine(record)
     assert restarted.rebuild._still_stands(record, ELSEWHERE) is True
     restarted.show_machine(record, uid="another")
+    assert restarted.rebuild._still_stands(record, ELSEWHERE) is False
+    [anew] = restarted.inventory.machines.values()
+    there = {"namespace": anew.cluster.namespace, "name": anew.name, "uid": anew.uid}
+    restarted.world.records[MACHINES_V1BETA2.object(anew.name, anew.cluster.namespace)] = {
+        "metadata": there,
+        "spec": {"clusterName": anew.cluster.name, "providerID": anew.provider_id},
+    }
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, ResourceNotServed, ServerError, UnexpectedAnswer
-from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, record_name
@@ -64,6 +64,7 @@ class API:
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(("create", path))
+        assert (body["apiVersion"], body["kind"]) == (ATTESTED_NODES.api_version, "AttestedNode")
         self.before_write()
         path = f"{path}/{body['metadata']['name']}"
         if path in self.objects:
@@ -75,6 +76,8 @@ class API:
         self.before_write()
         self.require_same(path, body["metadata"])
         assert set(body) == {"apiVersion", "kind", "metadata", "spec"}
+        assert (body["apiVersion"], body["kind"]) == (ATTESTED_NODES.api_version, "AttestedNode")
+        assert body["metadata"]["managedFields"] == [{}], "what makes the API server keep none"
         return self.put(path, body, uid=body["metadata"]["uid"])
 
     def require_same(self, path: str, metadata: dict[str, Any]) -> None:
@@ -181,7 +184,12 @@ async def test_change_keeps_foreign_metadata(world: World, note: str, calls: lis
 
 
 @pytest.mark.parametrize(
-    "others", [[], [{"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "prod", "uid": "db"}]]
+    "others",
+    [
+        [],
+        [{"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "prod", "uid": "db"}],
+        [{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers", "uid": "ms"}],
+    ],
 )
 @pytest.mark.parametrize("note", ["little", "m" * 2048])
 async def test_a_record_that_was_restored_without_its_owner_gets_it_again(

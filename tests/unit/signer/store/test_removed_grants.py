@@ -93,7 +93,7 @@ async def test_bindings_come_back_exactly_as_they_were(kept: Kept) -> None:
 
 async def test_the_config_map_says_whose_it_is(kept: Kept) -> None:
     (found,) = kept.api.config_maps()
-    assert found["metadata"]["labels"] == {KEPT_LABEL: "team-a"}
+    assert found["metadata"]["labels"] == {"attestation.cluster.x-k8s.io/removed-grants": "team-a"}, "for ever"
     assert found["data"]["clusterNamespace"] == "team-a"
     assert found["data"]["clusterName"] == "one"
     assert found["data"].keys() == {"clusterNamespace", "clusterName", f"sha256-{'aa' * 32}"}
@@ -260,8 +260,9 @@ async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kep
 async def test_a_config_map_that_says_nothing_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
     stranger = CONFIG_MAPS.object("stranger", NAMESPACE)
     kept.api.put(stranger, {"metadata": {"name": "stranger", "labels": {KEPT_LABEL: ""}}, "data": {}})
+    kept.api.put(CONFIG_MAPS.object("other", NAMESPACE), {"metadata": {"name": "other"}, "data": {}})
     assert await kept.grants.owners() == {OWNER.key}
-    assert caplog.records[0].configMap == "stranger"
+    assert [record.configMap for record in caplog.records] == ["stranger"], "others are not asked for"
 
 
 # Faults
@@ -298,6 +299,25 @@ async def test_a_config_map_that_keeps_changing_is_given_up_for_now(kept: Kept) 
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = Conflict("stale", status=409)
     with pytest.raises(GrantsNotKept, match="keep changing"):
         await kept.grants.restore(OWNER, kept.api)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept, fault: ApiError) -> None:
+    kept.api.failures[f"DELETE {CONFIG_MAP}"] = fault
+    with pytest.raises(GrantsNotKept, match="of the management cluster"):
+        await kept.grants.restore(OWNER, kept.api)
+    kept.api.failures.clear()
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+    assert kept.api.config_maps() == []
+
+
+async def test_an_empty_generation_of_another_ca_holds_nothing(kept: Kept) -> None:
+    await kept.grants.keep(LATER_CLUSTER, [])
+    found = kept.api.objects[CONFIG_MAP]
+    empty = {generation_field(LATER_CLUSTER): '{"items": []}'}
+    kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **empty}})
+    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingKept()
+    assert kept.api.config_maps() == []
 
 
 async def test_kept_grants_that_cannot_be_listed(kept: Kept) -> None:

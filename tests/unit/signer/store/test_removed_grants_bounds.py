@@ -57,6 +57,8 @@ async def test_config_maps_that_were_not_made_do_not_count(monkeypatch: pytest.M
             await kept.grants.keep(OWNER, [])
     kept.api.failures.clear()
     await kept.grants.keep(OWNER, [])
+    with pytest.raises(GrantsNotKept, match="1 clusters of namespace"):
+        await kept.grants.keep(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "h"), [])
 
 
 async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

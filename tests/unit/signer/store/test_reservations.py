@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from attestors.contract import Security
+from signer.kube.errors import ServerError
 from signer.model import record as record_module
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, MachineKey
@@ -273,6 +274,49 @@ def test_secure_displaces_insecure() -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("m1", "x", INSECURE))))
     assert actor.end is End.HOLDS
     assert world.whole() == {pair("m1", "a")}
+    assert len(world.objects) == 2, "nothing is left of what was displaced"
+
+
+def test_what_the_displaced_one_has_elsewhere_by_now_stays() -> None:
+    elsewhere = pair("m2", "x", INSECURE)
+    world, actor = alone(Scenario((pair("m1", "a"),), (whole(pair("m1", "x", INSECURE))[0], *whole(elsewhere))))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a"), elsewhere}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "end"), [(pair("old", "a"), End.HOLDS), (pair("m2", "a"), End.REFUSED)], ids=["gone", "there"]
+)
+def test_nobody_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair, end: End) -> None:
+    insecure = pair("m1", "x", INSECURE)
+    world, actor = alone(Scenario((pair("m1", "a"),), (*whole(insecure), *whole(theirs))))
+    assert actor.end is end
+    assert world.whole() == ({pair("m1", "a")} if end is End.HOLDS else {insecure, theirs})
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        (Half(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
+        (Half(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
+        (Half(IDENTITY_SIDE, pair("m2", "a")),),
+    ],
+    ids=["Machine's side of a moved identity", "identity's side of another's Machine", "identity's side alone"],
+)
+def test_a_dead_side_is_removed(dead: tuple[Half, ...]) -> None:
+    world, actor = alone(Scenario((pair("m1", "a"),), dead))
+    assert actor.end is End.HOLDS
+    assert world.whole() == {pair("m1", "a"), *(half.pair for half in dead[1:])}
+
+
+def test_the_same_two_are_written_anew_under_another_word_for_its_security() -> None:
+    for before in (
+        SCENARIOS["other word for its security"].before,
+        SCENARIOS["other word for its security"].before[1:],
+    ):
+        world, actor = alone(Scenario((pair("m1", "a"),), before))
+        assert actor.end is End.HOLDS
+        assert world.whole() == {pair("m1", "a")}
 
 
 def test_pair_of_a_gone_machine_is_released() -> None:
@@ -346,6 +390,29 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
 MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
+def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> None:
+    world = World(Scenario((), whole(pair("m1", "a"))))
+    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(VERSION, own_namespace=NAMESPACE))
+    drive(mine.reserve(pair("m1", "a"), NoRecord()))
+    assert mine.mirrored(pair("m1", "a"))
+    world.pop(pair("m1", "a").name(MACHINE_SIDE))
+    world.machines.clear()
+    drive(mine.release(pair("m1", "a")))
+    assert not mine.mirrored(pair("m1", "a"))
+
+
+def test_what_the_watch_said_to_be_gone_is_read_all_the_same() -> None:
+    """It may be faster than the answer to the call that made it."""
+    world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
+    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+    for uid in ("1", "2", "before-0", "before-1"):
+        inventory.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
+    inventory.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
+    for wanted in (pair("m1", "a"), pair("m2", "b")):
+        drive(Reservations(Calls(world, Actor(0, wanted)), inventory).reserve(wanted, NoRecord()))
+    assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
+
+
 class NoCalls:
     """A management API that must not be asked."""
 
@@ -361,6 +428,23 @@ def mirrored(*sides: ReservationSide) -> Reservations:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(side), "uid": "u", "resourceVersion": "1"}
         inventory.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
     return Reservations(NoCalls(), inventory)
+
+
+@pytest.mark.parametrize("side", ReservationSide)
+def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) -> None:
+    """The object has the name that the pair's own would have."""
+    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+    other = (
+        replace(MIRRORED, identity=attested_identity("ek:2"))
+        if side is MACHINE_SIDE
+        else replace(MIRRORED, machine=MachineKey.of(machine_view(name="other")))
+    )
+    for named in ReservationSide:
+        metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(named), "uid": "u", "resourceVersion": "1"}
+        said = other if named is side else MIRRORED
+        inventory.reservations.applied({"metadata": metadata, "spec": reservation_spec(said)})
+    assert len(inventory.reservations) == 2
+    assert not Reservations(NoCalls(), inventory).mirrored(MIRRORED)
 
 
 def test_mirror_is_believed_where_the_record_names_the_pair() -> None:

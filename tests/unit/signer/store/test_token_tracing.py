@@ -20,6 +20,7 @@ from signer.model.bootstrap_token import (
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, inventory, token_tracing
+from signer.store.mirror import InTouch, OutOfTouch
 from tests.unit.signer.store.kubeadm_configs import (
     CONFIGS,
     GROUP,
@@ -355,3 +356,61 @@ async def test_out_of_touch_for_too_long_is_no_ground_for_anything(world: World)
     assert isinstance(world.tokens.pool_tokens(KEY), TracingInterrupted)
     world.api.errors.clear()
     await world.running()
+
+
+# By the clock alone
+
+REFUSED = TracingOff("refused")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 1000.0
+        self.tracing = token_tracing.TokenTracing(lambda: self.at)
+
+    def refused(self, after: float) -> bool:
+        self.at += after
+        return self.tracing.is_lasting(REFUSED)
+
+
+def test_what_was_traced_must_be_refused_for_longer_than_what_never_was() -> None:
+    clock = Clock()
+    assert clock.tracing.refused_seconds == token_tracing.FIRST_REFUSED_SECONDS
+    clock.tracing.listed(1)
+    assert clock.tracing.refused_seconds == token_tracing.REFUSED_SECONDS > token_tracing.FIRST_REFUSED_SECONDS
+    assert not clock.refused(0)
+    assert not clock.refused(token_tracing.REFUSED_SECONDS / 2 - 1)
+    assert not clock.refused(token_tracing.REFUSED_SECONDS / 2)
+    assert clock.refused(1)
+
+
+def test_an_interruption_counts_from_the_first_refusal_of_what_was_traced() -> None:
+    """And not from the next ones: else it would never end."""
+    clock = Clock()
+    clock.tracing.begins()
+    clock.at += 10 * token_tracing.INTERRUPTION_SECONDS
+    clock.tracing.listed(1)
+    assert not clock.refused(0)
+    clock.at += token_tracing.INTERRUPTION_SECONDS
+    assert isinstance(clock.tracing.now(InTouch()), TracingInterrupted)
+    assert not clock.refused(0)
+    clock.at += 1
+    assert isinstance(clock.tracing.now(InTouch()), TracingOff)
+
+
+def test_what_was_traced_is_believed_until_it_is_out_of_touch_for_too_long() -> None:
+    clock = Clock()
+    clock.tracing.listed(1)
+    error = ServerError("etcd", status=500)
+    at_the_bound = OutOfTouch(inventory.OUT_OF_TOUCH_SECONDS, error)
+    assert isinstance(clock.tracing.now(at_the_bound), token_tracing.TracingOn)
+    beyond = clock.tracing.now(OutOfTouch(inventory.OUT_OF_TOUCH_SECONDS + 0.1, error))
+    assert isinstance(beyond, TracingInterrupted)
+    assert isinstance(clock.tracing.now(OutOfTouch(token_tracing.INTERRUPTION_SECONDS + 0.1, error)), TracingOff)
+
+
+@pytest.mark.parametrize(("apart", "lasting"), [(5.0, True), (5.1, False)])
+def test_refusals_count_together_that_are_not_far_apart(apart: float, lasting: bool) -> None:
+    clock = Clock()
+    assert not clock.refused(0)
+    assert clock.refused(apart) is lasting
