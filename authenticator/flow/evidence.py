@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import PurePath
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -31,18 +33,28 @@ USAGES: Final = {
 }
 """Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
 
+_PLACES: Final = 4
+"""The innermost, of where an attestor failed."""
+
 
 @contextmanager
-def _code_of(provider: str) -> Iterator[None]:
+def _code_of(provider: str, *known: type[Exception]) -> Iterator[None]:
     """That attestor's code runs, which may not end the program: with an exit code of its own, perhaps that of success.
 
     Raises:
-        NoEvidence: it called ``sys.exit``.
+        NoEvidence: it called ``sys.exit``, or raised what is not ``known``.
     """
     try:
         yield
+    except (*known, BrokenPipeError):  # whoever read our output is gone
+        raise
     except SystemExit as error:
         raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising what is wrong") from error
+    except Exception as error:
+        # What it says may be secret, and goes into a file; where it comes from is what the attestor's author needs.
+        frames = traceback.extract_tb(error.__traceback__)[2:][-_PLACES:]  # this one, and who runs it
+        places = ", ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
+        raise NoEvidence(f"attestor {provider} failed with {type(error).__name__} at {places}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +71,12 @@ class Attestation:
 
         Raises:
             InvalidConfiguration: it is not installed, lacks a library, or does not take these settings.
-            NoEvidence: it ended the program.
+            NoEvidence: it failed.
         """
         attestors = registry or Registry()
         try:
             attestor = attestors.load(configuration.provider)
-            with _code_of(configuration.provider):
+            with _code_of(configuration.provider, InvalidSettings, ImportError):
                 node_half = attestor.node_half(configuration.settings)
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
@@ -87,8 +99,12 @@ class Attestation:
         if self.configured_provider_id:
             return self.configured_provider_id
         try:
-            with _code_of(self.description.provider):
-                return check_provider_id(self.node_half.provider_id())
+            with _code_of(self.description.provider, EvidenceUnavailable):
+                found: object = self.node_half.provider_id()
+            if not isinstance(found, str):
+                provider = self.description.provider
+                raise NoEvidence(f"attestor {provider} gave {type(found).__name__} for the provider ID, which is a str")
+            return check_provider_id(found)
         except EvidenceUnavailable as error:
             raise NoEvidence(f"attestor {self.description.provider}: {error} (or give --provider-id)") from error
         except InvalidProviderID as error:
@@ -128,7 +144,7 @@ class Attestation:
                 dns_names=subject.dns_names,
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
             )
-            with _code_of(subject.provider):
+            with _code_of(subject.provider, EvidenceUnavailable):
                 gathered = self.node_half.gather(
                     GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
                 )

@@ -128,4 +128,6 @@ def _wrong_with(half: object, description: AttestorDescription) -> str:
     missing = next((name for name in wanted if not callable(getattr(half, name, None))), "")
     if missing:
         return f"has no {missing}"
-    return "has an async screen, and must have a plain one" if iscoroutinefunction(getattr(half, "screen", None)) else ""
+    return (
+        "has an async screen, and must have a plain one" if iscoroutinefunction(getattr(half, "screen", None)) else ""
+    )
