@@ -46,7 +46,9 @@ def _code_of(provider: str, *known: type[Exception]) -> Iterator[None]:
     """
     try:
         yield
-    except (*known, BrokenPipeError):  # whoever read our output is gone
+    except known:
+        raise
+    except BrokenPipeError:  # whoever read our output is gone
         raise
     except SystemExit as error:
         raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising what is wrong") from error
