@@ -200,12 +200,12 @@ def _redacted_fields(provider: str, evidence: Evidence, registry: Registry) -> M
 
 def _redacted_by(attestor: Auditable, provider: str, evidence: Evidence) -> Mapping[str, str]:
     try:
-        fields: dict[object, object] = dict(attestor.redacted_fields(evidence))
+        fields: dict[Any, Any] = dict(attestor.redacted_fields(evidence))
     except Exception as error:
         raise NotRedacted(f"redacted_fields() of attestor {provider} failed with {type(error).__name__}") from error
     if not all(isinstance(text, str) for field in fields.items() for text in field):
         raise NotRedacted(f"redacted_fields() of attestor {provider} gave something else than texts")
-    return {str(name): str(value) for name, value in fields.items()}
+    return fields
 
 
 def _with_fields(spec: Mapping[str, Any], request: SigningRequest, fields: Mapping[str, str]) -> _Redacted:
