@@ -23,6 +23,7 @@ from attestors.wire.names import Purpose, SignerName
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from authenticator.configuration import Configuration
+from authenticator.model.answer import printable
 from authenticator.model.attempt import PendingRequest, Step, Subject, request_name
 from authenticator.model.certificate import load_key, public_key_info
 from authenticator.model.failures import InvalidConfiguration, NoEvidence
@@ -33,8 +34,10 @@ USAGES: Final = {
 }
 """Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
 
+_METHODS: Final = ("provider_id", "gather")
 _PLACES: Final = 4
 """The innermost, of where an attestor failed."""
+_MAXIMUM_SAID_CHARACTERS: Final = 1024
 
 
 @contextmanager
@@ -83,9 +86,11 @@ class Attestation:
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
         except InvalidSettings as error:
-            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {error}") from error
+            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {_said(error)}") from error
         except ImportError as error:
             raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
+        if missing := next((name for name in _METHODS if not callable(getattr(node_half, name, None))), ""):
+            raise NoEvidence(f"attestor {configuration.provider}: its node half has no {missing}")
         return cls(attestor.description, node_half, configuration.provider_id)
 
     def versions(self) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class Attestation:
                 raise NoEvidence(f"attestor {provider} gave {type(found).__name__} for the provider ID, which is a str")
             return check_provider_id(found)
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {self.description.provider}: {error} (or give --provider-id)") from error
+            raise NoEvidence(f"attestor {self.description.provider}: {_said(error)} (or give --provider-id)") from error
         except InvalidProviderID as error:
             raise NoEvidence(f"attestor {self.description.provider} found an unusable provider ID: {error}") from error
 
@@ -152,7 +157,7 @@ class Attestation:
                 )
             content = request.encode(RequestBlocks(asked, subject.provider, _encoded(gathered, evidence_version)))
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {subject.provider}: {error}") from error
+            raise NoEvidence(f"attestor {subject.provider}: {_said(error)}") from error
         except TooManyNames as error:
             raise InvalidConfiguration(f"{error}: ask for fewer names") from error
         except (MalformedRequestBlocks, MalformedEvidence) as error:
@@ -167,6 +172,11 @@ class Attestation:
             name=request_name(der, signer_name, step, evidence_version),
             request=base64.b64encode(content).decode("ascii"),
         )
+
+
+def _said(error: Exception) -> str:
+    """An attestor's own sentence for a person, who reads it at a terminal: it may repeat what a platform has said."""
+    return printable(str(error), _MAXIMUM_SAID_CHARACTERS)
 
 
 def _encoded(gathered: object, evidence_version: str) -> bytes:

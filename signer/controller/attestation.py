@@ -36,7 +36,7 @@ from signer.controller.authority_source import AuthoritySource, AuthorityUnavail
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
-from signer.controller.supervision import is_told_to_end
+from signer.controller.supervision import was_told_to_end
 from signer.kube.errors import ApiError
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred, Refused
@@ -50,6 +50,10 @@ from signer.rules.trace import SILENCE, Step, Trace
 
 _LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
+
+
+class AttestorEnded(Exception):
+    """In place of what an attestor raised that is no ``Exception``: nobody above is to end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +217,10 @@ class Attestation:
 
     def _fault_of(self, provider: str, error: Exception) -> Deferred:
         """It is said whose fault it is; of the exception's own words only those of the contract."""
-        _LOG.error("an attestor failed", exc_info=error, extra={"cluster": str(self._key), "provider": provider})
+        fault = error.__cause__ if isinstance(error, AttestorEnded) else error
+        _LOG.error("an attestor failed", exc_info=fault, extra={"cluster": str(self._key), "provider": provider})
         said = f": {error}" if isinstance(error, InvalidOutcome) else ""
-        failed = f"attestor {provider} failed with {type(error).__name__}{said}; see the controller's log"
+        failed = f"attestor {provider} failed with {type(fault).__name__}{said}; see the controller's log"
         return Deferred(Reason.INTERNAL_ERROR, failed)
 
 
@@ -231,11 +236,13 @@ async def _outcome_of(
             )
         outcome = await judging
     except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
-        raise RuntimeError(f"attestor {provider} would exit") from error
-    except asyncio.CancelledError as error:  # of a task of its own, which others of its requests may share
-        if is_told_to_end():
+        raise AttestorEnded(type(error).__name__) from error
+    except (
+        BaseException
+    ) as error:  # a cancelled task of its own, which others of its requests may share; a panic of Rust
+        if isinstance(error, Exception) or was_told_to_end(error):
             raise
-        raise RuntimeError(f"attestor {provider} was cancelled by itself") from error
+        raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):
         raise Deferred(
             Reason.INTERNAL_ERROR, f"attestor {provider} returned {type(outcome).__name__}, which is no outcome"

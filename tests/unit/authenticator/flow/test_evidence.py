@@ -9,12 +9,12 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 
-from attestors.contract import AttestorDescription, NodeHalf, Security
+from attestors.contract import AttestorDescription, EvidenceUnavailable, InvalidSettings, NodeHalf, Security
 from attestors.registry import Registry
 from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.evidence import Attestation
-from authenticator.model.failures import ExitCode, NoEvidence
+from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from tests.unit.authenticator.builders import SUBJECT, key_pem
 
 DESCRIPTION: Final = AttestorDescription("keyed-mac", Security.SECURE, ("v1",), renews=True, serves=True)
@@ -70,3 +70,23 @@ def test_an_attestor_that_fails_is_named_and_where(run: Any) -> None:
 def test_a_provider_id_that_is_no_text(found: object, kind: str) -> None:
     with pytest.raises(NoEvidence, match=f"^attestor keyed-mac gave {kind} for the provider ID"):
         find(lambda: found)
+
+
+def test_a_node_half_that_lacks_a_method_is_told_of_before_it_is_asked() -> None:
+    with pytest.raises(NoEvidence, match=r"^attestor keyed-mac: its node half has no provider_id$"):
+        load(lambda settings: None)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"), [(load, InvalidSettings), (find, EvidenceUnavailable), (gather, EvidenceUnavailable)]
+)
+def test_what_an_attestor_says_does_nothing_to_a_terminal(run: Any, kind: type[Exception]) -> None:
+    def says(*_arguments: Any) -> NoReturn:
+        raise kind("the platform said\n\x1b[31m" + "x" * 100_000)
+
+    with pytest.raises((NoEvidence, InvalidConfiguration)) as failed:
+        run(says)
+    said = str(failed.value)
+    assert "the platform said  [31mxxx" in said
+    assert said.isprintable()
+    assert len(said) < 1200

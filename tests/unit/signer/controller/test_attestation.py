@@ -34,6 +34,7 @@ from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
+from signer.controller.logs import describe_exception
 from signer.controller.lookups import Lookups
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
@@ -399,9 +400,12 @@ class Exiting(Asked):
 async def test_an_attestor_does_not_end_the_controller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the event loop's end would become of it, and no cluster's nodes would be let in."""
     world.add_machine("worker-1")
-    with pytest.raises(Deferred, match="attestor tpm failed with RuntimeError") as deferred:
+    with pytest.raises(Deferred, match="attestor tpm failed with SystemExit; see the controller's log"):
         await world.attest(Exiting(), monkeypatch)
-    assert "attestor tpm would exit" in repr(deferred.value.__cause__)
+
+
+class Panic(BaseException):
+    """As what PyO3 raises where Rust code panics."""
 
 
 class Failing(Asked):
@@ -434,12 +438,13 @@ def _raised(error: BaseException) -> Callable[[], object]:
     [
         (Failing(_raised(ValueError("password=hunter2"))), "failed with ValueError; see the controller's log"),
         (Failing(lambda: Denied("Wrong", "x" * 513)), "InvalidOutcome: a message has 1 to 512 printable characters;"),
-        (Failing(_raised(asyncio.CancelledError())), "failed with RuntimeError; see the controller's log"),
+        (Failing(_raised(asyncio.CancelledError())), "failed with CancelledError; see the controller's log"),
+        (Failing(_raised(Panic("hunter2"))), "failed with Panic; see the controller's log"),
         (NotAsync(lambda: Denied("Wrong", "x")), "what it verifies with is not async"),
     ],
 )
 async def test_a_fault_of_an_attestor_is_told_as_its_own(
-    asked: Asked, says: str, world: World, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, says: str, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A shared task of its own that was cancelled, too: it is not the worker that is to end."""
     world.add_machine("worker-1")
@@ -450,6 +455,9 @@ async def test_a_fault_of_an_attestor_is_told_as_its_own(
     assert decided.message.startswith("attestor tpm")
     assert says in decided.message
     assert "hunter2" not in decided.message
+    if "see the controller's log" in decided.message:
+        (told,) = [describe_exception(one.exc_info[1]) for one in caplog.records if one.exc_info and one.exc_info[1]]
+        assert any(place.startswith("test_attestation.py:") for place in told), "where its own code failed"
 
 
 async def test_who_is_to_end_ends_within_an_attestor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
