@@ -93,11 +93,13 @@ class ControllerKey:
             self._records.use_no_keys(KeysUnavailable(f"{secret}: {error}"))
             return False
         except ApiError as error:
-            about = {"secret": secret, "error": str(error)}
-            if self._was_read and isinstance(error, NotFound):
-                _LOG.error("the controller key was deleted: put its copy back before this controller ends", extra=about)
-            else:
-                _LOG.warning("cannot read the controller key", extra=about)
+            deleted = self._was_read and isinstance(error, NotFound)
+            cure = "the controller key was deleted: put its copy back before this controller ends"
+            _LOG.log(
+                logging.ERROR if deleted else logging.WARNING,
+                cure if deleted else "cannot read the controller key",
+                extra={"secret": secret, "error": str(error)},
+            )
             if not self._was_read:  # else the keys that were read stay good
                 self._records.use_no_keys(KeysUnavailable(f"{secret} cannot be read: {error}"))
             return False
