@@ -83,6 +83,8 @@ class Registry:
         except InvalidProviderName as error:
             raise InvalidAttestor(f"attestor {provider!r} of {_distribution(entry_point)}: {error}") from error
         attestor = _imported(entry_point)
+        if isinstance(attestor, type):
+            raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is a class, and must be an object of it")
         if not _is_described(entry_point, attestor) or not all(
             callable(getattr(attestor, half, None)) for half in _HALVES
         ):
@@ -105,6 +107,9 @@ def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
     except InvalidOutcome as error:
         raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {error}") from error
     except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and f"{entry_point.module}.".startswith(f"{error.name}."):
+            no_module = f"{entry_point.value} names no module that there is; it is written as package.module:object"
+            raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {no_module}") from error
         raise missing_extra(entry_point, error) from error
     except (Exception, SystemExit) as error:
         failed = f"{name} of {_distribution(entry_point)} fails when imported: {_what_failed(entry_point, error)}"

@@ -20,7 +20,7 @@ from authenticator.flow.evidence import Attestation
 from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.chain import issuer_of, name_of
-from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
 from authenticator.model.unix_time import time_text
@@ -110,7 +110,7 @@ def _attestor(configuration: Configuration) -> tuple[bool, str]:
     """Whether it renews, and what is wrong with it: what is stored is there to see in any case."""
     try:
         return Attestation.of(configuration).description.renews, ""
-    except InvalidConfiguration as error:
+    except (InvalidConfiguration, NoEvidence) as error:
         return True, str(error)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import PurePath
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -21,6 +23,7 @@ from attestors.wire.names import Purpose, SignerName
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from authenticator.configuration import Configuration
+from authenticator.model.answer import printable
 from authenticator.model.attempt import PendingRequest, Step, Subject, request_name
 from authenticator.model.certificate import load_key, public_key_info
 from authenticator.model.failures import InvalidConfiguration, NoEvidence
@@ -31,18 +34,32 @@ USAGES: Final = {
 }
 """Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
 
+_METHODS: Final = ("provider_id", "gather")
+_PLACES: Final = 4
+"""The innermost, of where an attestor failed."""
+_MAXIMUM_SAID_CHARACTERS: Final = 1024
+
 
 @contextmanager
-def _code_of(provider: str) -> Iterator[None]:
+def _code_of(provider: str, *known: type[Exception]) -> Iterator[None]:
     """That attestor's code runs, which may not end the program: with an exit code of its own, perhaps that of success.
 
     Raises:
-        NoEvidence: it called ``sys.exit``.
+        NoEvidence: it called ``sys.exit``, or raised what is not ``known``.
     """
     try:
         yield
+    except known:
+        raise
+    except BrokenPipeError:  # whoever read our output is gone
+        raise
     except SystemExit as error:
         raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising what is wrong") from error
+    except Exception as error:
+        # What it says may be secret, and goes into a file; where it comes from is what the attestor's author needs.
+        frames = traceback.extract_tb(error.__traceback__)[2:][-_PLACES:]  # this one, and who runs it
+        places = ", ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
+        raise NoEvidence(f"attestor {provider} failed with {type(error).__name__} at {places}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +76,21 @@ class Attestation:
 
         Raises:
             InvalidConfiguration: it is not installed, lacks a library, or does not take these settings.
-            NoEvidence: it ended the program.
+            NoEvidence: it failed.
         """
         attestors = registry or Registry()
         try:
             attestor = attestors.load(configuration.provider)
-            with _code_of(configuration.provider):
+            with _code_of(configuration.provider, InvalidSettings, ImportError):
                 node_half = attestor.node_half(configuration.settings)
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
         except InvalidSettings as error:
-            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {error}") from error
+            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {_said(error)}") from error
         except ImportError as error:
             raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
+        if missing := next((name for name in _METHODS if not callable(getattr(node_half, name, None))), ""):
+            raise NoEvidence(f"attestor {configuration.provider}: its node half has no {missing}")
         return cls(attestor.description, node_half, configuration.provider_id)
 
     def versions(self) -> tuple[str, ...]:
@@ -87,10 +106,14 @@ class Attestation:
         if self.configured_provider_id:
             return self.configured_provider_id
         try:
-            with _code_of(self.description.provider):
-                return check_provider_id(self.node_half.provider_id())
+            with _code_of(self.description.provider, EvidenceUnavailable):
+                found: object = self.node_half.provider_id()
+            if not isinstance(found, str):
+                provider = self.description.provider
+                raise NoEvidence(f"attestor {provider} gave {type(found).__name__} for the provider ID, which is a str")
+            return check_provider_id(found)
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {self.description.provider}: {error} (or give --provider-id)") from error
+            raise NoEvidence(f"attestor {self.description.provider}: {_said(error)} (or give --provider-id)") from error
         except InvalidProviderID as error:
             raise NoEvidence(f"attestor {self.description.provider} found an unusable provider ID: {error}") from error
 
@@ -128,13 +151,13 @@ class Attestation:
                 dns_names=subject.dns_names,
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
             )
-            with _code_of(subject.provider):
+            with _code_of(subject.provider, EvidenceUnavailable):
                 gathered = self.node_half.gather(
                     GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
                 )
             content = request.encode(RequestBlocks(asked, subject.provider, _encoded(gathered, evidence_version)))
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {subject.provider}: {error}") from error
+            raise NoEvidence(f"attestor {subject.provider}: {_said(error)}") from error
         except TooManyNames as error:
             raise InvalidConfiguration(f"{error}: ask for fewer names") from error
         except (MalformedRequestBlocks, MalformedEvidence) as error:
@@ -149,6 +172,11 @@ class Attestation:
             name=request_name(der, signer_name, step, evidence_version),
             request=base64.b64encode(content).decode("ascii"),
         )
+
+
+def _said(error: Exception) -> str:
+    """An attestor's own sentence for a person, who reads it at a terminal: it may repeat what a platform has said."""
+    return printable(str(error), _MAXIMUM_SAID_CHARACTERS)
 
 
 def _encoded(gathered: object, evidence_version: str) -> bytes:

@@ -16,6 +16,7 @@ from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from signer.audit.account import Account
+from signer.audit.errors import NotRedacted
 from signer.audit.values import InvalidValue, read, write
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
 from signer.model.envelope import NotOurs
@@ -153,6 +154,7 @@ def logged_request(
 
     Raises:
         ValueError: the request is not one that is logged.
+        NotRedacted: its attestor does not say what must be left out.
     """
     if isinstance(parsed, NotOurs):
         raise ValueError("what is not ours is not logged")
@@ -192,8 +194,18 @@ def _redacted_fields(provider: str, evidence: Evidence, registry: Registry) -> M
     except AttestorUnavailable:
         attestor = None
     if isinstance(attestor, Auditable):
-        return attestor.redacted_fields(evidence)
+        return _redacted_by(attestor, provider, evidence)
     return {name: digest_of(value) for name, value in evidence.fields.items()}
+
+
+def _redacted_by(attestor: Auditable, provider: str, evidence: Evidence) -> Mapping[str, str]:
+    try:
+        fields: dict[Any, Any] = dict(attestor.redacted_fields(evidence))
+    except Exception as error:
+        raise NotRedacted(f"redacted_fields() of attestor {provider} failed with {type(error).__name__}") from error
+    if not all(isinstance(text, str) for field in fields.items() for text in field):
+        raise NotRedacted(f"redacted_fields() of attestor {provider} gave something else than texts")
+    return fields
 
 
 def _with_fields(spec: Mapping[str, Any], request: SigningRequest, fields: Mapping[str, str]) -> _Redacted:

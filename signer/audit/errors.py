@@ -1,4 +1,4 @@
-"""Why a line cannot be judged again to a decision."""
+"""Why a line cannot be written, or not be judged again to a decision."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class AccountEnds(Exception):
     def __init__(self, stage: str) -> None:
         super().__init__(f"the account ends before: {stage}")
         self.stage = stage
+
+
+class NotRedacted(Exception):
+    """What must not stand in the log cannot be taken out of the request; the message says whose fault that is."""

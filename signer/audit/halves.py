@@ -47,3 +47,5 @@ class Halves:
             return NotAsked(str(error))
         except InvalidSettings as error:
             return NotAsked(f"settings of attestor {provider}: {error}; see --config")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect ends no verification, least of all with 0
+            return NotAsked(f"attestor {provider} fails with {type(error).__name__}")

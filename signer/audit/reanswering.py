@@ -95,7 +95,7 @@ async def _again(
         return Answer(_MALFORMED_EVIDENCE, message=str(error))
     except AnswerNotRecorded as error:
         return NotAsked(str(error))
-    except Exception as error:  # noqa: BLE001 - a plugin's defect is no finding about the log
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect is no finding about the log
         if stage.answer.kind == type(error).__name__:
             return stage.answer
         return NotAsked(f"attestor {signer.provider} fails with {type(error).__name__}")

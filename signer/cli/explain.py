@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from signer.audit.errors import NotRedacted
 from signer.authority import load_authority_certificates
 from signer.cli.arguments import (
     WrongUse,
@@ -105,6 +106,8 @@ def _explain(options: argparse.Namespace) -> int:
         explained = asyncio.run(_live(options) if options.objects is None else _offline(options))
     except (UnreadableManifests, UnusableRecording) as error:
         raise WrongUse(str(error)) from error
+    except NotRedacted as error:
+        raise ExplainFailed(f"--record: {error}") from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
     if options.output == "json":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +78,7 @@ def add_preflight(commands: Commands) -> None:
 
 
 def _preflight(options: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     try:
         found = asyncio.run(_look(options, key))

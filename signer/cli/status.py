@@ -67,7 +67,7 @@ def _status(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_as_json(as_json(found, now))
     else:
-        print_for_people(lambda console: show(found, now, console))
+        print_for_people(lambda console: show(found, now, console, options.namespace))
     return EXIT_NEEDS_ATTENTION if any(one.needs(now) for one in found) else 0
 
 
@@ -105,6 +105,7 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
             **{f"below{days}Days": attestations.lives.below[days] for days in DAYS},
             "more": attestations.lives.more,
         },
+        "foreignRecords": None if isinstance(attestations, RecordsUnverified) else attestations.not_ours,
         "pending": None if isinstance(requests, Unreachable) else requests.pending,
         "denied": None if isinstance(requests, Unreachable) else dict(requests.denied),
         "failed": None if isinstance(requests, Unreachable) else requests.failed,
@@ -115,10 +116,11 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
     }
 
 
-def show(found: Sequence[ClusterStatus], now: datetime, console: Console) -> None:
-    """The same for people."""
+def show(found: Sequence[ClusterStatus], now: datetime, console: Console, namespace_only: str | None = None) -> None:
+    """The same for people; ``namespace_only`` is the one that was looked at, if it was one."""
     if not found:
-        console.print("No Cluster has a NodeAttestationPolicy: none is touched.")
+        where = f"of namespace {namespace_only} " if namespace_only else ""
+        console.print(f"No Cluster {where}has a NodeAttestationPolicy: none is touched.")
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:

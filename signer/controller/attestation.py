@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from attestors.contract import (
     ClaimedMachine,
     ControllerHalf,
     Denied,
+    InvalidOutcome,
     NoClaimedMachine,
     NoRecordedIdentity,
     NotProvableYet,
@@ -34,6 +36,8 @@ from signer.controller.authority_source import AuthoritySource, AuthorityUnavail
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
+from signer.controller.supervision import was_told_to_end
+from signer.kube.errors import ApiError
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
@@ -44,7 +48,12 @@ from signer.rules.identity import IdentityFacts
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.rules.trace import SILENCE, Step, Trace
 
+_LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
+
+
+class AttestorEnded(Exception):
+    """In place of what an attestor raised that is no ``Exception``: nobody above is to end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +204,24 @@ class Attestation:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
             raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
-        except TimeoutError as error:
-            if not limit.expired():
-                raise  # the attestor's own, as of a socket: told and logged as every fault of its
-            raise Deferred(
-                Reason.ATTESTOR_UNAVAILABLE,
-                f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
-            ) from error
+        except (Deferred, Refused, ApiError):  # the core's own, through what it was given to ask
+            raise
+        except Exception as error:
+            # A TimeoutError of its own, as of a socket, is a fault like others.
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise Deferred(
+                    Reason.ATTESTOR_UNAVAILABLE,
+                    f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
+                ) from error
+            raise self._fault_of(signer.provider, error) from error
+
+    def _fault_of(self, provider: str, error: Exception) -> Deferred:
+        """It is said whose fault it is; of the exception's own words only those of the contract."""
+        fault = error.__cause__ if isinstance(error, AttestorEnded) else error
+        _LOG.error("an attestor failed", exc_info=fault, extra={"cluster": str(self._key), "provider": provider})
+        said = f": {error}" if isinstance(error, InvalidOutcome) else ""
+        failed = f"attestor {provider} failed with {type(fault).__name__}{said}; see the controller's log"
+        return Deferred(Reason.INTERNAL_ERROR, failed)
 
 
 async def _outcome_of(
@@ -209,9 +229,20 @@ async def _outcome_of(
 ) -> Outcome:
     """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
     try:
-        outcome = await verify(attestation)
+        judging: object = verify(attestation)
+        if not isinstance(judging, Awaitable):
+            raise Deferred(
+                Reason.INTERNAL_ERROR, f"attestor {provider}: what it verifies with is not async; write async def"
+            )
+        outcome = await judging
     except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
-        raise RuntimeError(f"attestor {provider} would exit") from error
+        raise AttestorEnded(type(error).__name__) from error
+    except (
+        BaseException
+    ) as error:  # a cancelled task of its own, which others of its requests may share; a panic of Rust
+        if isinstance(error, Exception) or was_told_to_end(error):
+            raise
+        raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):
         raise Deferred(
             Reason.INTERNAL_ERROR, f"attestor {provider} returned {type(outcome).__name__}, which is no outcome"

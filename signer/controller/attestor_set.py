@@ -7,6 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import TypeAlias
 
 from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
@@ -105,8 +106,8 @@ class AttestorSet:
             if insecure and not self._configuration.insecure_allowed(namespace):
                 return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
             half = attestor.controller_half(settings)
-            if missing := _missing(half, attestor.description):
-                return BrokenAttestor(provider, f"attestor {provider}: its controller half has no {missing}")
+            if wrong := _wrong_with(half, attestor.description):
+                return BrokenAttestor(provider, f"attestor {provider}: its controller half {wrong}")
             return ReadyAttestor(attestor.description, half)
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))
@@ -119,7 +120,14 @@ class AttestorSet:
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
 
 
-def _missing(half: object, description: AttestorDescription) -> str:
-    """The method that a controller half lacks, if any: not every attestor is type-checked."""
+def _wrong_with(half: object, description: AttestorDescription) -> str:
+    """What can be seen of a controller half that cannot be asked, if it is one: not every attestor is type-checked."""
+    if isinstance(half, type):
+        return "is a class, and must be an object of it"
     wanted = ("screen", "verify_client", *(["verify_serving"] if description.serves else []))
-    return next((name for name in wanted if not callable(getattr(half, name, None))), "")
+    missing = next((name for name in wanted if not callable(getattr(half, name, None))), "")
+    if missing:
+        return f"has no {missing}"
+    return (
+        "has an async screen, and must have a plain one" if iscoroutinefunction(getattr(half, "screen", None)) else ""
+    )

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from signer.audit.decision_line import DecisionLine, LoggedDecision, logged_request
+from signer.audit.errors import NotRedacted
 from signer.audit.log import AuditLogUnavailable, NoAuditLog
 from signer.controller.adjudicator import Adjudication
 from signer.controller.surroundings import Surroundings
@@ -73,7 +74,8 @@ class Auditing:
 
     def _unwritten(self, decision: Decision, error: Exception) -> Decision:
         self._around.metrics.audit_lines.labels("failed").inc()
-        cause = str(error) if isinstance(error, AuditLogUnavailable) else f"unexpected {type(error).__name__}"
+        is_told = isinstance(error, AuditLogUnavailable | NotRedacted)
+        cause = str(error) if is_told else f"unexpected {type(error).__name__}"
         if not self._failing:
             self._failing = True
             unexpected = None if isinstance(error, AuditLogUnavailable) else error

@@ -35,7 +35,7 @@ from signer.rules.side_door import (
     reviewed_identities,
 )
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.controller_key import SECRET_NAME, MalformedControllerKey, parse_controller_keys
+from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
 from signer.store.inventory import Inventory, UnreadablePolicy
 
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
@@ -219,10 +219,7 @@ async def _inventory(client: Client, key: ClusterKey, controller_namespace: str)
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
         inventory.authentic.use_keys(parse_controller_keys(secret))
     except NotFound:
-        raise PreflightFailed(
-            f"Secret {controller_namespace}/{SECRET_NAME} does not exist: has the controller run, and is "
-            "--controller-namespace its namespace?"
-        ) from None
+        raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {WHERE_MISSING}") from None
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
     machines, pools = inventory.version.machines, inventory.version.machine_pools

@@ -118,7 +118,7 @@ class Standings:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
         records = self._inventory.authentic.of_machine(MachineKey.of(machine))
         if not records:
-            return Unattested(machine, "was never attested")
+            return Unattested(machine, "has no AttestedNode that counts")
         record = max(records, key=valid_until)
         identity = record.identity
         if identity.security is not Security.SECURE or not self._renews(identity.provider):

@@ -89,5 +89,5 @@ class Surveyor:
         broken = adjudicator.attestors(policy).broken()
         if broken:
             reason = "AttestorNotAllowed" if any(one.forbidden for one in broken) else "AttestorUnavailable"
-            return PolicyCondition(kind, False, reason, "; ".join(one.message for one in broken))
+            return PolicyCondition(kind, False, reason, "; ".join(printable(one.message) for one in broken))
         return PolicyCondition(kind, True, "Configured", "every authorized attestor is ready")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.controller_key import SECRET_NAME
+from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
 from signer.store.inventory import Inventory
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
@@ -97,6 +97,18 @@ class Attestations:
     machines: int
     attested: int
     lives: Lives
+    not_ours: int = 0
+    """AttestedNodes that the controller key does not vouch for: they count for nothing."""
+
+    def needs(self) -> tuple[str, ...]:
+        """What somebody should look at."""
+        if not self.not_ours:
+            return self.lives.needs()
+        why = "was the key replaced, or does somebody else write them?"
+        return (
+            f"AttestedNodes that were not sealed with the controller key: {self.not_ours}; {why}",
+            *self.lives.needs(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,7 @@ class ClusterStatus:
         if isinstance(self.attestations, RecordsUnverified):
             needs.append(self.attestations.message)
         else:
-            needs += self.attestations.lives.needs()
+            needs += self.attestations.needs()
         if isinstance(self.authority, AuthorityUnknown):
             needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
@@ -162,14 +174,17 @@ async def fleet_status(
     await inventory.controller_key.refresh(sketch)
     if sketch.intended:  # there was none, and the controller would make it
         secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        cure = "has the controller run, and is --controller-namespace its namespace?"
-        inventory.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {cure}"))
+        inventory.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {WHERE_MISSING}"))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
+    not_ours = inventory.authentic.not_ours()
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def look(policy: JsonObject) -> ClusterStatus:
         async with slots:
-            return await _status(management, policy, inventory, registry, configuration, now, timeout_seconds)
+            found = await _status(management, policy, inventory, registry, configuration, now, timeout_seconds)
+            if isinstance(found.attestations, RecordsUnverified):
+                return found
+            return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
 
     return tuple(await asyncio.gather(*(look(policy) for policy in sorted(policies, key=_name))))
 

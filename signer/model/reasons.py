@@ -278,7 +278,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.ATTESTOR_UNAVAILABLE: ReasonExplanation(
             "The attestor cannot be loaded, its settings are wrong, or it did not answer within 30 seconds.",
-            "The message says which extra to install or which setting to correct.",
+            "The message says which extra to install or which setting to correct. Where it did not answer, see to what "
+            "it asks, such as a cloud.",
         ),
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: ReasonExplanation(
             "Secret `<cluster>-ca` is missing, cannot be read, has no key, or its CA has run out or just changed.",
@@ -307,7 +308,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.INTERNAL_ERROR: ReasonExplanation(
             "A fault of the controller or of an attestor. Nothing is approved and nothing denied by it.",
-            "Read the controller's log at that time and report it.",
+            "Read the controller's log at that time and report it; where the message names an attestor, to its author.",
         ),
     }
 )

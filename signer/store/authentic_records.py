@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
@@ -197,6 +199,11 @@ class AuthenticRecords:
         """
         self.require_keys()
         return tuple(self._authentic.values())
+
+    def not_ours(self) -> Counter[ClusterKey]:
+        """How many objects name a Machine of each cluster as records do, and count for nothing under our keys."""
+        others = (stored for key, stored in self._stored.items() if key not in self._authentic)
+        return Counter(stored.claimed.machine.cluster for stored in others if isinstance(stored, UnverifiedRecord))
 
     def naming(self, pair: Pair) -> tuple[AttestedNode, ...]:
         """Our records that name its Machine or its identity, of whatever namespace; last attested first.

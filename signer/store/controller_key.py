@@ -28,6 +28,11 @@ from signer.store.authentic_records import AuthenticRecords, KeysUnavailable
 
 _LOG = logging.getLogger(__name__)
 SECRET_NAME: Final = "node-attestation-controller-key"  # noqa: S105 - the name of a Secret
+WHERE_MISSING: Final = (
+    "has the controller run, and is --controller-namespace its namespace? If it was deleted, put its copy back before "
+    "a controller starts: that makes a new one"
+)
+"""What to ask where it does not exist."""
 READ_AGAIN_SECONDS: Final = 180.0
 AT_MOST_EVERY_SECONDS: Final = 5.0
 """Records with unknown keys are other people's to write: they do not make us ask the API server without end."""
@@ -88,7 +93,13 @@ class ControllerKey:
             self._records.use_no_keys(KeysUnavailable(f"{secret}: {error}"))
             return False
         except ApiError as error:
-            _LOG.warning("cannot read the controller key", extra={"secret": secret, "error": str(error)})
+            deleted = self._was_read and isinstance(error, NotFound)
+            cure = "the controller key was deleted: put its copy back before this controller ends"
+            _LOG.log(
+                logging.ERROR if deleted else logging.WARNING,
+                cure if deleted else "cannot read the controller key",
+                extra={"secret": secret, "error": str(error)},
+            )
             if not self._was_read:  # else the keys that were read stay good
                 self._records.use_no_keys(KeysUnavailable(f"{secret} cannot be read: {error}"))
             return False

@@ -62,7 +62,7 @@ def example() -> Preflight:
         policy_problem="",
         standings=(
             Attested(_machine("worker-1"), _record("worker-1")),
-            Unattested(_machine("worker-2"), "was never attested"),
+            Unattested(_machine("worker-2"), "has no AttestedNode that counts"),
         ),
         unknown_nodes=(),
         grants=grants,

@@ -105,13 +105,13 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     code, report = found(run, "workload")
     assert (code, report["ready"], report["unknownNodes"]) == (3, False, ["stray"])
     assert {(one["name"], one["providerID"]): one["why"] for one in report["machines"] if not one["attested"]} == {
-        ("older", "test:///older"): "was never attested",
+        ("older", "test:///older"): "has no AttestedNode that counts",
         ("starting", ""): "",
-        ("pool", "test:///instance-1"): "was never attested",
+        ("pool", "test:///instance-1"): "has no AttestedNode that counts",
     }
     code, text, _ = run("workload")
     assert code == 3
-    assert "was never attested" in text
+    assert "has no AttestedNode that counts" in text
     assert "1. Let the nodes of the Machines that are not attested (2)" in text
     assert max(map(len, text.splitlines())) > 80, "it is no terminal, and nothing is folded to one's width"
     assert "2. Look at the Nodes that no Machine accounts for (1)" in text
@@ -234,4 +234,4 @@ def test_a_forged_record_counts_for_nothing(house: House, cluster: WorldCluster,
     )
     code, report = found(run, "workload")
     assert code == 3
-    assert [one["why"] for one in report["machines"]] == ["was never attested"]
+    assert [one["why"] for one in report["machines"]] == ["has no AttestedNode that counts"]

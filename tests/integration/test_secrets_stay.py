@@ -141,7 +141,7 @@ def test_no_secret_is_logged_or_shown(
     assert second.exit_code != 0
 
     served = generate_latest(controller.options.metrics.registry).decode()
-    assert "unexpected fault while deciding" in log.getvalue()
+    assert "an attestor failed" in log.getvalue()
     assert '"decision": "Deny"' in log.getvalue()
     everything = {
         "log": log.getvalue(),

@@ -94,7 +94,7 @@ def test_shut_step_by_step_and_given_back_exactly(house: House, cluster: WorldCl
     assert bindings(cluster) == before, "Observe touches nothing"
     set_mode(house, cluster, "Enforce")
     message = wait_for(house, cluster, "False", "WaitingForAttestation")
-    assert "Machine default/older (was never attested)" in message
+    assert "Machine default/older (has no AttestedNode that counts)" in message
     assert set(bindings(cluster)) == {ROTATION}, "renewal stays for the node that is not attested yet"
     # The attested request of a node that is there already adopts it, and it was the last one.
     cluster.submit_as_node(node_of(cluster, "older").client_request("adopted"), "older")

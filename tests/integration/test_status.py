@@ -139,7 +139,12 @@ def test_records_of_another_controller(house: House, cluster: WorldCluster, run:
     assert report(run)[1]["clusters"][0]["attested"] == 1
     key = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
     house.management.client.patch(key, {"data": {"current": "bmV3IHJhbmRvbSBieXRlcyBuZXcgcmFuZG9tIGJ5dGU="}})
-    assert report(run)[1]["clusters"][0]["attested"] == 0
+    code, found = report(run)
+    one = found["clusters"][0]
+    assert (code, one["attested"], one["foreignRecords"]) == (3, 0, 1)
+    assert any(
+        need.startswith("AttestedNodes that were not sealed with the controller key: 1;") for need in one["needs"]
+    )
     house.management.client.patch(key, {"data": {"current": "c2hvcnQ="}})
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"], found["clusters"][0]["certificates"]) == (3, None, None)
@@ -157,5 +162,7 @@ def test_before_the_controller_has_run(house: House, run: Run) -> None:
 
 def test_no_cluster_has_a_policy(house: House, run: Run) -> None:
     house.cluster(attestors=())
-    assert run()[0] == 0
+    code, shown = run()
+    assert (code, "No Cluster has a NodeAttestationPolicy" in shown) == (0, True)
+    assert "No Cluster of namespace misspelt has a NodeAttestationPolicy" in run("--namespace", "misspelt")[1]
     assert report(run)[1]["clusters"] == []

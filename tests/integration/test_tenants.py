@@ -58,6 +58,18 @@ def test_an_attestor_of_other_namespaces_cannot_be_authorized(house: House) -> N
     house.join(inside)
 
 
+def test_a_settings_name_that_would_not_fit_does_not_hide_the_conditions(house: House) -> None:
+    """An attestor repeats it, and no API server keeps a message of more than 32768 characters."""
+    cluster = house.cluster()
+    house.run()
+    house.wait_for_condition(cluster, "Ready", "True")
+    set_policy(house, cluster, {"authorizedAttestors": [{"name": "aws", "settings": {"\u001b[31m" + "x" * 40_000: 1}}]})
+    shown = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    assert shown["reason"] == "AttestorUnavailable"
+    assert_readable(shown["message"])
+    assert "\u001b" not in shown["message"]
+
+
 def test_a_policys_settings_do_not_become_the_operators(house: House) -> None:
     """With a master key of the tenant's own, the tenant could vouch for any machine."""
     cluster = house.cluster()

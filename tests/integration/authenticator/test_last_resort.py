@@ -294,13 +294,19 @@ def test_nobody_waits_for_a_process_behind_the_first_credential(desk: Desk, node
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("failure", "code", "said"),
-    [("EvidenceUnavailable('no TPM')", ExitCode.NO_EVIDENCE, "no TPM"), ("ValueError('x')", 1, "ValueError: x")],
-    ids=["no evidence", "a defect"],
+    ("failure", "before", "code", "said"),
+    [
+        ("raise EvidenceUnavailable('no TPM')", "", ExitCode.NO_EVIDENCE, "no TPM"),
+        ("raise ValueError('x')", "", ExitCode.NO_EVIDENCE, "failed with ValueError"),
+        ("", "from attestors.wire import request\nrequest.encode = None", 1, "object is not callable"),
+    ],
+    ids=["no evidence", "a defect of its own", "a defect of ours"],
 )
-def test_nobody_waits_for_a_thread_behind_a_failure(node: Node, failure: str, code: int, said: str) -> None:
+def test_nobody_waits_for_a_thread_behind_a_failure(
+    node: Node, failure: str, before: str, code: int, said: str
+) -> None:
     node.supply_bootstrap()
-    done = run_with(node.program(), f"{LEFT}\n    raise {failure}")
+    done = run_with(node.program(), f"{LEFT}\n    {failure}", before=before)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count(said) == 1
 

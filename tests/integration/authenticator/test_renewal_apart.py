@@ -178,12 +178,13 @@ def test_a_quick_one_is_printed(desk: Desk, node: Node, program: NodeProgram) ->
     ("gather", "said"),
     [
         ("raise EvidenceUnavailable('the TPM is gone')", "not renewed: attestor keyed-mac: the TPM is gone"),
-        ("raise ValueError('a defect')", f"ValueError('a defect'); {STILL_VALID}"),
+        ("raise ValueError('a defect')", "not renewed: attestor keyed-mac failed with ValueError at <string>:"),
+        ("raise BrokenPipeError('a defect of ours')", f"BrokenPipeError('a defect of ours'); {STILL_VALID}"),
         ("sys.exit('enough')", "not renewed: attestor keyed-mac called sys.exit() instead of raising what is wrong"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", f"ended by signal 11 (Segmentation fault); {STILL_VALID}"),
         ("os._exit(0)", ""),
     ],
-    ids=["no evidence", "a defect", "an exit", "a crash", "a silent end"],
+    ids=["no evidence", "a defect", "a defect of ours", "an exit", "a crash", "a silent end"],
 )
 def test_one_that_ends_leaves_the_stored_certificate(node: Node, program: NodeProgram, gather: str, said: str) -> None:
     done = run_with(program, gather)

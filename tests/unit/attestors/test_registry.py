@@ -97,7 +97,7 @@ def test_loads_once(module: Path) -> None:
 
 def test_one_that_cannot_be_imported_does_not_hinder_another(module: Path) -> None:
     registry = Registry([entry_point("broken", "no.such.module:plugin"), entry_point()])
-    with pytest.raises(MissingExtra):
+    with pytest.raises(InvalidAttestor):
         registry.load("broken")
     assert registry.load("example").description.provider == "example"
 
@@ -231,6 +231,9 @@ def test_a_name_that_no_signer_can_have_is_refused(module: Path, name: str) -> N
         pytest.param(":plugin", NAMES_NOTHING, id="no-module"),
         pytest.param("", NAMES_NOTHING, id="nothing"),
         pytest.param(f"{MODULE}:undescribed", "is not an attestor", id="description-of-another-type"),
+        pytest.param(f"{MODULE}:Attestor", "is a class, and must be an object of it", id="the-class"),
+        pytest.param(f"{MODULE}.plugin", "is written as package.module:object", id="a-dot-for-the-colon"),
+        pytest.param("no.such.module:plugin", "no.such.module:plugin names no module", id="no-such-module"),
         pytest.param(f"{MODULE}:halved", "is not an attestor", id="half-an-attestor"),
     ],
 )

@@ -9,12 +9,12 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 
-from attestors.contract import AttestorDescription, NodeHalf, Security
+from attestors.contract import AttestorDescription, EvidenceUnavailable, InvalidSettings, NodeHalf, Security
 from attestors.registry import Registry
 from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.evidence import Attestation
-from authenticator.model.failures import ExitCode, NoEvidence
+from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from tests.unit.authenticator.builders import SUBJECT, key_pem
 
 DESCRIPTION: Final = AttestorDescription("keyed-mac", Security.SECURE, ("v1",), renews=True, serves=True)
@@ -25,26 +25,68 @@ def ends(*_arguments: Any) -> NoReturn:
     sys.exit(0)
 
 
-def load() -> object:
-    attestor = SimpleNamespace(description=DESCRIPTION, node_half=ends)
+def fails(*_arguments: Any) -> NoReturn:
+    """As code does that meets what its author did not think of."""
+    raise KeyError("hunter2")
+
+
+def load(does: Any = ends) -> object:
+    attestor = SimpleNamespace(description=DESCRIPTION, node_half=does)
     registry = cast("Registry", SimpleNamespace(load=lambda provider: attestor))
     nowhere = Path("/nowhere")
     configuration = Configuration("keyed-mac", {}, "worker-1", "", nowhere, nowhere, nowhere, 1.0, None, None)
     return Attestation.of(configuration, registry)
 
 
-def attestation() -> Attestation:
-    return Attestation(DESCRIPTION, cast("NodeHalf", SimpleNamespace(provider_id=ends, gather=ends)), "")
+def attestation(does: Any = ends) -> Attestation:
+    return Attestation(DESCRIPTION, cast("NodeHalf", SimpleNamespace(provider_id=does, gather=does)), "")
 
 
-def gather() -> object:
-    return attestation().pending_request(
+def gather(does: Any = ends) -> object:
+    return attestation(does).pending_request(
         SUBJECT, key_pem(), purpose=Purpose.CLIENT, evidence_version="v1", tried=(), challenge=""
     )
 
 
-@pytest.mark.parametrize("run", [load, lambda: attestation().provider_id(), gather], ids=["load", "find", "gather"])
+def find(does: Any = ends) -> object:
+    return attestation(does).provider_id()
+
+
+@pytest.mark.parametrize("run", [load, find, gather])
 def test_an_attestor_that_exits_is_one_without_evidence(run: Any) -> None:
     with pytest.raises(NoEvidence, match=r"^attestor keyed-mac called sys\.exit\(\)") as failed:
         run()
     assert failed.value.exit_code is ExitCode.NO_EVIDENCE
+
+
+@pytest.mark.parametrize("run", [load, find, gather])
+def test_an_attestor_that_fails_is_named_and_where(run: Any) -> None:
+    """Its own words may be secret, and a refusal is kept in a file."""
+    with pytest.raises(NoEvidence, match=r"^attestor keyed-mac failed with KeyError at test_evidence\.py:\d+$"):
+        run(fails)
+
+
+@pytest.mark.parametrize(("found", "kind"), [(None, "NoneType"), (b"test://1", "bytes")])
+def test_a_provider_id_that_is_no_text(found: object, kind: str) -> None:
+    with pytest.raises(NoEvidence, match=f"^attestor keyed-mac gave {kind} for the provider ID"):
+        find(lambda: found)
+
+
+def test_a_node_half_that_lacks_a_method_is_told_of_before_it_is_asked() -> None:
+    with pytest.raises(NoEvidence, match=r"^attestor keyed-mac: its node half has no provider_id$"):
+        load(lambda settings: None)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"), [(load, InvalidSettings), (find, EvidenceUnavailable), (gather, EvidenceUnavailable)]
+)
+def test_what_an_attestor_says_does_nothing_to_a_terminal(run: Any, kind: type[Exception]) -> None:
+    def says(*_arguments: Any) -> NoReturn:
+        raise kind("the platform said\n\x1b[31m" + "x" * 100_000)
+
+    with pytest.raises((NoEvidence, InvalidConfiguration)) as failed:
+        run(says)
+    said = str(failed.value)
+    assert "the platform said  [31mxxx" in said
+    assert said.isprintable()
+    assert len(said) < 1200

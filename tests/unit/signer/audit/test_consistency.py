@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from attestors.aws import AWSAttestor
 from attestors.registry import Registry
 from attestors.wire import request as request_format
 from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
@@ -20,7 +22,7 @@ from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
 from signer.audit.consistency import require_about, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decision_line
-from signer.audit.errors import Inconsistent
+from signer.audit.errors import Inconsistent, NotRedacted
 from signer.audit.halves import Halves
 from signer.controller.configuration import read_attestors
 from signer.model.envelope import NotOurs, spec_digest
@@ -177,6 +179,31 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
     assert isinstance(parsed, SigningRequest)
     logged_now = logged_request(manifest, parsed, registry, PROVIDER_ID_OID)
     assert (logged_now.redacted, spec_digest(logged_now.spec)) == ((), logged_now.spec_digest)
+
+
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ({"name": b"bytes"}, "redacted_fields() of attestor aws gave something else than texts"),
+        (None, "redacted_fields() of attestor aws failed with TypeError"),
+        (KeyError("a credential"), "redacted_fields() of attestor aws failed with KeyError"),
+    ],
+)
+def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
+    gives: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its request is approved by no controller that has an audit log, and the log's disk is not to blame."""
+
+    def redacted_fields(self: object, evidence: object) -> Any:
+        if isinstance(gives, Exception):
+            raise gives
+        return gives
+
+    monkeypatch.setattr(AWSAttestor, "redacted_fields", redacted_fields)
+    request = signing_request()
+    envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "aws"))
+    with pytest.raises(NotRedacted, match=f"^{re.escape(says)}$"):
+        logged_request({"spec": {}}, replace(request, envelope=envelope), Registry(), PROVIDER_ID_OID)
 
 
 class TestReplaced:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import pytest
+
 from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
 from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
@@ -55,6 +57,18 @@ def test_each_policys_half_has_settings_of_its_own() -> None:
     assert first is not second
     assert made.of("consuming", policies[0]) is first
     assert policies[0].authorized("consuming").settings == {"role": "worker"}
+
+
+@pytest.mark.parametrize("failure", [KeyError("secret"), SystemExit(0)])
+def test_an_attestor_that_fails_ends_no_verification(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit code 0 it would say that all was verified."""
+
+    def fails(self: object, settings: object) -> Any:
+        raise failure
+
+    monkeypatch.setattr(_Consuming, "controller_half", fails)
+    found = halves({}).of("consuming", policy("worker"))
+    assert found == NotAsked(f"attestor consuming fails with {type(failure).__name__}")
 
 
 def test_settings_that_are_missing_are_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -239,6 +240,18 @@ def test_what_was_not_made_again_is_said_beside_what_others_made_wait() -> None:
     found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), {})))
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == ["the attestor's answer", "the reservations' refusal"]
+
+
+def test_an_attestor_that_exits_ends_no_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit code 0 it would say that all was verified."""
+
+    async def exits(request: object) -> Any:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(Halves, "of", lambda self, provider, policy: SimpleNamespace(verify_client=exits))
+    found = asyncio.run(compare(read_decision_line(logged("Approve")), Halves(Registry(), {})))
+    assert isinstance(found, ReproducedInPart)
+    assert found.taken == ("the attestor's answer: attestor keyed-mac fails with SystemExit",)
 
 
 def test_a_token_that_asks_for_nothing_known() -> None:

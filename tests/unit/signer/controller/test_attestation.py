@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, cast
@@ -12,6 +13,7 @@ import pytest
 from attestors.contract import (
     AttestationRequest,
     ClaimedMachine,
+    Denied,
     MachineRole,
     NoClaimedMachine,
     NodeCredential,
@@ -32,6 +34,7 @@ from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case
 from signer.controller.claims import Claims
 from signer.controller.configuration import Configuration
+from signer.controller.logs import describe_exception
 from signer.controller.lookups import Lookups
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
@@ -361,7 +364,7 @@ async def test_an_attestor_that_does_not_answer_is_waited_for(world: World, monk
 async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is logged where every fault of an attestor is, with the place that it came from."""
     world.add_machine("worker-1")
-    with pytest.raises(TimeoutError, match="a socket's"):
+    with pytest.raises(Deferred, match="attestor tpm failed with TimeoutError; see"):
         await world.attest(OutOfTime(by_itself=True), monkeypatch)
 
 
@@ -397,5 +400,70 @@ class Exiting(Asked):
 async def test_an_attestor_does_not_end_the_controller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the event loop's end would become of it, and no cluster's nodes would be let in."""
     world.add_machine("worker-1")
-    with pytest.raises(RuntimeError, match="attestor tpm would exit"):
+    with pytest.raises(Deferred, match="attestor tpm failed with SystemExit; see the controller's log"):
         await world.attest(Exiting(), monkeypatch)
+
+
+class Panic(BaseException):
+    """As what PyO3 raises where Rust code panics."""
+
+
+class Failing(Asked):
+    """One that does by mistake what a test says."""
+
+    def __init__(self, mistake: Callable[[], object]) -> None:
+        super().__init__()
+        self._mistake = mistake
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        return cast("Outcome", self._mistake())
+
+
+class NotAsync(Failing):
+    """One that forgets the ``async``."""
+
+    def verify_client(self, request: AttestationRequest) -> Any:
+        return self._mistake()
+
+
+def _raised(error: BaseException) -> Callable[[], object]:
+    def mistake() -> object:
+        raise error
+
+    return mistake
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Failing(_raised(ValueError("password=hunter2"))), "failed with ValueError; see the controller's log"),
+        (Failing(lambda: Denied("Wrong", "x" * 513)), "InvalidOutcome: a message has 1 to 512 printable characters;"),
+        (Failing(_raised(asyncio.CancelledError())), "failed with CancelledError; see the controller's log"),
+        (Failing(_raised(Panic("hunter2"))), "failed with Panic; see the controller's log"),
+        (NotAsync(lambda: Denied("Wrong", "x")), "what it verifies with is not async"),
+    ],
+)
+async def test_a_fault_of_an_attestor_is_told_as_its_own(
+    asked: Asked, says: str, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shared task of its own that was cancelled, too: it is not the worker that is to end."""
+    world.add_machine("worker-1")
+    with pytest.raises(Deferred) as deferred:
+        await world.attest(asked, monkeypatch)
+    decided = deferred.value.defer
+    assert decided.reason == Reason.INTERNAL_ERROR
+    assert decided.message.startswith("attestor tpm")
+    assert says in decided.message
+    assert "hunter2" not in decided.message
+    if "see the controller's log" in decided.message:
+        (told,) = [describe_exception(one.exc_info[1]) for one in caplog.records if one.exc_info and one.exc_info[1]]
+        assert any(place.startswith("test_attestation.py:") for place in told), "where its own code failed"
+
+
+async def test_who_is_to_end_ends_within_an_attestor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add_machine("worker-1")
+    judged = asyncio.create_task(world.attest(OutOfTime(by_itself=False), monkeypatch))
+    await asyncio.sleep(0.05)
+    judged.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await judged

@@ -107,6 +107,33 @@ def test_a_half_that_lacks_a_method_is_told_of_before_a_node_asks(
     assert [one.message for one in broken] == says
 
 
+class _Whole:
+    def screen(self, request: Any) -> None: ...
+
+    async def verify_client(self, request: Any) -> None: ...
+
+
+class _AsyncScreen(_Whole):
+    async def screen(self, request: Any) -> None: ...  # type: ignore[override]
+
+
+@pytest.mark.parametrize(
+    ("half", "says"),
+    [
+        (_Whole, "is a class, and must be an object of it"),
+        (_AsyncScreen(), "has an async screen, and must have a plain one"),
+        (_Whole(), ""),
+    ],
+)
+def test_a_half_that_cannot_be_asked_is_told_of_before_a_node_asks(
+    half: object, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "halved", _Halved(half, serves=False))
+    installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
+    broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
+    assert [one.message for one in broken] == ([f"attestor halved: its controller half {says}"] if says else [])
+
+
 def test_half_is_made_once() -> None:
     before, chosen = good.halves_made, attestors("good")
     assert chosen.ready("good") is chosen.ready("good")
@@ -117,7 +144,7 @@ def test_half_is_made_once() -> None:
     ("provider", "expected"),
     [
         ("bare", "needs tpm2_pytss, which is not installed"),
-        ("absent", "needs no_such_module_here, which is not installed"),
+        ("absent", "no_such_module_here:plugin names no module that there is"),
         ("picky", "settings of attestor picky: endorsementAuthorities must be a folder"),
         ("unheard-of", "is not installed"),
         ("liar", "somebody-else"),

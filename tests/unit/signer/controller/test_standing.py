@@ -85,9 +85,9 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
     ("machine", "records", "said"),
     [
         (machine_view(provider_id="", node_ref="n"), (), "has a node and no provider ID"),
-        (machine_view(), (), "was never attested"),
-        (machine_view(name="other"), (good_record(),), "was never attested"),
-        (machine_view(), (good_record(seal="v1.0.0"),), "was never attested"),
+        (machine_view(), (), "has no AttestedNode that counts"),
+        (machine_view(name="other"), (good_record(),), "has no AttestedNode that counts"),
+        (machine_view(), (good_record(seal="v1.0.0"),), "has no AttestedNode that counts"),
         (
             machine_view(),
             (good_record(identity=AttestedIdentity("insecure", "x", Security.INSECURE)),),

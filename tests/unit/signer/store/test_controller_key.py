@@ -177,6 +177,17 @@ async def test_keys_that_were_read_stay_good(world: World, fault: ApiError) -> N
     assert world.api.calls == ["get"]
 
 
+async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next controller to start makes a new one, and no record counts any more."""
+    await world.refresh()
+    world.api.fault = NotFound("deleted")
+    assert not await world.refresh()
+    (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+
+
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     await world.refresh()
