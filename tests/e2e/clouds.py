@@ -99,7 +99,7 @@ def joins_renews_and_serves(
     age, left = timedelta(minutes=81), timedelta(minutes=19)
     certificate, key = control_plane.ca.issue_client(f"system:node:{name}", ["system:nodes"], left, age)
     program.client_pair.write_bytes(certificate + key)
-    renewed = program.credential().certificate()
+    renewed = program.renewed().certificate()
     before = (joined.certificate(), x509.load_pem_x509_certificate(certificate))
     assert renewed.serial_number not in {one.serial_number for one in before}
 

@@ -120,7 +120,7 @@ def test_the_machine_joins_renews_and_serves(
     age, left = timedelta(minutes=81), timedelta(minutes=19)
     certificate, key = real_control_plane.ca.issue_client("system:node:chip-2", ["system:nodes"], left, age)
     program.client_pair.write_bytes(certificate + key)
-    renewed = program.credential()
+    renewed = program.renewed()
     assert renewed.certificate().serial_number not in (
         joined.certificate().serial_number,
         x509.load_pem_x509_certificate(certificate).serial_number,

@@ -1,4 +1,4 @@
-"""Replicas under leader election in short times, and what the Lease says of them."""
+"""Replicas under leader election, and what the Lease says of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.integration.house import MASTERS, House, keyed_mac
 from tests.support.processes import wait_until
 
 TIMES: Final = ElectionTimes(timedelta(seconds=8), timedelta(seconds=7), timedelta(milliseconds=200))
-"""Short, and yet all replicas of a test share one process, which on a busy machine stands still for seconds."""
+"""Short, for who dies or is cut off in a test: it ends, or is followed, within seconds."""
+LONG_TIMES: Final = ElectionTimes(timedelta(seconds=120), timedelta(seconds=110), timedelta(milliseconds=200))
+"""For all others: a process that stands still for seconds on a busy machine loses no Lease, and no Lease runs out."""
 DEADLINE: Final = f"{TIMES.renew_deadline.total_seconds():g}"
 """In seconds, as messages say it."""
 USED_BY_SHARDS: Final = {
@@ -41,7 +43,9 @@ class StallingClock:
         self._stopped_at = time.monotonic()
 
 
-def start_replica(house: House, user: str, *, clock: StallingClock | None = None, shards: int = 0) -> RunningController:
+def start_replica(
+    house: House, user: str, *, clock: StallingClock | None = None, shards: int = 0, times: ElectionTimes = LONG_TIMES
+) -> RunningController:
     """One replica, known to the API server by a name of its own; without ``shards`` under leader election."""
     return house.start(
         options=ControllerOptions(monotonic=clock) if clock is not None else None,
@@ -49,7 +53,7 @@ def start_replica(house: House, user: str, *, clock: StallingClock | None = None
         attestors=keyed_mac(),
         insecure_enabled=True,
         insecure_namespaces=frozenset({"default"}),
-        leader_election=Sharding(shards, TIMES) if shards else LeaderElection(TIMES),
+        leader_election=Sharding(shards, times) if shards else LeaderElection(times),
     )
 
 

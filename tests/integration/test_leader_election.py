@@ -8,12 +8,13 @@ from signer.controller.configuration import Configuration, LeaderElection
 from signer.controller.health import State
 from signer.controller.leadership import LeadershipLost
 from signer.kube.errors import NotFound
+from signer.model.lease import ElectionTimes
 from signer.rules.leadership import Leading, StandingBy
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.ownership import assert_one_owner_each
-from tests.integration.replicas import DEADLINE, TIMES, holding, start_replica, wait_until_it_leads
+from tests.integration.replicas import DEADLINE, LONG_TIMES, TIMES, holding, start_replica, wait_until_it_leads
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -24,11 +25,13 @@ def cluster(house: House) -> WorldCluster:
     return house.cluster()
 
 
-def start_two(house: House) -> tuple[RunningController, RunningController]:
+def start_two(
+    house: House, *, first: ElectionTimes = LONG_TIMES, second: ElectionTimes = LONG_TIMES
+) -> tuple[RunningController, RunningController]:
     """The first leads, the second stands by."""
-    leader = start_replica(house, "first")
+    leader = start_replica(house, "first", times=first)
     wait_until_it_leads(leader)
-    standby = start_replica(house, "second")
+    standby = start_replica(house, "second", times=second)
     expected = StandingBy(leader.leadership.identity)
     wait_until(lambda: standby.leadership.standing() == expected, "the standby stands by")
     return leader, standby
@@ -69,7 +72,7 @@ def test_a_leader_that_stops_hands_over_at_once(house: House, cluster: WorldClus
 
 def test_a_leader_that_dies_is_followed(house: House, cluster: WorldCluster) -> None:
     """Amid a certificate's write: the next leader carries it on."""
-    leader, standby = start_two(house)
+    leader, standby = start_two(house, first=TIMES)
     house.join(cluster)
     workload = embedded_api(cluster)
     fault = workload.faults.inject("PUT */status", drop="before", times=None)
@@ -85,7 +88,7 @@ def test_a_leader_that_dies_is_followed(house: House, cluster: WorldCluster) -> 
 
 
 def test_a_leader_that_cannot_renew_ends(house: House, cluster: WorldCluster, caplog: pytest.LogCaptureFixture) -> None:
-    leader, standby = start_two(house)
+    leader, standby = start_two(house, first=TIMES)
     house.join(cluster)
     house.api.faults.inject(
         lambda request: request.user.name == "first" and "/leases" in request.path, status=503, times=None
@@ -100,7 +103,7 @@ def test_a_leader_that_cannot_renew_ends(house: House, cluster: WorldCluster, ca
 
 def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(house: House, cluster: WorldCluster) -> None:
     """Its own way to the API server is cut; it neither leads nor ends, and leads when it can."""
-    leader, standby = start_two(house)
+    leader, standby = start_two(house, second=TIMES)
     house.api.faults.inject(lambda request: request.user.name == "second", status=503, times=None)
     health = standby.options.health
     wait_until(lambda: health.state() is State.OUT_OF_TOUCH, "the standby is out of touch")

@@ -22,6 +22,7 @@ from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import House, node_of, provider_id
 from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
 from tests.integration.replicas import (
+    TIMES,
     StallingClock,
     holding,
     shards_owned,
@@ -53,7 +54,7 @@ def without_leader_election(house: House) -> Callable[[], bool]:
 def both_believe_to_lead(house: House) -> Callable[[], bool]:
     """The first one's clock stands still, and its renewals fail: it does not see that the second has taken over."""
     clock = StallingClock()
-    stalled = start_replica(house, "stalled", clock=clock)
+    stalled = start_replica(house, "stalled", clock=clock, times=TIMES)
     wait_until_it_leads(stalled)
     clock.stop()
     house.api.faults.inject(
@@ -75,7 +76,7 @@ def both_believe_to_own_every_shard(house: House) -> Callable[[], bool]:
     """As above; the second has taken the shards in the API server, and the first does not see it."""
     shards = 2
     clock = StallingClock()
-    stalled = start_replica(house, "stalled", clock=clock, shards=shards)
+    stalled = start_replica(house, "stalled", clock=clock, shards=shards, times=TIMES)
     wait_until(lambda: shards_owned(stalled) == shards, "the first owns every shard")
     clock.stop()
     house.api.faults.inject(

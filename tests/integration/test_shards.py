@@ -11,7 +11,7 @@ from signer.controller.leadership import LeadershipLost
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.grants import requests_of, used
 from tests.integration.house import House, assert_one_certificate, node_of, provider_id
-from tests.integration.replicas import DEADLINE, USED_BY_SHARDS, shards_owned, start_replica, watched
+from tests.integration.replicas import DEADLINE, TIMES, USED_BY_SHARDS, shards_owned, start_replica, watched
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def test_replicas_join_and_leave_while_nodes_ask(house: House) -> None:
         for cluster in clusters:
             ask(cluster, when)
 
-    first = start_replica(house, "first", shards=SHARDS)
+    first = start_replica(house, "first", shards=SHARDS, times=TIMES)  # it dies
     wait_until_shared(clusters, first)
     all_ask("alone")
     second = start_replica(house, "second", shards=SHARDS)
@@ -92,7 +92,7 @@ def test_the_number_of_shards_is_that_of_who_came_first(house: House) -> None:
 def test_a_replica_that_cannot_renew_ends_and_the_other_takes_its_shards(house: House) -> None:
     """A partition between it and the management cluster's Leases; its Clusters' nodes wait no longer than that."""
     clusters = [house.cluster(f"c{number}") for number in range(4)]
-    first = start_replica(house, "first", shards=SHARDS)
+    first = start_replica(house, "first", shards=SHARDS, times=TIMES)
     second = start_replica(house, "second", shards=SHARDS)
     wait_until_shared(clusters, first, second)
     house.api.faults.inject(

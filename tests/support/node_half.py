@@ -1,4 +1,8 @@
-"""``kubelet-authenticator`` with an attestor that does something more before it gathers: hangs, fails, prints."""
+"""``kubelet-authenticator`` with an attestor that does something more before it gathers: hangs, fails, prints.
+
+It waits for a renewal as long as the test does, and not as short as a kubelet: on a busy machine, seconds pass without
+anybody's fault.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, Final
 from tests.support.node_program import NodeProgram, exec_info
 
 _CODE: Final = """
-import os, signal, sys, threading, time
+import functools, os, signal, sys, threading, time
 from pathlib import Path
 from attestors.contract import EvidenceUnavailable
 from authenticator.flow.evidence import Attestation
@@ -36,10 +40,20 @@ def other_attestation_of(configuration):
 Attestation.of = other_attestation_of  # before anything else takes hold of it
 
 from authenticator.commands import credential
+from authenticator.flow.certificates import NodeCertificates
+
+credential.RENEWAL_LIMIT_SECONDS = 60.0
+NodeCertificates.client = functools.partialmethod(NodeCertificates.client, patience=60.0)
 {before}
 from authenticator.cli import main
 sys.exit(main(sys.argv[1:]))
 """
+
+NOTED_BOUNDS: Final = """
+alarm, bounds = signal.alarm, []
+signal.alarm = lambda seconds: bounds.append(seconds) or alarm(seconds)
+"""
+"""To be executed at the start: ``bounds`` are those that the program set, whenever that was; ``alarm`` sets another."""
 
 
 def start_with(

@@ -19,6 +19,7 @@ from cryptography import x509
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
+from tests.support.processes import wait_until
 
 V1: Final = "client.authentication.k8s.io/v1"
 V1BETA1: Final = "client.authentication.k8s.io/v1beta1"
@@ -143,6 +144,32 @@ class NodeProgram:
     def credential(self, api_version: str = V1, cluster: Mapping[str, Any] | None = None, **options: Any) -> Ran:
         """Run the plugin as client-go does."""
         return self.run("credential", environment=exec_info(api_version, cluster), **options)
+
+    def renewed(self) -> Ran:
+        """Run the plugin again and again, as a kubelet does, until it prints another certificate than is stored now.
+
+        On a busy machine a renewal takes longer than a kubelet waits. It goes on; what it says is in the log.
+        """
+        former = x509.load_pem_x509_certificate(self.client_pair.read_bytes())
+        log = self.folder / "renewal.log"
+        runs: list[Ran] = []
+
+        def came() -> bool:
+            with log.open("a") as file:
+                done = subprocess.run(
+                    self.command_line("credential"),
+                    stdout=subprocess.PIPE,
+                    stderr=file,
+                    text=True,
+                    check=False,
+                    timeout=RUN_SECONDS,
+                    env=self.environment(exec_info()),
+                )
+            runs.append(Ran(done.returncode, done.stdout, log.read_text()))
+            return runs[-1].certificate() != former
+
+        wait_until(came, "the next certificate is printed", timeout=RUN_SECONDS)
+        return runs[-1]
 
     def command_line(self, command: str, *arguments: str) -> Sequence[str]:
         """The program with this node's configuration."""

@@ -289,14 +289,9 @@ def test_relative_flags_become_absolute(node: Node) -> None:
 @pytest.mark.parametrize("command", ["prepare", "agent"])
 def test_settings_do_not_go_into_a_command_line_for_all_to_read(node: Node, command: str) -> None:
     node.supply_bootstrap()
-    process = node.program().start(command, "--setting", "machine-key=a-secret")
-    try:
-        _, log = process.communicate(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, log = process.communicate()
-    assert "--setting would stand in the kubelet's kubeconfig" in log
-    assert "a-secret" not in log
+    ran = node.program().run(command, "--setting", "machine-key=a-secret")
+    assert "--setting would stand in the kubelet's kubeconfig" in ran.log
+    assert "a-secret" not in ran.log
     assert not node.configuration.kubeconfig.exists()
 
 

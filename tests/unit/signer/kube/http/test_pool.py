@@ -354,10 +354,13 @@ async def test_what_nobody_reads_stays_with_the_server(authority: Authority, tls
 
     async with conversations(authority, tls, script) as server, pool_of(server) as (pool, request):
         answer = await pool.send(request, repeatable=True)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(sent.wait(), 0.3)
         connection = answer._connection
         assert connection is not None
+        async with asyncio.timeout(30):
+            while not connection._paused:  # noqa: ASYNC110 - nobody is told of it
+                await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sent.wait(), 0.3)
         assert connection._answer is not None
         assert 0 < connection._answer.held < MAXIMUM_HELD_BYTES + (1 << 20)
         read = 0

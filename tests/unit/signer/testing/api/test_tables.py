@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 
+from signer.testing.api import tables
 from signer.testing.api.tables import age, json_path, wants_table
+
+
+class Stopped(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Stopped:
+        return cls(2026, 1, 31, 12, tzinfo=tz)
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(5, "5s"), (119, "119s"), (130, "2m10s"), (180, "3m"), (3600, "60m"), (3 * 3600, "3h"), (3 * 86400, "3d")],
 )
-def test_age(seconds: int, text: str) -> None:
-    # Half a second keeps the test clear of the border between two seconds.
-    moment = datetime.now(UTC) - timedelta(seconds=seconds + 0.5)
+def test_age(monkeypatch: pytest.MonkeyPatch, seconds: int, text: str) -> None:
+    monkeypatch.setattr(tables, "datetime", Stopped)
+    moment = Stopped.now(UTC) - timedelta(seconds=seconds)
     assert age(moment.isoformat()) == text
 
 
