@@ -114,7 +114,7 @@ class Admission:
             case.account.reserved = True
             try:
                 with self._trace.step(Step.JOURNAL):
-                    former_identity_has_run_out(facts)
+                    await self._require_former_identity_run_out(facts)
                     approve = await self._journal(request, facts, case, attested.authority)
                 return replace(approve, annotations=_annotations(outcome))
             except RecordChanged:
@@ -192,6 +192,22 @@ class Admission:
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"{record.machine} is there, and is not known yet", timedelta(seconds=1)
             )
+
+    async def _require_former_identity_run_out(self, facts: MachineFacts) -> None:
+        """By a second look at the record: somebody may have deleted it a moment ago, to let the new hardware in.
+
+        Raises:
+            Deferred: it has not.
+            RecordChanged: the record is another one.
+            ApiError: from the management cluster.
+        """
+        try:
+            former_identity_has_run_out(facts)
+        except Deferred:
+            await self._records.refresh(self._key, record_name(self._key, facts.node_name))
+            if self._records.recorded(self._key, facts.node_name) != facts.record:
+                raise RecordChanged(facts.node_name) from None
+            raise
 
     def _facts(
         self,

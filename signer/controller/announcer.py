@@ -98,14 +98,14 @@ class Announcer:
                 created=_created(envelope.created, now).timestamp(),
                 now=now.timestamp(),
             )
-        if isinstance(decision, Defer) and self._was_told(name, kind, reason, message):
-            return
         machines = self._claimed(parsed)
+        subject = self._subject(machines)
+        if isinstance(decision, Defer) and self._was_told(name, kind, reason, message, subject):
+            return
         if purpose is Purpose.CLIENT:  # what lets a node join
             for machine in machines:
                 for listener in self._listeners:
                     listener.decided(machine, decision, explain_hint(name, self._key))
-        subject = self._subject(machines)
         _LOG.info(
             "decided",
             extra={
@@ -129,9 +129,12 @@ class Announcer:
                 _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
             )
 
-    def _was_told(self, name: str, kind: str, reason: str, message: str) -> bool:
-        """Whether that was told already, or enough of that reason; if not, it is being told now."""
-        before, told, digest = self._said.get(name), 0, hash(message)
+    def _was_told(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> bool:
+        """Whether that was told already, or enough of that reason; if not, it is being told now.
+
+        What was told of the Cluster is told of the Machine, too, which may get its provider ID after its node asks.
+        """
+        before, told, digest = self._said.get(name), 0, hash((message, subject))
         if before is not None and (before.kind, before.reason) == (kind, reason):
             if before.message == digest or before.messages >= MESSAGES_SAID:
                 return True
@@ -143,7 +146,7 @@ class Announcer:
         """Count and log once what would have been decided; nobody is sent an Event about what did not happen."""
         would_be = decision.instead_of
         kind, reason = type(would_be).__name__, str(would_be.reason)
-        if isinstance(parsed, NotOurs) or self._was_told(name, kind, reason, would_be.message):
+        if isinstance(parsed, NotOurs) or self._was_told(name, kind, reason, would_be.message, None):
             return
         self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -88,10 +89,11 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
     api: EmbeddedAPI, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
-    monkeypatch.setattr(KeyedMACNodeHalf, "gather", None)  # nor is any evidence gathered for them
+    gathered = Mock()
+    monkeypatch.setattr(KeyedMACNodeHalf, "gather", gathered)
     with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
         node.certificates().serving()
-    assert asked(api) == []
+    assert (asked(api), gathered.call_count) == ([], 0), "nor is any evidence gathered for them"
 
 
 def test_a_request_whose_certificate_is_stored_is_not_waited_for_again(

@@ -469,21 +469,6 @@ class TestWhoseChip:
         assert_denied(verdict, "IdentityConflict", "the identity belongs to")
         assert_one_owner_each(running, [victim.cluster, second.cluster])
 
-    def test_a_name_whose_former_chip_is_another_machine_now(self, house: House, settings: dict[str, str]) -> None:
-        """Its Machine was made anew, around another chip: two machines must not be one node at a time."""
-        house.run(attestors={"tpm": OperatorAttestor(settings=settings)})
-        cluster = house.cluster("tpm", ["tpm"])
-        victim = assert_joins(machine_with(cluster, chip()))
-        successor = PaperNode(cluster, victim.machine, chip())
-        house.management.client.delete(MACHINES_V1BETA2.object(victim.machine, cluster.namespace))
-        assert_joins(machine_with(cluster, victim.chip))
-        add_machine(cluster, victim.machine, successor.chip.fingerprint)
-        name = csr()
-        challenge = successor.challenge(f"{name}-first")
-        successor.post(name, successor.chip.answer(challenge, successor.binding()))
-        assert "had before are valid until" in house.wait_for_event("NodeNameBlocked", victim.machine)
-        pending(cluster, name)
-
     def test_one_chip_races_for_two_machines(self, running: House, victim: PaperNode) -> None:
         second = machine_with(victim.cluster, victim.chip)
         with ThreadPoolExecutor(2) as pool:
@@ -764,3 +749,19 @@ class TestSoftwareTPM:
         assert_denied(self.ask(cluster, node.client_request(csr(), evidence_of=evidence)), "UnsuitableTPMKey")
         evidence = replace(genuine, fields={**genuine.fields, **lies})
         assert_denied(self.ask(cluster, node.client_request(csr(), evidence_of=evidence)), "QuoteRefused")
+
+
+def test_a_name_whose_former_chip_is_another_machine_now(house: House, settings: dict[str, str]) -> None:
+    """Its Machine was made anew, around another chip: two machines must not be one node at a time."""
+    house.run(attestors={"tpm": OperatorAttestor(settings=settings)})
+    cluster = house.cluster("tpm", ["tpm"])
+    victim = assert_joins(machine_with(cluster, chip()))
+    successor = PaperNode(cluster, victim.machine, chip())
+    house.management.client.delete(MACHINES_V1BETA2.object(victim.machine, cluster.namespace))
+    assert_joins(machine_with(cluster, victim.chip))
+    add_machine(cluster, victim.machine, successor.chip.fingerprint)
+    name = csr()
+    challenge = successor.challenge(f"{name}-first")
+    successor.post(name, successor.chip.answer(challenge, successor.binding()))
+    assert "had before are valid until" in house.wait_for_event("NodeNameBlocked", victim.machine)
+    pending(cluster, name)

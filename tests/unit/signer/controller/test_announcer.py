@@ -264,6 +264,17 @@ async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> Non
     assert fleet.told.decisions == [(builders.NODE, "Defer")]
 
 
+async def test_what_was_told_before_the_machine_was_known_is_told_of_it_once_it_is() -> None:
+    """A node may ask before its Machine has a provider ID; a fault that lasts is told of it all the same."""
+    fleet = Fleet()
+    deferred = Defer("ManagementClusterUnreachable", "503", timedelta(seconds=1))
+    assert fleet.announce(deferred).subject.kind == "Cluster"
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    for _ in range(2):
+        assert fleet.announce(deferred).subject.name == "claimed"
+    assert (len(fleet.recorded), fleet.told.decisions) == (2, [("claimed", "Defer")])
+
+
 async def test_a_machine_of_that_name_with_another_provider_id_is_not_meant() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, "test:///another")
