@@ -237,9 +237,8 @@ async def _outcome_of(
         outcome = await judging
     except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
         raise AttestorEnded(type(error).__name__) from error
-    except (
-        BaseException
-    ) as error:  # a cancelled task of its own, which others of its requests may share; a panic of Rust
+    except BaseException as error:
+        # A cancelled task of its own, which others of its requests may share; a panic of Rust.
         if isinstance(error, Exception) or was_told_to_end(error):
             raise
         raise AttestorEnded(type(error).__name__) from error

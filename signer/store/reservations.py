@@ -93,13 +93,16 @@ class Reservations:
         """When the mirror had last heard something while the watch was waited for, and said nothing."""
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
-        """Return once both sides said ``pair``: at some moment of this call, and its Machine's side at the end of it.
+        """Return once both sides said ``pair``, at some moment of this call. Where that was read, and not told by the
+        watch, its Machine's side still says so at the end of it.
 
         An insecure attestor's pair may be displaced between the two, and at any later moment: who has it looks at the
         mirror again before he relies on it (``Admission._require_still``).
 
         ``record`` is what the caller will change next, at exactly the version that it holds. Where it names ``pair``,
-        the mirror is believed: whoever takes the pair away writes that record too, and the caller's write would fail.
+        the mirror is believed: whoever takes the pair for another writes that record too, and the caller's write would
+        fail. One that was released without that, as a pool's instance that left the list, is believed until the mirror
+        hears of it.
 
         Raises:
             Refused: identity or Machine belong to another (IdentityConflict).
