@@ -293,8 +293,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.MANAGEMENT_CLUSTER_UNREACHABLE: ReasonExplanation(
             "A call to the management cluster failed, or what decisions rest upon could not be watched for a minute; "
-            "403 in the message means that a grant is missing.",
-            "Check the management API server, or the controller's [grants](operating.md#grants).",
+            "403 in the message means that a grant is missing; 422, that the CustomResourceDefinitions are of another "
+            "version.",
+            "Check the management API server, or the controller's [grants](operating.md#grants), or apply the "
+            "[definitions of this version](upgrading.md#how).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The decision could not be written to the workload cluster; 403 in the message means that a grant is "

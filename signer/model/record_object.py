@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.fields import required_text
-from signer.model.kubernetes_time import format_time, parse_time
+from signer.model.journal_lines import (
+    approval_line,
+    entry_line,
+    parse_approval,
+    parse_approval_line,
+    parse_entry,
+    parse_entry_line,
+    required_time,
+)
+from signer.model.kubernetes_time import format_time
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
-
-_SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
-"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
 
 
 class InvalidRecord(ValueError):
@@ -35,33 +39,8 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
         "firstAttestationTime": format_time(record.first_attestation),
         "lastAttestationTime": format_time(record.last_attestation),
         "lastNotAfter": format_time(record.last_not_after),
-        "journal": [
-            {
-                "csrName": entry.csr_name,
-                "csrUID": entry.csr_uid,
-                "specDigest": entry.spec_digest,
-                "signerName": entry.signer_name,
-                "requester": entry.requester,
-                "serialNumber": f"{entry.serial_number:x}",
-                "notBefore": format_time(entry.not_before),
-                "notAfter": format_time(entry.not_after),
-                "caCertHash": entry.ca_cert_hash,
-                "certificateDigest": entry.certificate_digest,
-                "publicKeyDigest": entry.public_key_digest,
-                "createdTime": format_time(entry.created),
-                "decidedTime": format_time(entry.decided),
-            }
-            for entry in record.journal
-        ],
-        "stockApprovals": [
-            {
-                "csrName": approval.csr_name,
-                "csrUID": approval.csr_uid,
-                "specDigest": approval.spec_digest,
-                "decidedTime": format_time(approval.decided),
-            }
-            for approval in record.stock_approvals
-        ],
+        "journalLines": [entry_line(entry) for entry in record.journal],
+        "stockApprovalLines": [approval_line(approval) for approval in record.stock_approvals],
     }
 
 
@@ -73,10 +52,8 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
-        reference, journal = spec["machineRef"], spec["journal"]
-        stock_approvals = spec["stockApprovals"]
-        if not isinstance(journal, list) or not isinstance(stock_approvals, list):
-            raise TypeError("journal and stockApprovals are lists")
+        reference = spec["machineRef"]
+        journal, stock_approvals = _allowed(spec)
         cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
         record = AttestedNode(
             machine=MachineKey(
@@ -90,11 +67,11 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
             identity=AttestedIdentity(
                 required_text(spec, "attestor"), required_text(spec, "identity"), Security(spec["security"])
             ),
-            first_attestation=_required_time(spec, "firstAttestationTime"),
-            last_attestation=_required_time(spec, "lastAttestationTime"),
-            last_not_after=_required_time(spec, "lastNotAfter"),
-            journal=tuple(_parse_entry(entry) for entry in journal),
-            stock_approvals=tuple(_parse_stock_approval(approval) for approval in stock_approvals),
+            first_attestation=required_time(spec, "firstAttestationTime"),
+            last_attestation=required_time(spec, "lastAttestationTime"),
+            last_not_after=required_time(spec, "lastNotAfter"),
+            journal=journal,
+            stock_approvals=stock_approvals,
             seal=required_text(spec, "seal"),
             resource_version=required_text(metadata, "resourceVersion"),
             uid=required_text(metadata, "uid"),
@@ -107,35 +84,27 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     return record
 
 
-def _required_time(parent: Mapping[str, Any], key: str) -> datetime:
-    return parse_time(required_text(parent, key))
+def _allowed(spec: Mapping[str, Any]) -> tuple[tuple[JournalEntry, ...], tuple[StockApproval, ...]]:
+    """Journal and stock approvals: as lines, or as the objects that 0.1.0 wrote; never some of both."""
+    if "journalLines" not in spec and "stockApprovalLines" not in spec:
+        entries, approvals = _list(spec, "journal"), _list(spec, "stockApprovals")
+        return tuple(parse_entry(entry) for entry in entries), tuple(parse_approval(one) for one in approvals)
+    if "journal" in spec or "stockApprovals" in spec:
+        raise ValueError("lines and objects")
+    entries, approvals = _lines(spec, "journalLines"), _lines(spec, "stockApprovalLines")
+    return tuple(parse_entry_line(line) for line in entries), tuple(parse_approval_line(line) for line in approvals)
 
 
-def _parse_entry(entry: Mapping[str, Any]) -> JournalEntry:
-    serial_number = required_text(entry, "serialNumber")
-    if not _SERIAL_NUMBER.fullmatch(serial_number):
-        raise ValueError("serialNumber is not hexadecimal")
-    return JournalEntry(
-        csr_name=required_text(entry, "csrName"),
-        csr_uid=required_text(entry, "csrUID"),
-        spec_digest=required_text(entry, "specDigest"),
-        signer_name=required_text(entry, "signerName"),
-        requester=required_text(entry, "requester"),
-        serial_number=int(serial_number, 16),
-        not_before=_required_time(entry, "notBefore"),
-        not_after=_required_time(entry, "notAfter"),
-        ca_cert_hash=required_text(entry, "caCertHash"),
-        certificate_digest=required_text(entry, "certificateDigest"),
-        public_key_digest=required_text(entry, "publicKeyDigest"),
-        created=_required_time(entry, "createdTime"),
-        decided=_required_time(entry, "decidedTime"),
-    )
+def _lines(spec: Mapping[str, Any], key: str) -> list[str]:
+    lines = _list(spec, key)
+    for line in lines:
+        if not isinstance(line, str):
+            raise TypeError(f"{key} holds something else than text")
+    return lines
 
 
-def _parse_stock_approval(approval: Mapping[str, Any]) -> StockApproval:
-    return StockApproval(
-        csr_name=required_text(approval, "csrName"),
-        csr_uid=required_text(approval, "csrUID"),
-        spec_digest=required_text(approval, "specDigest"),
-        decided=_required_time(approval, "decidedTime"),
-    )
+def _list(spec: Mapping[str, Any], key: str) -> list[Any]:
+    value = spec[key]
+    if not isinstance(value, list):
+        raise TypeError(f"{key} is no list")
+    return value

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from signer.model.record import AttestedNode
+from signer.model.record import AttestedNode, JournalEntry, StockApproval
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""
@@ -129,14 +129,12 @@ class RecordSeals:
 
 
 def _mac(secret: bytes, record: AttestedNode) -> str:
-    # Each text with its length before it, so that no two records give the same bytes.
-    sealed = "".join([f"{len(text)}:{text}," for text in _texts(record)])
-    return hmac.digest(secret, sealed.encode("utf-8"), "sha256").hex()
+    return hmac.digest(secret, _sealed(record).encode("utf-8"), "sha256").hex()
 
 
-def _texts(record: AttestedNode) -> list[str]:
+def _sealed(record: AttestedNode) -> str:
     machine, identity = record.machine, record.identity
-    texts = [
+    head = (
         machine.cluster.namespace,
         record.name,
         machine.cluster.name,
@@ -152,27 +150,39 @@ def _texts(record: AttestedNode) -> list[str]:
         _seconds(record.last_attestation),
         _seconds(record.last_not_after),
         str(len(record.journal)),
-    ]
-    for entry in record.journal:
-        texts += (
-            entry.csr_name,
-            entry.csr_uid,
-            entry.spec_digest,
-            entry.signer_name,
-            entry.requester,
-            str(entry.serial_number),
-            _seconds(entry.not_before),
-            _seconds(entry.not_after),
-            entry.ca_cert_hash,
-            entry.certificate_digest,
-            entry.public_key_digest,
-            _seconds(entry.created),
-            _seconds(entry.decided),
-        )
-    texts.append(str(len(record.stock_approvals)))
-    for approval in record.stock_approvals:
-        texts += (approval.csr_name, approval.csr_uid, approval.spec_digest, _seconds(approval.decided))
-    return texts
+    )
+    journal = "".join([_sealed_entry(entry) for entry in record.journal])
+    stock_approvals = "".join([_sealed_approval(approval) for approval in record.stock_approvals])
+    return _joined(*head) + journal + _joined(str(len(record.stock_approvals))) + stock_approvals
+
+
+# All but the newest were sealed and verified before.
+@functools.lru_cache(maxsize=1024)
+def _sealed_entry(entry: JournalEntry) -> str:
+    return _joined(
+        entry.csr_name,
+        entry.csr_uid,
+        entry.spec_digest,
+        entry.signer_name,
+        entry.requester,
+        str(entry.serial_number),
+        _seconds(entry.not_before),
+        _seconds(entry.not_after),
+        entry.ca_cert_hash,
+        entry.certificate_digest,
+        entry.public_key_digest,
+        _seconds(entry.created),
+        _seconds(entry.decided),
+    )
+
+
+def _sealed_approval(approval: StockApproval) -> str:
+    return _joined(approval.csr_name, approval.csr_uid, approval.spec_digest, _seconds(approval.decided))
+
+
+def _joined(*texts: str) -> str:
+    """Each with its length before it, so that no two records give the same bytes."""
+    return "".join([f"{len(text)}:{text}," for text in texts])
 
 
 # The same times are sealed and verified with each version of their record.

@@ -69,7 +69,7 @@ class TestKustomize:
 
     def test_the_example_is_a_whole_installation(self, tmp_path: Path) -> None:
         example = kustomize("example")
-        assert container(example)["image"] == "registry.example/capi-node-attestation:0.1.0.dev0"
+        assert container(example)["image"] == "registry.example/capi-node-attestation:0.2.0.dev0"
         assert one("Deployment", example)["spec"]["replicas"] == 2
         assert one("RoleBinding", example, "node-attestation-secrets")["metadata"]["namespace"] == "default"
         file = tmp_path / "attestors.yaml"

@@ -132,7 +132,7 @@ def assert_configures_installation(document: dict[str, Any]) -> None:
         return
     [provider] = document.pop("providers")
     assert f"addon-{provider['name']}" == PROVIDER_LABEL[1]
-    assert provider["url"].endswith(f"/{PROVIDER_LABEL[1]}/v0.1.0/{COMPONENTS.name}")
+    assert provider["url"].endswith(f"/{PROVIDER_LABEL[1]}/v0.2.0/{COMPONENTS.name}")
     assert set(document) <= variables_of(COMPONENTS.read_text(encoding="utf-8"))
 
 

@@ -97,7 +97,7 @@ PROTOCOL = (
     f"annotation `{side_door.RESTORING_ANNOTATION}`",
     f"label `{removed_grants.KEPT_LABEL}`",
     f"condition `{node_attested.NODE_ATTESTED}`",
-    f"`stockApprovals` names the last {record.STOCK_APPROVALS} stock",
+    f"`spec.stockApprovalLines` names the last {record.STOCK_APPROVALS} stock",
     f"the last {record.STOCK_APPROVALS} approvals are kept",
     f"With more than {fair_order.CROWD} of one requester waiting",
     f"every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes, missing reservations",

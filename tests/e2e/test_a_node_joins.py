@@ -25,6 +25,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Runnin
 from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
+from tests.support.journal import journal_of
 from tests.support.kubectl import run_kubectl
 from tests.support.processes import wait_until
 
@@ -84,7 +85,7 @@ def test_the_certificate_is_the_nodes(joined: tuple[SimulatedNode, Verdict], clu
     assert certificate.subject.rfc4514_string() == "CN=system:node:e2e-1,O=system:nodes"
     assert certificate.public_key() == honest.key.public_key()
     record = cluster.management.client.get(ATTESTED_NODES.object("e2e.e2e-1", "e2e"))
-    assert [entry["serialNumber"] for entry in record["spec"]["journal"]] == [f"{certificate.serial_number:x}"]
+    assert [entry["serialNumber"] for entry in journal_of(record["spec"])] == [f"{certificate.serial_number:x}"]
 
 
 def test_kubectl_registers_its_own_node(as_the_node: str) -> None:

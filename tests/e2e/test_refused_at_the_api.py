@@ -152,8 +152,8 @@ RECORD: Final[dict[str, Any]] = {
     "firstAttestationTime": "2026-03-01T12:00:00Z",
     "lastAttestationTime": "2026-03-01T12:00:00Z",
     "lastNotAfter": "2026-03-08T12:00:00Z",
-    "journal": [],
-    "stockApprovals": [],
+    "journalLines": [],
+    "stockApprovalLines": [],
     "seal": "v1.x",
 }
 
@@ -172,6 +172,9 @@ RECORD: Final[dict[str, Any]] = {
         ("AttestedNode", RECORD, {"seal": None}, ("spec", "seal", "required")),
         ("AttestedNode", RECORD, {"lastNotAfter": "tomorrow"}, ("spec.lastNotAfter", "date-time")),
         ("AttestedNode", RECORD, {"machineRef": {"kind": "Pod", "name": "m", "uid": "u"}}, ("machineRef.kind", "Pod")),
+        ("AttestedNode", RECORD, {"journalLines": ["{}"] * 33}, ("spec.journalLines", "32")),
+        ("AttestedNode", RECORD, {"journalLines": ["x" * 6145]}, ("spec.journalLines", "6144")),
+        ("AttestedNode", RECORD, {"journalLines": [{}]}, ("spec.journalLines", "string")),
         ("AttestedNode", RECORD, {"journal": [{}] * 33}, ("spec.journal", "32")),
     ],
 )

@@ -25,6 +25,7 @@ from signer.testing.clients import DEFAULT_WAIT_SECONDS
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
+from tests.support.journal import journal_of
 from tests.support.remembered_audit import RememberedAudit, assert_all_as_judged
 
 MASTER_KEY: Final = bytes(range(32))
@@ -201,7 +202,7 @@ def assert_one_certificate(house: House, cluster: WorldCluster, machine: str, *c
     """Each CSR has exactly the certificate that the journal allows, once; one reservation pair for the Machine."""
     records = [record for record in house.records(cluster) if record["spec"]["machineRef"]["name"] == machine]
     assert len(records) == 1, records
-    journal = records[0]["spec"]["journal"]
+    journal = journal_of(records[0]["spec"])
     assert sorted(entry["csrName"] for entry in journal) == sorted(csrs)
     for csr in csrs:
         verdict = cluster.verdict(csr)

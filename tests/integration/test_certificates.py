@@ -25,6 +25,7 @@ from tests.integration.house import (
     writes,
 )
 from tests.integration.kubelets import attest
+from tests.support.journal import journal_of
 from tests.support.processes import wait_until
 
 BACKDATE = timedelta(minutes=5)
@@ -159,9 +160,10 @@ def test_record_and_its_columns(house: House, cluster: WorldCluster) -> None:
     }
     assert {name: spec[name] for name in columns} == columns
     assert spec["machineRef"]["name"] == "m"
-    assert spec["firstAttestationTime"] == spec["lastAttestationTime"] == spec["journal"][0]["decidedTime"]
+    (entry,) = journal_of(spec)
+    assert spec["firstAttestationTime"] == spec["lastAttestationTime"] == entry["decidedTime"]
     assert spec["lastNotAfter"] == certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert spec["journal"][0]["caCertHash"] == cluster.ca_cert_hash
+    assert entry["caCertHash"] == cluster.ca_cert_hash
     definition = embedded_api(house.management).get(
         "customresourcedefinitions", f"attestednodes.{ATTESTED_NODES.group}"
     )

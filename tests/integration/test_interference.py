@@ -22,6 +22,7 @@ from tests.integration.house import (
     writes,
 )
 from tests.integration.requests import approve_as_somebody_else, manifest_of, plant
+from tests.support.journal import journal_of
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +161,7 @@ def test_recreated_under_the_same_name_in_between(house: House, cluster: WorldCl
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     assert verdict.condition == "Approved"
-    journal = house.records(cluster)[0]["spec"]["journal"]
+    journal = journal_of(house.records(cluster)[0]["spec"])
     uid = created[0]["metadata"]["uid"]
     (entry,) = [entry for entry in journal if entry["csrUID"] == uid]
     assert f"{certificate_of(verdict).serial_number:x}" == entry["serialNumber"]

@@ -21,6 +21,7 @@ from signer.store.inventory import Inventory
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
 from tests.integration.house import House, certificate_of, node_of, provider_id
+from tests.support.journal import journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
@@ -153,7 +154,7 @@ def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
     verdicts = [cluster.verdict(name) for name in names]
     assert {verdict.condition for verdict in verdicts} == {"Approved", ""}
     [record] = house.records(cluster)
-    assert "join-workload-m" in {entry["csrName"] for entry in record["spec"]["journal"]}
+    assert "join-workload-m" in {entry["csrName"] for entry in journal_of(record["spec"])}
 
 
 def test_a_node_that_asked_while_the_clock_was_a_day_ahead_need_not_wait_for_that_day(house: House) -> None:

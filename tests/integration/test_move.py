@@ -32,6 +32,7 @@ from tests.integration.house import (
 )
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.ownership import assert_one_owner_each
+from tests.support.journal import journal_of
 from tests.support.processes import wait_until
 
 # At the target a Cluster is there before its Secrets are: what could not be read is looked at again soon.
@@ -125,7 +126,7 @@ def test_attested_nodes_renew_at_the_target(house: House, target: House, same_ke
     assert record["machineRef"]["uid"] != before["m1"]["machineRef"]["uid"]
     assert record["identity"] == before["m1"]["identity"]
     if same_key:
-        assert [entry["csrName"] for entry in record["journal"]] == ["join-workload-m1", "renewal"]
+        assert [entry["csrName"] for entry in journal_of(record)] == ["join-workload-m1", "renewal"]
         assert record["firstAttestationTime"] == before["m1"]["firstAttestationTime"]
     assert moving.records()["m2"] == before["m2"]
     assert not house.records(moving.cluster)
@@ -150,7 +151,7 @@ def test_a_request_that_waits_during_the_move_gets_one_certificate(house: House,
         f"PUT {CERTIFICATE_SIGNING_REQUESTS.object('late')}/status"
     )
     assert len(published) == 1
-    [entry] = moving.records()["late"]["journal"]
+    [entry] = journal_of(moving.records()["late"])
     assert f"{certificate_of(moving.cluster.verdict('late')).serial_number:x}" == entry["serialNumber"]
 
 
@@ -171,8 +172,8 @@ def test_what_the_source_approved_the_target_completes(house: House, target: Hou
     moving.move.reconcile()
     moving.is_attested("late")
     certificate = certificate_of(moving.cluster.verdict("late"))
-    assert [f"{certificate.serial_number:x}"] == [entry["serialNumber"] for entry in recorded["journal"]]
-    assert moving.records()["late"]["journal"] == recorded["journal"]
+    assert [f"{certificate.serial_number:x}"] == [entry["serialNumber"] for entry in journal_of(recorded)]
+    assert moving.records()["late"]["journalLines"] == recorded["journalLines"]
 
 
 def test_another_key_does_not_complete_what_the_source_approved(house: House, target: House) -> None:
@@ -222,7 +223,7 @@ def test_another_identity_cannot_have_the_machine_at_the_target(house: House, ta
     assert not target.reservations()
     moving.cluster.submit_with_token(impostor_of(moving.cluster).client_request("impostor"))
     moving.is_denied("impostor", "IdentityConflict")
-    assert moving.records()["m1"]["journal"][0]["csrName"] == "join-workload-m1"
+    assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
 def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: House, target: House) -> None:
@@ -239,7 +240,7 @@ def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: Hou
     moving.cluster.submit_with_token(impostor_of(moving.cluster).client_request("impostor"))
     moving.is_denied("impostor", "IdentityConflict")
     assert hangs.hits
-    assert moving.records()["m1"]["journal"][0]["csrName"] == "join-workload-m1"
+    assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
 def test_a_claim_without_proof_displaces_nobody_at_the_target(house: House, target: House) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from signer.store.controller_key import SECRET_NAME, controller_key_secret, pars
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
 from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.requests import approve_as_somebody_else
+from tests.support.journal import journal_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +65,7 @@ def tamper(house: House, cluster: WorldCluster, **spec: Any) -> None:
 
 
 def journaled(house: House, cluster: WorldCluster) -> list[str]:
-    return [entry["csrName"] for entry in record_of(house, cluster)["spec"]["journal"]]
+    return [entry["csrName"] for entry in journal_of(record_of(house, cluster)["spec"])]
 
 
 def is_ours(house: House, cluster: WorldCluster) -> bool:
@@ -108,7 +110,8 @@ def test_a_forged_record_approves_nothing(house: House, read_often: None, joined
     }
     spec = forged["spec"]
     spec["machineRef"]["name"], spec["providerID"], spec["nodeName"] = "victim", provider_id("victim"), "victim"
-    spec["journal"][0] |= {"csrName": "theirs", "csrUID": created["metadata"]["uid"]}
+    (entry,) = journal_of(spec)
+    spec["journalLines"] = [json.dumps(entry | {"csrName": "theirs", "csrUID": created["metadata"]["uid"]})]
     claimed = parse_record({**forged, "metadata": {**forged["metadata"], "uid": "u", "resourceVersion": "1"}})
     spec["seal"] = SEALS[seal](RecordSeals(THEIR_KEYS).seal(claimed), real["spec"]["seal"])
     house.management.client.create(ATTESTED_NODES.collection(joined.namespace), forged)
@@ -125,7 +128,12 @@ def test_a_forged_record_approves_nothing(house: House, read_often: None, joined
 
 @pytest.mark.parametrize(
     "spec",
-    [{"identity": "keyed-mac:forged"}, {"seal": "v1.x.y"}, {"lastNotAfter": "2099-01-01T00:00:00Z"}, {"journal": []}],
+    [
+        {"identity": "keyed-mac:forged"},
+        {"seal": "v1.x.y"},
+        {"lastNotAfter": "2099-01-01T00:00:00Z"},
+        {"journalLines": []},
+    ],
     ids=lambda spec: next(iter(spec)),
 )
 def test_a_tampered_record_costs_a_fresh_attestation(house: House, joined: WorldCluster, spec: dict[str, Any]) -> None:
@@ -201,7 +209,7 @@ def test_after_a_rotation_records_stay_and_are_sealed_anew(house: House, read_of
     assert journaled(house, cluster)[0] == "join-workload-m"
     assert renew(cluster, "last", "n").condition == "Approved"
     [other] = [one for one in house.records(cluster) if one["spec"]["nodeName"] == "n"]
-    assert [entry["csrName"] for entry in other["spec"]["journal"]] == ["join-workload-n", "last"]
+    assert [entry["csrName"] for entry in journal_of(other["spec"])] == ["join-workload-n", "last"]
 
 
 def _renewed_under(record: dict[str, Any], cluster: WorldCluster, keys: ControllerKeys) -> bool:

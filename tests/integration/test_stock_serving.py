@@ -21,6 +21,7 @@ from signer.testing.world import Verdict, WorldCluster
 from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id, writes
 from tests.integration.kubelets import Kubelet, add_machine, attest, stock_serving_request
 from tests.integration.requests import approve_as_somebody_else, plant
+from tests.support.journal import stock_approvals_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def _denied(cluster: WorldCluster, csr: str, reason: str) -> Verdict:
 
 def _journaled(house: House, cluster: WorldCluster, node: str = "m") -> list[str]:
     record = next(record for record in house.records(cluster) if record["spec"]["nodeName"] == node)
-    return [approval["csrName"] for approval in record["spec"]["stockApprovals"]]
+    return [approval["csrName"] for approval in stock_approvals_of(record["spec"])]
 
 
 @pytest.fixture
@@ -413,4 +414,4 @@ def test_one_that_is_re_created_alike_is_journaled_for_itself(house: House, clus
     _approved(cluster, "serving")
     assert _journaled(house, cluster) == ["serving", "serving"]
     uid = cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("serving"))["metadata"]["uid"]
-    assert house.records(cluster)[0]["spec"]["stockApprovals"][-1]["csrUID"] == uid
+    assert stock_approvals_of(house.records(cluster)[0]["spec"])[-1]["csrUID"] == uid

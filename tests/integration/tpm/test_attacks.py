@@ -55,6 +55,7 @@ from tests.integration.ownership import assert_one_owner_each, verdicts
 from tests.integration.requests import plant
 from tests.integration.tpm.paper_node import PaperNode, add_machine, say
 from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.journal import journal_of
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.paper_chip import (
@@ -231,8 +232,7 @@ def journal(house: House, node: PaperNode) -> list[dict[str, Any]]:
     """What the controller remembers of that machine's certificates."""
     records = [one for one in house.records(node.cluster) if one["spec"]["machineRef"]["name"] == node.machine]
     assert len(records) == 1
-    found: list[dict[str, Any]] = records[0]["spec"]["journal"]
-    return found
+    return journal_of(records[0]["spec"])
 
 
 def forged(chip: PaperChip) -> PaperChip:

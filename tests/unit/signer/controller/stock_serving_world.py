@@ -23,6 +23,7 @@ from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.inventory import Inventory
 from signer.store.records import Records
+from tests.support.journal import stock_approvals_of
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
@@ -149,7 +150,7 @@ class World:
     @property
     def approvals(self) -> list[tuple[str, str]]:
         assert self.api.stored is not None
-        return [(one["csrName"], one["csrUID"]) for one in self.api.stored["spec"]["stockApprovals"]]
+        return [(one["csrName"], one["csrUID"]) for one in stock_approvals_of(self.api.stored["spec"])]
 
 
 def named(credential: Any, **changes: Any) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _changed(spec: dict[str, Any]) -> dict[str, Any]:
 FORGERIES: Final = {
     "another identity": _changed({"identity": "ek:impostor"}),
     "another Machine": _changed({"machineRef": {"kind": "Machine", "name": "other", "uid": "u"}}),
-    "a journal entry more": _changed({"journal": record_spec(record())["journal"] * 2}),
+    "a journal entry more": _changed({"journalLines": record_spec(record())["journalLines"] * 2}),
     "no seal": {**manifest(record()), "spec": record_spec(record())},
     "an empty seal": _changed({"seal": ""}),
     "a truncated seal": _changed({"seal": manifest(record())["spec"]["seal"][:-2]}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -112,9 +113,8 @@ class World:
     def by_somebody_else(self, number: int) -> None:
         """Another controller adds a journal entry."""
         manifest = self.api.objects[PATH]
-        journal = manifest["spec"]["journal"]
-        changed = {**manifest["spec"], "journal": [*journal, {**journal[0], "csrUID": f"uid-{number}"}]}
-        parsed = parse_record({**manifest, "spec": changed})
+        parsed = parse_record(manifest)
+        parsed = replace(parsed, journal=(*parsed.journal, replace(parsed.journal[0], csr_uid=f"uid-{number}")))
         self.api.put(PATH, sealed(parsed, KEYS, manifest), manifest["metadata"]["uid"])
 
     def forge(self, **spec: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ async def test_a_record_under_the_previous_key_is_sealed_anew_when_it_is_written
 
 
 FORGERIES: Final[dict[str, dict[str, Any]]] = {
-    "unreadable": {"journal": "secret garbage"},
+    "unreadable": {"journalLines": "secret garbage"},
     "unsealed": {"seal": ""},
     "wrong seal": {"seal": f"v1.{RecordSeals(KEYS).seal(record()).split('.')[1]}.{'0' * 64}"},
     "changed": {"identity": "ek:impostor"},

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from signer.model.journal_lines import approval_line, entry_line, parse_approval_line, parse_entry_line
+from signer.model.record import StockApproval
+from tests.unit.signer.builders import NOW, journal_entry
+from tests.unit.signer.model.test_record_object import ENTRIES, JSON, STOCK_APPROVALS_MADE
+
+ENTRY = entry_line(journal_entry(0xABC))
+APPROVAL = approval_line(StockApproval("csr-s", "uid-s", "cd" * 32, NOW))
+REFUSED = (KeyError, TypeError, ValueError)
+ILL_TYPED: Final[tuple[Any, ...]] = (None, "", 5, True, 1.5, [], {}, ["x"], "\ud800")
+Parse = Callable[[str], object]
+each_kind = pytest.mark.parametrize(
+    ("line", "parse"), [(ENTRY, parse_entry_line), (APPROVAL, parse_approval_line)], ids=["entry", "approval"]
+)
+
+
+def with_fields(line: str, **fields: Any) -> str:
+    return json.dumps({**json.loads(line), **fields})
+
+
+@given(ENTRIES)
+def test_an_entry_is_read_as_it_was_written(entry: Any) -> None:
+    assert parse_entry_line(entry_line(entry)) == entry
+
+
+@given(STOCK_APPROVALS_MADE)
+def test_an_approval_is_read_as_it_was_written(approval: Any) -> None:
+    assert parse_approval_line(approval_line(approval)) == approval
+
+
+def test_an_entry_is_one_object_in_one_line() -> None:
+    line = entry_line(replace(journal_entry(0xABC), requester="a\n\u2028 'quoted' \"twice\" \\ é"))
+    assert len(line.split("\n")) == 1
+    written = json.loads(line)
+    assert written["serialNumber"] == "abc"
+    assert (written["csrName"], written["decidedTime"]) == ("csr-2748", "2026-03-01T12:00:00Z")
+    assert written["requester"] == "a\n\u2028 'quoted' \"twice\" \\ é"
+
+
+@each_kind
+def test_each_field_must_be_there_and_be_text(line: str, parse: Parse) -> None:
+    fields: Mapping[str, Any] = json.loads(line)
+    for key in fields:
+        with pytest.raises(REFUSED):
+            parse(json.dumps({name: value for name, value in fields.items() if name != key}))
+        for value in ILL_TYPED:
+            with pytest.raises(REFUSED):
+                parse(with_fields(line, **{key: value}))
+
+
+@each_kind
+def test_nothing_else_may_be_there(line: str, parse: Parse) -> None:
+    with pytest.raises(REFUSED):
+        parse(with_fields(line, another="x"))
+
+
+@each_kind
+@pytest.mark.parametrize("bad", ["", "{", "[]", "null", "5", "{}", "text", "[" * 100_000], ids=lambda bad: bad[:9])
+def test_no_object(line: str, parse: Parse, bad: str) -> None:
+    with pytest.raises(REFUSED):
+        parse(bad)
+    with pytest.raises(REFUSED):
+        parse(line + bad + "x")
+
+
+@pytest.mark.parametrize("serial", ["0", "00", "01", "-1", "+1", "0x1", "A", "g", " 1", "1\n", "1_0", "f" * 41])
+def test_a_serial_number_is_written_in_one_way(serial: str) -> None:
+    with pytest.raises(REFUSED):
+        parse_entry_line(with_fields(ENTRY, serialNumber=serial))
+
+
+def test_the_longest_serial_number() -> None:
+    entry = journal_entry(2**160 - 1)
+    assert parse_entry_line(entry_line(entry)) == entry
+
+
+def test_the_longest_lines_have_room_in_the_object() -> None:
+    """Who asked may be anybody that a workload cluster names; a control character takes six in a line."""
+    entry = replace(
+        journal_entry(2**160 - 1),
+        csr_name="n" * 253, csr_uid="u" * 64, requester="\x01" * 512, signer_name="s" * 571,
+    )  # fmt: skip
+    assert len(entry_line(entry)) <= 6144
+    assert len(approval_line(StockApproval("n" * 253, "u" * 64, "cd" * 32, NOW))) <= 1024
+
+
+@given(JSON)
+def test_any_json_is_an_entry_or_refused(value: Any) -> None:
+    with suppress(*REFUSED):
+        parse_entry_line(json.dumps(value))
+        pytest.fail("nothing of this is an entry")
+
+
+@given(st.text())
+def test_any_text_is_refused(text: str) -> None:
+    with pytest.raises(REFUSED):
+        parse_entry_line(text)
