@@ -18,6 +18,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from signer.kube.resources import ATTESTED_NODES
+from signer.model.record_object import record_spec
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedded_api
 from signer.testing.nodes import SimulatedNode
@@ -30,6 +32,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.node_program import NodeProgram, Ran
 from tests.support.processes import wait_until
+from tests.unit.signer.builders import record as attested_node
 
 PAGE: Final = ROOT / "docs/quickstart-kind.md"
 WORKERS: Final = ROOT / "deploy/kind/workers.yaml"
@@ -207,6 +210,9 @@ def test_what_reads_is_understood_by_kubectl(cluster: WorldCluster, management_c
         cluster.add_machine(name, provider_id=f"test:///{name}")
     policy = management.get("nodeattestationpolicies", CLUSTER, "default")
     management.create({**policy, "metadata": {"name": "production", "namespace": "default"}})
+    metadata = {"name": "production.worker-1", "namespace": "default"}
+    record = {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata}
+    management.create({**record, "spec": {**record_spec(attested_node()), "seal": "v1.x"}})
     workload = embedded_api(cluster)
     node = SimulatedNode(FIRST, f"docker:////{FIRST}", cluster.ca_cert_hash, "insecure", {})
     workload.create(node.client_request("node-1-client"))
