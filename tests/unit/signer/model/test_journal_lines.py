@@ -106,3 +106,10 @@ def test_any_json_is_an_entry_or_refused(value: Any) -> None:
 def test_any_text_is_refused(text: str) -> None:
     with pytest.raises(REFUSED):
         parse_entry_line(text)
+
+
+def test_what_entries_have_in_common_is_kept_once() -> None:
+    first, second = (parse_entry_line(entry_line(journal_entry(number))) for number in (1, 2))
+    assert first is not second
+    for field in ("signer_name", "requester", "ca_cert_hash"):
+        assert getattr(first, field) is getattr(second, field)
