@@ -140,6 +140,8 @@ def _shared(text: str) -> str:
 
 
 def _object(line: str, keys: frozenset[str]) -> Mapping[str, Any]:
+    if "\n" in line:
+        raise ValueError("a line is more than one")
     try:
         content = json.loads(line)
     except RecursionError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -120,7 +121,8 @@ class AttestedNode:
     last_attestation: datetime
     last_not_after: datetime
     """When the last certificate ever allowed by this record runs out."""
-    journal: tuple[JournalEntry, ...]
+    journal: Sequence[JournalEntry]
+    """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
     stock_approvals: tuple[StockApproval, ...] = ()
     seal: str = field(default="", compare=False)
     """As it stands in the object; :mod:`signer.model.seal` says whether it is ours."""
@@ -164,7 +166,7 @@ class AttestedNode:
         if len(self.journal) < JOURNAL_ENTRIES:
             return Unjournaled()
         last = self.last_client_entry()
-        return next(entry for entry in self.journal if entry is not last)
+        return next(entry for entry in self.journal if entry != last)
 
     def has_stock_approval(self, csr_uid: str, spec_digest: str) -> bool:
         """Whether exactly that stock serving request with exactly that content was journaled."""
@@ -197,7 +199,7 @@ class AttestedNode:
             first_attestation=first_attestation,
             last_attestation=max(self.last_attestation, entry.decided),
             last_not_after=max(self.last_not_after, entry.not_after),
-            journal=(*(one for one in self.journal if one is not going), entry)[-JOURNAL_ENTRIES:],
+            journal=(*(one for one in self.journal if one != going), entry)[-JOURNAL_ENTRIES:],
             stock_approvals=self.stock_approvals if same else (),
         )
 

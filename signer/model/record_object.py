@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attestors.contract import Security
@@ -14,10 +14,10 @@ from signer.model.journal_lines import (
     parse_approval,
     parse_approval_line,
     parse_entry,
-    parse_entry_line,
     required_time,
 )
 from signer.model.kubernetes_time import format_time
+from signer.model.packed_journal import read_journal
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
 
 
@@ -84,15 +84,16 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     return record
 
 
-def _allowed(spec: Mapping[str, Any]) -> tuple[tuple[JournalEntry, ...], tuple[StockApproval, ...]]:
+def _allowed(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[StockApproval, ...]]:
     """Journal and stock approvals: as lines, or as the objects that 0.1.0 wrote; never some of both."""
     if "journalLines" not in spec and "stockApprovalLines" not in spec:
         entries, approvals = _list(spec, "journal"), _list(spec, "stockApprovals")
-        return tuple(parse_entry(entry) for entry in entries), tuple(parse_approval(one) for one in approvals)
+        lines = [entry_line(parse_entry(entry)) for entry in entries]
+        return read_journal(lines), tuple(parse_approval(one) for one in approvals)
     if "journal" in spec or "stockApprovals" in spec:
         raise ValueError("lines and objects")
-    entries, approvals = _lines(spec, "journalLines"), _lines(spec, "stockApprovalLines")
-    return tuple(parse_entry_line(line) for line in entries), tuple(parse_approval_line(line) for line in approvals)
+    approvals = _lines(spec, "stockApprovalLines")
+    return read_journal(_lines(spec, "journalLines")), tuple(parse_approval_line(line) for line in approvals)
 
 
 def _lines(spec: Mapping[str, Any], key: str) -> list[str]:

@@ -74,6 +74,13 @@ def test_no_object(line: str, parse: Parse, bad: str) -> None:
         parse(line + bad + "x")
 
 
+@each_kind
+def test_a_line_is_one(line: str, parse: Parse) -> None:
+    """Journals are packed line by line."""
+    with pytest.raises(REFUSED):
+        parse(line.replace(",", ",\n", 1))
+
+
 @pytest.mark.parametrize("serial", ["0", "00", "01", "-1", "+1", "0x1", "A", "g", " 1", "1\n", "1_0", "f" * 41])
 def test_a_serial_number_is_written_in_one_way(serial: str) -> None:
     with pytest.raises(REFUSED):

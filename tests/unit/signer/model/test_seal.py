@@ -113,7 +113,7 @@ def _changed_records() -> dict[str, AttestedNode]:
     ours = sealed(a_record())
     changes: dict[str, AttestedNode] = {
         "journal": replace(ours, journal=()),
-        "journal twice": replace(ours, journal=ours.journal * 2),
+        "journal twice": replace(ours, journal=(*ours.journal, *ours.journal)),
         "stock_approvals": replace(ours, stock_approvals=()),
         "namespace": replace(ours, machine=replace(ours.machine, cluster=ClusterKey("team-b", CLUSTER.name))),
     }

@@ -1,0 +1,78 @@
+"""A long journal as it is kept: packed, for a fleet's records are many and seldom looked at.
+
+Sixteen entries are 17 KiB as objects and 4 KiB packed. A node that renews for some months has so many; ten thousand
+such nodes would take more memory than everything else that a controller keeps.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final, overload
+
+from signer.model.journal_lines import parse_entry_line
+from signer.model.record import JournalEntry
+
+PACKED_FROM: Final = 5
+"""Entries. Fewer are kept as they are: they take little, and most of what is under way is young."""
+_UNPACKED: Final = 256
+"""Journals that are kept unpacked for a while: one judgement looks at its record's several times."""
+_FASTEST: Final = 1
+"""Of zlib's levels: half of an entry is digests, of which no level makes less."""
+
+
+class PackedJournal(Sequence[JournalEntry]):
+    """The entries of a journal, newest last; equal to a tuple of the same."""
+
+    __slots__ = ("_count", "_packed")
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        """``lines`` can be read: see :func:`~signer.model.journal_lines.parse_entry_line`."""
+        self._count = len(lines)
+        self._packed = zlib.compress("\n".join(lines).encode("utf-8"), _FASTEST)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> JournalEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[JournalEntry, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> JournalEntry | tuple[JournalEntry, ...]:
+        return _unpacked(self._packed)[index]
+
+    def __iter__(self) -> Iterator[JournalEntry]:
+        return iter(_unpacked(self._packed))
+
+    def __reversed__(self) -> Iterator[JournalEntry]:
+        return reversed(_unpacked(self._packed))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PackedJournal):
+            return self._packed == other._packed or _unpacked(self._packed) == _unpacked(other._packed)
+        return _unpacked(self._packed) == other
+
+    def __hash__(self) -> int:
+        return hash(_unpacked(self._packed))
+
+    def __repr__(self) -> str:
+        return repr(_unpacked(self._packed))
+
+
+def read_journal(lines: Sequence[str]) -> Sequence[JournalEntry]:
+    """The entries in these lines, each of which is read now; many are kept packed.
+
+    Raises:
+        KeyError, TypeError, ValueError: one is no entry.
+    """
+    entries = tuple([parse_entry_line(line) for line in lines])
+    return entries if len(entries) < PACKED_FROM else PackedJournal(lines)
+
+
+@functools.lru_cache(maxsize=_UNPACKED)
+def _unpacked(packed: bytes) -> tuple[JournalEntry, ...]:
+    lines = zlib.decompress(packed).decode("utf-8").split("\n")
+    return tuple([parse_entry_line(line) for line in lines])
