@@ -1,0 +1,179 @@
+"""What the nodes of a fleet take of one controller's memory: their Machines, records and reservations.
+
+A record's journal grows with each certificate until it holds :data:`~signer.model.record.JOURNAL_ENTRIES`: what a node
+takes on its first day says little of what it takes after some months.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from attestors.contract import Security
+from attestors.wire.names import CLIENT_SIGNER_PREFIX
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import AlreadyExists
+from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, SECRETS
+from signer.model.record import JOURNAL_ENTRIES, AttestedIdentity, AttestedNode, JournalEntry, MachineKey
+from signer.model.record_object import record_spec
+from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
+from signer.store.controller_key import controller_key_secret
+from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster
+from tests.bench.drain import controller_process, cpu_seconds
+from tests.bench.load import Load
+from tests.bench.many_clusters import resident_bytes
+from tests.support.control_plane import ControlPlane
+from tests.support.processes import wait_until
+
+NODES: Final = 3000
+YOUNG: Final = 2
+"""Entries of a node's first week."""
+_LIFE: Final = timedelta(days=7)
+_AT_ONCE: Final = 24
+_REST_SECONDS: Final = 10.0
+_PATIENCE_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A controller over so many nodes of one kind."""
+
+    what: str
+    resident: int
+    """Bytes, when it had come to rest."""
+    start_cpu_seconds: float
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.many_nodes", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=NODES, metavar="N")
+    nodes = parser.parse_args().nodes
+    stages = measure(nodes)
+    table = Table("", "resident, MiB", "more for each node, KiB", "CPU of the start, s", title=f"{nodes:,} nodes")
+    for before, stage in zip((stages[0], *stages), stages, strict=False):
+        each = (stage.resident - before.resident) / nodes / 1024
+        table.add_row(stage.what, f"{stage.resident / 2**20:.0f}", f"{each:.1f}", f"{stage.start_cpu_seconds:.1f}")
+    Console(highlight=False).print(table)
+    return 0
+
+
+def measure(nodes: int) -> list[Stage]:
+    """Start a controller over nothing, and then over more and more of each node.
+
+    Raises:
+        tests.support.binaries.MissingPart: there is no kube-apiserver.
+        TimeoutError: it has not come to rest within five minutes.
+    """
+    keys = ControllerKeys(secrets.token_bytes(KEY_BYTES))
+    with ControlPlane() as control_plane, ManagementCluster(control_plane) as management:
+        load = Load(management.add_cluster("bench", control_plane), nodes)
+        load.cluster.authorize("keyed-mac")
+        management.client.create(
+            SECRETS.collection(CONTROLLER_NAMESPACE), controller_key_secret(CONTROLLER_NAMESPACE, keys)
+        )
+        stages = [_stage("nothing", load, control_plane)]
+        load.add_machines()
+        stages.append(_stage("Machines", load, control_plane))
+        identities = [
+            AttestedIdentity("keyed-mac", f"keyed-mac:{secrets.token_hex(32)}", Security.SECURE) for _ in range(nodes)
+        ]
+        pairs = [Pair(_machine(load, name), identity) for name, identity in zip(load.names(), identities, strict=True)]
+        asyncio.run(_write(control_plane, [_side(pair, side) for pair in pairs for side in ReservationSide]))
+        stages.append(_stage("with their two reservations", load, control_plane))
+        seals = RecordSeals(keys)
+        for entries in (YOUNG, JOURNAL_ENTRIES):
+            asyncio.run(_write(control_plane, [_record(pair, seals, entries) for pair in pairs]))
+            stages.append(_stage(f"with records of {entries} entries", load, control_plane))
+        return stages
+
+
+def _stage(what: str, load: Load, control_plane: ControlPlane) -> Stage:
+    with controller_process(control_plane.connection(), load.configuration.attestors) as process:
+        wait_until(lambda: _rests(process.pid), "the controller rests", _PATIENCE_SECONDS)
+        return Stage(what, resident_bytes(process.pid), cpu_seconds(process.pid))
+
+
+def _rests(pid: int) -> bool:
+    before = cpu_seconds(pid)
+    time.sleep(_REST_SECONDS)
+    return cpu_seconds(pid) - before < _REST_SECONDS / 100
+
+
+async def _write(control_plane: ControlPlane, manifests: Iterable[JsonObject]) -> None:
+    """Create them; those that are there get the new spec."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+    async with Client(control_plane.connection(), timeout_seconds=60) as client:
+
+        async def one(manifest: JsonObject) -> None:
+            resource = ATTESTED_NODES if manifest["kind"] == "AttestedNode" else IDENTITY_RESERVATIONS
+            namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+            async with turn:
+                try:
+                    await client.create(resource.collection(namespace), manifest)
+                except AlreadyExists:
+                    stored = await client.get(resource.object(name, namespace))
+                    await client.replace(resource.object(name, namespace), {**stored, "spec": manifest["spec"]})
+
+        await asyncio.gather(*[one(manifest) for manifest in manifests])
+
+
+def _machine(load: Load, name: str) -> MachineKey:
+    return MachineKey(load.cluster.key, "Machine", name, f"bench:///{name}")
+
+
+def _side(pair: Pair, side: ReservationSide) -> JsonObject:
+    metadata = {"name": pair.name(side), "namespace": CONTROLLER_NAMESPACE}
+    return {
+        "apiVersion": IDENTITY_RESERVATIONS.api_version,
+        "kind": "IdentityReservation",
+        "metadata": metadata,
+        "spec": reservation_spec(pair),
+    }
+
+
+def _record(pair: Pair, seals: RecordSeals, entries: int) -> JsonObject:
+    node = pair.machine.name
+    began = datetime.now(UTC).replace(microsecond=0) - entries * _LIFE / 2
+    journal = tuple(_entry(node, began + number * _LIFE / 2) for number in range(entries))
+    first, last = journal[0], journal[-1]
+    record = AttestedNode(
+        pair.machine, "uid", node, pair.identity, first.decided, last.decided, last.not_after, journal
+    )
+    metadata = {"name": record.name, "namespace": pair.machine.cluster.namespace}
+    spec = {**record_spec(record), "seal": seals.seal(record)}
+    return {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
+
+
+def _entry(node: str, decided: datetime) -> JournalEntry:
+    decided += timedelta(seconds=secrets.randbelow(3600))
+    return JournalEntry(
+        csr_name=f"node-attestation-{secrets.token_hex(20)}",
+        csr_uid=f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(10)}",
+        spec_digest=secrets.token_hex(32),
+        signer_name=f"{CLIENT_SIGNER_PREFIX}keyed-mac",
+        requester=f"system:node:{node}",
+        serial_number=secrets.randbits(127) | 1,
+        not_before=decided - timedelta(minutes=5),
+        not_after=decided + _LIFE,
+        ca_cert_hash=f"sha256:{hashlib.sha256(b'the CA of the cluster').hexdigest()}",
+        certificate_digest=secrets.token_hex(32),
+        public_key_digest=secrets.token_hex(32),
+        created=decided - timedelta(seconds=1),
+        decided=decided,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
