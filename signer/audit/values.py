@@ -11,7 +11,7 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from types import MappingProxyType
@@ -34,6 +34,8 @@ def _other(value: Any) -> Any:
         return dict(value)
     if isinstance(value, _IP_TYPES):
         return str(value)
+    if isinstance(value, Sequence):
+        return tuple(value)
     raise TypeError(f"{type(value).__name__} cannot be written")
 
 
@@ -70,7 +72,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: value
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         return _sequence(tuple, _reader(arguments[0]))
     if origin is frozenset:
         return _sequence(frozenset, _reader(arguments[0]))

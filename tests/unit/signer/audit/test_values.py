@@ -26,8 +26,11 @@ from signer.audit.account import (
 from signer.audit.values import InvalidValue, read, write
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
 from signer.model.cluster import ClusterView
+from signer.model.journal_lines import entry_line
+from signer.model.packed_journal import PackedJournal
 from signer.model.policy import AuthorizedAttestor
-from tests.unit.signer.builders import CLUSTER, cluster_view, machine_view
+from signer.model.record import AttestedNode, JournalEntry
+from tests.unit.signer.builders import CLUSTER, cluster_view, journal_entry, machine_view, record
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
 st.register_type_strategy(datetime, MOMENTS)
@@ -43,6 +46,11 @@ st.register_type_strategy(
     AuthorizedAttestor, st.builds(AuthorizedAttestor, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2))
 )
 
+st.register_type_strategy(
+    AttestedNode,
+    st.builds(AttestedNode, journal=st.lists(st.from_type(JournalEntry), max_size=3).map(tuple)),
+)
+
 STAGES = [CaseStage, ClaimStage, RepeatStage, StockStage, Asks]
 
 
@@ -52,6 +60,13 @@ STAGES = [CaseStage, ClaimStage, RepeatStage, StockStage, Asks]
 def test_round_trip(stage: type, data: st.DataObject) -> None:
     value = data.draw(st.from_type(stage))
     assert read(stage, json.loads(write(value)), "value") == value
+
+
+def test_a_journal_that_is_kept_packed_is_written_as_it_is_read() -> None:
+    loose = record(journal=tuple(journal_entry(number) for number in range(1, 17)))
+    packed = replace(loose, journal=PackedJournal([entry_line(entry) for entry in loose.journal]))
+    assert write(packed) == write(loose)
+    assert read(AttestedNode, json.loads(write(packed)), "value") == packed
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
