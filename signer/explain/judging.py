@@ -70,7 +70,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         records=Records(sketch, inventory),
         tokens=tokens,
         lookups=Lookups(sketch, time.monotonic),
-        turns=AttestorTurns(lambda provider, seconds: None, time.monotonic),
+        turns=AttestorTurns(lambda provider, seconds: None, lambda: 0.0),  # untimed: nobody else waits here
         authority_source=AuthoritySource(
             sketch, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
         ),
