@@ -23,6 +23,7 @@ from signer.authority import Authority
 from signer.controller.admission import Admission
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet
+from signer.controller.attestor_turns import AttestorTurns
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case, Cases
 from signer.controller.certificates import (
@@ -95,6 +96,7 @@ class Adjudicator:
         records: Records,
         tokens: BootstrapTokens,
         lookups: Lookups,
+        turns: AttestorTurns,
         authority_source: AuthoritySource,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -113,7 +115,7 @@ class Adjudicator:
         claims = Claims(key, inventory, tokens, lookups)
         self._signing = signing
         self._trace = trace
-        self._attestation = Attestation(key, configuration, authority_source, claims, monotonic, trace)
+        self._attestation = Attestation(key, configuration, authority_source, claims, turns, monotonic, trace)
         self._admission = Admission(
             key, self._cases, inventory, reservations, records, tokens, signing=signing, trace=trace
         )

@@ -32,6 +32,7 @@ from attestors.wire.names import Purpose
 from signer.audit.account import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.consultations import ConsultedManagement, RecordedConsultations
 from signer.authority import Authority
+from signer.controller.attestor_turns import AttestorTurn, AttestorTurns, Timed
 from signer.controller.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.controller.case import Case
 from signer.controller.claims import Claims
@@ -77,6 +78,7 @@ class Attestation:
         configuration: Configuration,
         authority_source: AuthoritySource,
         claims: Claims,
+        turns: AttestorTurns,
         monotonic: Callable[[], float],
         trace: Trace = SILENCE,
     ) -> None:
@@ -84,6 +86,7 @@ class Attestation:
         self._configuration = configuration
         self._authority_source = authority_source
         self._claims = claims
+        self._turns = turns
         self._monotonic = monotonic
         self._trace = trace
 
@@ -113,7 +116,9 @@ class Attestation:
                 is recorded for the Machine.
         """
         half: ControllerHalf = case.attestors.ready(description.provider).controller_half
-        return half.screen(self._claims.attestation_request(request, case, description.provider))
+        asked = self._claims.attestation_request(request, case, description.provider)
+        with self._turns.of(description.provider, self._key):
+            return half.screen(asked)
 
     async def authority(self, *, not_before: float = float("-inf")) -> Authority:
         """The cluster's CA.
@@ -195,7 +200,7 @@ class Attestation:
         signer = request.envelope.signer
         half: ControllerHalf = case.attestors.ready(signer.provider).controller_half
         judged = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
-        verify = partial(_outcome_of, signer.provider, judged)
+        verify = partial(_outcome_of, self._turns.of(signer.provider, self._key), judged)
         limit = asyncio.timeout(_ATTESTATION_SECONDS)
         try:
             async with limit:
@@ -225,16 +230,17 @@ class Attestation:
 
 
 async def _outcome_of(
-    provider: str, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
+    turn: AttestorTurn, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
 ) -> Outcome:
     """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
     try:
-        judging: object = verify(attestation)
+        with turn:
+            judging: object = verify(attestation)
         if not isinstance(judging, Awaitable):
             raise Deferred(
-                Reason.INTERNAL_ERROR, f"attestor {provider}: what it verifies with is not async; write async def"
+                Reason.INTERNAL_ERROR, f"attestor {turn.provider}: what it verifies with is not async; write async def"
             )
-        outcome = await judging
+        outcome = await Timed(judging, turn)
     except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
@@ -244,7 +250,7 @@ async def _outcome_of(
         raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):
         raise Deferred(
-            Reason.INTERNAL_ERROR, f"attestor {provider} returned {type(outcome).__name__}, which is no outcome"
+            Reason.INTERNAL_ERROR, f"attestor {turn.provider} returned {type(outcome).__name__}, which is no outcome"
         )
     return outcome
 

@@ -27,6 +27,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "error": "What an API server said, without credentials.",
         "exception": "Type and places of an unexpected fault, the innermost last; never what it says.",
         "retryInSeconds": "When it is tried again.",
+        "seconds": "How long it took.",
         "task": "Which of the controller's own tasks.",
         "resource": "Which collection of the management cluster.",
         "namespace": "Of an object.",

@@ -77,6 +77,14 @@ class _Written:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last decision about that Machine's node that was no approval."""
+
+    uid: str
+    content: NodeAttested
+
+
 class MachineConditions:
     """Writes the condition of every Machine that waits for it; one for the whole controller."""
 
@@ -95,7 +103,7 @@ class MachineConditions:
         self._now = now
         self._monotonic = monotonic
         self._queue: WorkQueue[ObjectKey] = WorkQueue(lane_of=_lane)
-        self._last: dict[ObjectKey, NodeAttested] = {}
+        self._last: dict[ObjectKey, _Last] = {}
         self._written: dict[ObjectKey, _Written] = {}
         self._off_until: dict[str, float] = {}
         """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
@@ -109,8 +117,8 @@ class MachineConditions:
         if not _waits(machine):
             return
         key = (machine.cluster.namespace, machine.name)
-        if (content := node_attested_after(decision, hint)) not in (NOT_YET, self._last.get(key)):
-            self._last[key] = content
+        if (content := node_attested_after(decision, hint)) not in (NOT_YET, self._last_of(key, machine)):
+            self._last[key] = _Last(machine.uid, content)
         self._queue.add_after(key, SETTLE_SECONDS)
 
     async def run(self) -> None:
@@ -168,10 +176,17 @@ class MachineConditions:
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
         records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
-        content = node_attested_by(records, self._last.get(key, NOT_YET), self._now())
+        cluster = self._inventory.clusters.get(machine.cluster.namespace, machine.cluster.name)
+        if cluster is not None:  # without one nothing is written
+            records = [record for record in records if record.is_of(machine, cluster.created)]
+        content = node_attested_by(records, self._last_of(key, machine), self._now())
         if content.status == "True":
             self._last.pop(key, None)  # what was denied before, or meanwhile, is of no interest when it expires
         return content
+
+    def _last_of(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
+        last = self._last.get(key)
+        return last.content if last is not None and last.uid == machine.uid else NOT_YET
 
     async def _work(self) -> None:
         while True:

@@ -122,6 +122,12 @@ class Metrics:
             "service",
             "operation",
         )
+        self.attestor_held_seconds = self._counter(
+            "attestor_held_seconds",
+            "Time in which an attestor held up the event loop, and with it every cluster, for 0.1 seconds or longer at "
+            "a time.",
+            "provider",
+        )
         self.task_failures = self._counter(
             "task_failures", "Defects that ended one of the controller's own tasks, which began anew.", "task"
         )
@@ -156,6 +162,10 @@ class Metrics:
         service, operation = self._told_apart(call.service, call.operation)
         self.cloud_calls.labels(service, operation, call.outcome.value).inc()
         self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
+
+    def attestor_held(self, provider: str, seconds: float) -> None:
+        """Count a turn of an attestor that was long."""
+        self.attestor_held_seconds.labels(provider).inc(seconds)
 
     def task_failed(self, task: str) -> None:
         """Count a defect that ended a task."""

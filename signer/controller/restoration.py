@@ -103,6 +103,8 @@ class Restoration:
         """Clusters whose policy, when last seen, was being deleted by a move."""
         self._extending: set[ClusterKey] = set()
         """Clusters whose policy once asked for long-lived bootstrap tokens; they may have them, and nothing kept."""
+        self._known_gone: set[ClusterKey] = set()
+        """Clusters for which something is kept and that are gone: each look finds them again."""
         inventory.on_change(self._on_change)
         inventory.on_shards(self._on_shards)
 
@@ -123,15 +125,18 @@ class Restoration:
 
     def _on_shards(self) -> None:
         """A policy may have gone while its Cluster was another replica's, which may have ended since."""
-        for cluster in self._concerned:
+        for cluster in list(self._concerned):
             self._queue_if_due(cluster)
 
     def _queue_if_due(self, cluster: ClusterKey) -> None:
         if not self._inventory.watches(cluster.namespace):
             return  # what all controllers keep lies in one namespace, and of this one's policies nothing is known here
-        without_policy = self._inventory.policies.get(cluster.namespace, cluster.name) is None
-        if without_policy and self._inventory.shards.own(cluster):
+        if self._inventory.policies.get(cluster.namespace, cluster.name) is not None:
+            return
+        if self._inventory.shards.own(cluster):
             self._queue.add(cluster)
+        elif self._inventory.clusters.get(cluster.namespace, cluster.name) is None:
+            self._forget(cluster)  # else all that ever were in other replicas' shards would be remembered
 
     def _note_policy(self, cluster: ClusterKey) -> bool:
         """Remember what will matter once the policy is gone; returns whether there is one."""
@@ -150,7 +155,9 @@ class Restoration:
     async def _look_for_ever(self) -> None:
         while True:
             try:
-                for cluster in await self._removed.owners():
+                owners = await self._removed.owners()
+                self._known_gone &= owners
+                for cluster in owners:
                     self._concerned.add(cluster)
                     self._queue_if_due(cluster)
             except GrantsNotKept as error:
@@ -164,9 +171,10 @@ class Restoration:
                 async with asyncio.timeout(CLUSTER_TIMEOUT_SECONDS):
                     await self._restore(key)
             except _NotNow as reason:
+                self._say(key, reason)
                 if isinstance(reason, _Gone):
                     self._forget(key)
-                _LOG.info("kept grants are not given back now", extra={"cluster": str(key), "detail": str(reason)})
+                    self._known_gone.add(key)
                 self._queue.forget(key)
             except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops the others'
                 self._again(key, error)
@@ -176,6 +184,11 @@ class Restoration:
                     self._forget(key)
             finally:
                 self._queue.done(key)
+
+    def _say(self, key: ClusterKey, reason: _NotNow) -> None:
+        """Of what is gone once: of many Clusters that were deleted, something is kept for ever."""
+        if not (isinstance(reason, _Gone) and key in self._known_gone):
+            _LOG.info("kept grants are not given back now", extra={"cluster": str(key), "detail": str(reason)})
 
     def _forget(self, key: ClusterKey) -> None:
         """Nothing is left to do; what is kept of a Cluster that is gone is found again by the looks."""

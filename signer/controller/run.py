@@ -16,6 +16,7 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
+from signer.controller.attestor_turns import AttestorTurns
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.configuration import Configuration, Sharding
 from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
@@ -134,6 +135,7 @@ async def _run(
             records=Records(client, inventory),
             bootstrap_tokens=bootstrap_tokens,
             lookups=Lookups(client, options.monotonic),
+            attestor_turns=AttestorTurns(options.metrics.attestor_held, time.monotonic),
             removed_grants=removed_grants,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from signer.controller.conditions import Permits
-from signer.model.cluster import ClusterKey, MachineView
+from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode, MachineKey
@@ -119,6 +119,11 @@ class Standings:
         records = self._inventory.authentic.of_machine(MachineKey.of(machine))
         if not records:
             return Unattested(machine, "has no AttestedNode that counts")
+        cluster = self._inventory.clusters.get(self._key.namespace, self._key.name)
+        created = LONG_AGO if cluster is None else cluster.created
+        records = tuple(record for record in records if record.is_of(machine, created))
+        if not records:
+            return Unattested(machine, "was made anew since its node was attested")
         record = max(records, key=valid_until)
         identity = record.identity
         if identity.security is not Security.SECURE or not self._renews(identity.provider):

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from attestors.registry import Registry
 from signer.audit.log import AuditLog
+from signer.controller.attestor_turns import AttestorTurns
 from signer.controller.configuration import Configuration
 from signer.controller.infrastructure_status import InfrastructureStatus
 from signer.controller.lookups import Lookups
@@ -38,6 +39,7 @@ class Surroundings:
     records: Records
     bootstrap_tokens: BootstrapTokens
     lookups: Lookups
+    attestor_turns: AttestorTurns
     removed_grants: RemovedGrants
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus

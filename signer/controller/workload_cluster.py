@@ -86,6 +86,7 @@ class WorkloadCluster:
             records=surroundings.records,
             tokens=surroundings.bootstrap_tokens,
             lookups=surroundings.lookups,
+            turns=surroundings.attestor_turns,
             authority_source=self._authority_source,
             now=surroundings.now,
             monotonic=surroundings.monotonic,

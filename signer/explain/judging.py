@@ -10,6 +10,7 @@ from typing import Any
 
 from attestors.registry import Registry
 from signer.controller.adjudicator import Adjudication, Adjudicator
+from signer.controller.attestor_turns import AttestorTurns
 from signer.controller.authority_source import AuthoritySource, LoadAuthority
 from signer.controller.configuration import Configuration
 from signer.controller.lookups import Lookups
@@ -69,6 +70,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         records=Records(sketch, inventory),
         tokens=tokens,
         lookups=Lookups(sketch, time.monotonic),
+        turns=AttestorTurns(lambda provider, seconds: None, lambda: 0.0),  # untimed: nobody else waits here
         authority_source=AuthoritySource(
             sketch, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
         ),

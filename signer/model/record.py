@@ -134,6 +134,16 @@ class AttestedNode:
         """The object's name: one per node name and cluster, so that creating it is what takes a node name."""
         return record_name(self.machine.cluster, self.node_name)
 
+    def is_of(self, machine: MachineView, cluster_created: datetime) -> bool:
+        """Whether a Machine with this record's key is the one that was attested, and was not made anew since.
+
+        By ``clusterctl move``, or a restore, every Machine is made anew, and the Cluster with them: that changes
+        nothing. An instance of a MachinePool is the same one whether its Machine is there or not.
+        """
+        if self.machine.kind == MACHINE_POOL_KIND or self.machine_uid == machine.uid:
+            return True
+        return self.last_attestation < cluster_created
+
     def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
         """The journal entry of exactly that CSR with exactly that content; the newest, if the CA changed meanwhile."""
         for entry in reversed(self.journal):

@@ -13,7 +13,7 @@ from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
-from signer.model.cluster import LONG_AGO, MACHINE_KIND, ClusterView, MachineView
+from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.envelope import Credential, NoCredentialNamed
 from signer.model.kubernetes_time import parse_time
@@ -157,15 +157,11 @@ def attestor_is_still_authorized(facts: StockServingFacts) -> None:
 def machine_is_the_attested_one(facts: StockServingFacts) -> None:
     """A Machine that was made anew under its old name is another one, whose node has not been attested yet.
 
-    By ``clusterctl move``, or a restore, every Machine is made anew, and the Cluster with them: that changes nothing.
-    An instance of a MachinePool is the same one whether its Machine is there or not.
+    See :meth:`~signer.model.record.AttestedNode.is_of` for moves.
     """
-    record = facts.record
-    if record.machine.kind != MACHINE_KIND or record.machine_uid == facts.machine.uid:
-        return
-    if record.last_attestation >= facts.cluster.created:
+    if not facts.record.is_of(facts.machine, facts.cluster.created):
         raise Deferred(
-            Reason.NODE_NOT_ATTESTED, f"{record.machine} was made anew since node {facts.node_name} was attested"
+            Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} was made anew since node {facts.node_name} was attested"
         )
 
 

@@ -30,6 +30,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.controller import attestation
 from signer.controller.attestation import Attestation
 from signer.controller.attestor_set import AttestorSet, ReadyAttestor
+from signer.controller.attestor_turns import AttestorTurns
 from signer.controller.authority_source import AuthoritySource
 from signer.controller.case import Case
 from signer.controller.claims import Claims
@@ -111,9 +112,12 @@ class World:
         self.inventory.authentic.use_keys(KEYS)
         self.tokens = Tokens()
         self.lookups = LookedUp()
+        self.clock = 0.0
+        self.held: list[tuple[str, float]] = []
+        turns = AttestorTurns(lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.clock)
         claims = Claims(CLUSTER, self.inventory, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups))
         self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), claims, lambda: 0.0
+            CLUSTER, Configuration("own"), cast("AuthoritySource", None), claims, turns, lambda: 0.0
         )
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
@@ -133,9 +137,12 @@ class World:
     def told(self) -> AttestationRequest:
         asked = Asked()
         case = Case(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
-        assert self._attestation.screen(signing_request(), case, TPM) == Plausible()
+        self.screen(case)
         (request,) = asked.requests
         return request
+
+    def screen(self, case: Case) -> None:
+        assert self._attestation.screen(signing_request(), case, TPM) == Plausible()
 
     async def attest(self, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is checked before the attestor is asked passes."""
@@ -366,6 +373,38 @@ async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World, mon
     world.add_machine("worker-1")
     with pytest.raises(Deferred, match="attestor tpm failed with TimeoutError; see"):
         await world.attest(OutOfTime(by_itself=True), monkeypatch)
+
+
+class Blocking(Asked):
+    """One that waits without letting others go on: in its screen, before it is awaited, and then."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def screen(self, request: AttestationRequest) -> Screened:
+        self._world.clock += 1
+        return super().screen(request)
+
+    def verify_client(self, request: AttestationRequest) -> Any:
+        self._world.clock += 2
+        return self._verify(request)
+
+    async def _verify(self, request: AttestationRequest) -> Outcome:
+        self._world.clock += 3
+        return await super().verify_client(request)
+
+
+async def test_an_attestor_that_holds_up_the_event_loop_is_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_machine("worker-1")
+    blocking = Blocking(world)
+    case = Case(cluster_view(), policy(), cast("AttestorSet", blocking), NOW)
+    world.screen(case)
+    with pytest.raises(Deferred):
+        await world.attest(blocking, monkeypatch)
+    assert world.held == [("tpm", 1.0), ("tpm", 2.0), ("tpm", 3.0)]
 
 
 class Forgetful(Asked):

@@ -6,6 +6,8 @@ import asyncio
 import copy
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from signer.kube import slices
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
+from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.shard import SomeShards
@@ -253,7 +256,7 @@ async def test_another_machine_of_that_name_is_not_written_to() -> None:
     world.stored["metadata"]["uid"] = "m-2"
     assert (await settled(world)).calls == ["get"]
     world.mirror()
-    assert (await settled(world)).condition()["status"] == "True"
+    assert (await settled(world)).condition()["status"] == "Unknown"
 
 
 async def test_a_machine_that_was_created_anew_gets_it_again() -> None:
@@ -263,6 +266,10 @@ async def test_a_machine_that_was_created_anew_gets_it_again() -> None:
         world.stored["metadata"]["uid"] = "m-2"
         world.stored["status"]["conditions"] = []
         world.mirror()
+        await world.settle()
+        assert world.condition()["status"] == "Unknown", "what was attested was its predecessor"
+        world.records = [replace(record(), machine_uid="m-2")]
+        world.clock.pass_by(60)
         await world.settle()
     assert world.condition()["status"] == "True"
 
@@ -456,3 +463,29 @@ async def test_many_machines_of_one_namespace_hold_up_no_other() -> None:
         ("honest", "machine"),
         ("tenant", "machine-1"),
     ]
+
+
+# A Machine that was made anew
+
+
+async def test_a_machine_that_was_made_anew_is_not_attested_by_its_predecessors_record() -> None:
+    world = await settled(World(uid="m-2"))
+    assert (world.condition()["status"], world.condition()["reason"]) == ("Unknown", "NotAttestedYet")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, "Unknown"), (1, "True")])
+async def test_one_that_was_moved_is_attested_where_its_cluster_was_made_anew_too(seconds: int, status: str) -> None:
+    """`clusterctl move` changes every UID, and the next renewal may be days away."""
+    world = World(uid="m-2")
+    (attested,) = world.records
+    world.cluster(creationTimestamp=format_time(attested.last_attestation + timedelta(seconds=seconds)))
+    assert (await settled(world)).condition()["status"] == status
+
+
+async def test_what_its_predecessor_was_denied_for_is_not_said_of_it() -> None:
+    world = World()
+    world.records = []
+    world.conditions.decided(world.mirror(), DENIED)
+    world.stored["metadata"]["uid"] = "m-2"
+    world.mirror()
+    assert (await settled(world)).condition()["reason"] == "NotAttestedYet"

@@ -152,6 +152,13 @@ def test_an_attestor_that_names_calls_at_will_makes_no_series_without_end(metric
     assert {("other", 50.0), ("ask-0", 2.0)} <= found
 
 
+def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
+    metrics.attestor_held("tpm", 0.5)
+    metrics.attestor_held("tpm", 2.0)
+    name = "node_attestation_attestor_held_seconds_total"
+    assert metrics.registry.get_sample_value(name, {"provider": "tpm"}) == 2.5
+
+
 def test_every_series_is_described(metrics: Metrics) -> None:
     """What documents and alerts are held against is what there is."""
     metrics.serve_cluster("ns/c", figures)

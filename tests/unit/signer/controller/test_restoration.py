@@ -215,6 +215,7 @@ async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
 async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(house: House) -> None:
     """Which has ended since, without giving anything back."""
     house.authorize()
+    house.inventory.clusters.applied(house.cluster.management.client.get(CLUSTER))
     house.inventory.own_shards(SomeShards(1))
     async with house.running():
         await house.remove()
@@ -222,6 +223,43 @@ async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(ho
         assert len(house.restoration._queue) == 0
         house.inventory.own_shards(SomeShards(1, frozenset({0})))
         await house.is_restored()
+
+
+async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(house: House) -> None:
+    """Whichever goes first, the policy or the Cluster."""
+    manifest = house.cluster.management.client.get(CLUSTER)
+    house.inventory.own_shards(SomeShards(1))
+    restoration = house.restoration
+    for policy_first in (True, False):
+        house.authorize()
+        house.inventory.clusters.applied(manifest)
+        restoration._extending.add(KEY)
+        assert KEY in restoration._concerned
+        for policy in (policy_first, not policy_first):
+            assert KEY in restoration._concerned
+            if policy:
+                house.delete_policy()
+            else:
+                house.inventory.clusters.removed(manifest)
+        assert KEY not in restoration._concerned | restoration._extending
+
+
+async def test_of_one_that_is_gone_it_is_said_once(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each look finds it again, for as long as its ConfigMap is there."""
+    caplog.set_level(logging.INFO, restoration_module.__name__)
+    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    await house.remove()
+    house.cluster.management.client.delete(CLUSTER)
+    asked = f"GET {CLUSTER}"
+    async with house.running(), asyncio.timeout(20):
+        while len(embedded_api(house.cluster.management).requests.matching(asked)) < 4:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    said = [
+        record.detail for record in house.told.records if record.getMessage() == "kept grants are not given back now"
+    ]
+    assert said == ["the Cluster is gone"]
 
 
 async def test_a_cluster_that_is_being_deleted(house: House) -> None:

@@ -17,6 +17,7 @@ from signer.controller.configuration import Configuration, OperatorAttestor
 from signer.controller.standing import Attested, Standing, Standings, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView
+from signer.model.kubernetes_time import format_time
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.authentic_records import UnverifiedRecord
@@ -155,6 +156,26 @@ def test_without_a_policy_nobody_renews() -> None:
     inventory = with_machine(inventory_of(), machine_view(), good_record())
     inventory.policies.replaced([])
     assert "there is no policy" in why(standings_of(inventory).all())
+
+
+def test_one_that_was_made_anew_has_not_been_attested() -> None:
+    """It may have joined by the stock signer, and would lose its renewal."""
+    anew = machine_view(uid="m-2")
+    assert why(standings(anew, good_record())) == "was made anew since its node was attested"
+    again = good_record(machine_uid="m-2", journal=(journal_entry(2),))
+    (standing,) = standings(anew, good_record(), again)
+    assert isinstance(standing, Attested)
+    assert standing.record.machine_uid == "m-2"
+
+
+@pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
+def test_one_that_was_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
+    inventory = with_machine(inventory_of(), machine_view(uid="m-2"), good_record())
+    created = good_record().last_attestation + timedelta(seconds=seconds)
+    metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
+    inventory.clusters.applied({"metadata": metadata, "spec": {}})
+    (standing,) = standings_of(inventory).all()
+    assert isinstance(standing, Attested) == attested
 
 
 def test_the_longest_lived_record_counts() -> None:
