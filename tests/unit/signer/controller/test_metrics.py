@@ -155,7 +155,7 @@ def test_an_attestor_that_names_calls_at_will_makes_no_series_without_end(metric
 def test_every_series_is_described(metrics: Metrics) -> None:
     """What documents and alerts are held against is what there is."""
     metrics.serve_cluster("ns/c", figures)
-    metrics.serve_process(lambda: ProcessFigures(watched={"machines": True}))
+    metrics.serve_process(lambda: ProcessFigures(watched={"machines": True}, controller_key_readable=(True,)))
     described = {one.name: one for one in metrics.described()}
     for family in metrics.registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

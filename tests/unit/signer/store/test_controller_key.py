@@ -147,6 +147,7 @@ async def test_a_malformed_secret_is_not_overwritten_and_everything_waits(
     world.api.put({**body, "data": MALFORMED[name]})
     kept = world.api.secret
     assert not await world.refresh()
+    assert not world.key.readable
     assert world.api.secret is kept
     with pytest.raises(Deferred, match=f"Secret {NAMESPACE}/{SECRET_NAME}: ") as deferred:
         world.records.require_keys()
@@ -172,9 +173,11 @@ async def test_keys_that_were_read_stay_good(world: World, fault: ApiError) -> N
     await world.refresh()
     before, world.api.calls = world.seal(), []
     world.api.fault = fault
-    assert not await world.refresh()
+    assert (await world.refresh(), world.key.readable) == (False, False), "who starts now has none"
     assert world.seal() == before
     assert world.api.calls == ["get"]
+    world.api.fault = None
+    assert (await world.refresh(), world.key.readable) == (True, True)
 
 
 async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
