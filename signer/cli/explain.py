@@ -25,6 +25,7 @@ from signer.cli.arguments import (
 )
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.answers import NotingRegistry
 from signer.explain.explanation import Explanation, Verdict, explain
@@ -43,6 +44,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of
 from signer.model.kubernetes_time import parse_time
+from signer.store.cluster_api import discover_cluster_api
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -108,6 +110,8 @@ def _explain(options: argparse.Namespace) -> int:
         raise WrongUse(str(error)) from error
     except NotRedacted as error:
         raise ExplainFailed(f"--record: {error}") from error
+    except NoSuchCluster as error:
+        raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
         raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
     if options.output == "json":
@@ -125,6 +129,7 @@ async def _live(options: argparse.Namespace) -> Explanation:
     require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
+        await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
         manifest = _given(options.csr)
         if manifest is None:
             manifest = await _read(management, key, options.csr)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.controller.conditions import permitted_in
 from signer.controller.configuration import Configuration
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.standing import Attested, Standing, Standings, Unattested
 from signer.controller.workload_access import workload_connection
 from signer.controller.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
@@ -212,9 +213,9 @@ async def _inventory(client: Client, key: ClusterKey, controller_namespace: str)
         await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
     )
     try:
-        await client.get(inventory.version.clusters.object(key.name, key.namespace))
-    except NotFound:
-        raise PreflightFailed(f"Cluster {key} does not exist") from None
+        await require_cluster(client, inventory.version.clusters, key)
+    except NoSuchCluster as error:
+        raise PreflightFailed(str(error)) from None
     try:
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
         inventory.authentic.use_keys(parse_controller_keys(secret))

@@ -152,7 +152,13 @@ def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("join", "--cluster", "default/other"), 1, "Secret default/other-kubeconfig does not exist"),
+        (("join", "--cluster", "work"), 1, "Cluster default/work does not exist: there is default/workload\n"),
+        (
+            ("join", "--cluster", "team-b/workload"),
+            1,
+            "Cluster team-b/workload does not exist: there is default/workload",
+        ),
+        (("join", "--cluster", "default/other"), 1, "Cluster default/other does not exist: `kubectl get clusters"),
         (("nobody",), 1, "CSR nobody of Cluster default/workload: 404"),
         (("../secrets",), 2, "../secrets"),
         (("a%2fb",), 2, "must not contain"),
@@ -173,7 +179,27 @@ def test_it_says_which_cluster_does_not_answer(house: House, cluster: WorldClust
     away = without_grants.replace(house.api.server, "https://127.0.0.1:1")
     explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
     assert explain.text("join")[0] == 1
-    assert "Secret default/workload-kubeconfig cannot be read in the management cluster: " in explain.error
+    assert explain.error.startswith("node-attestation-controller: the management cluster: ")
+
+
+def test_the_workload_clusters_own_kubeconfig(cluster: WorldCluster, explain: Explain) -> None:
+    """A context too far: it has no Clusters at all, which is not that Cluster's Secret missing."""
+    explain.kubeconfig.write_text(embedded_api(cluster).kubeconfig("workload", "admin", ("system:masters",)))
+    assert explain.text("join")[0] == 1
+    assert "it serves neither cluster.x-k8s.io/v1beta2 nor v1beta1: install Cluster API there, or name" in explain.error
+
+
+def test_a_request_in_a_file_of_no_such_cluster(cluster: WorldCluster, explain: Explain, tmp_path: Path) -> None:
+    path = tmp_path / "csr.yaml"
+    path.write_text(yaml.safe_dump(manifest_of("join", b"".join(blocks_of(node_of(cluster, "worker-1"))))))
+    assert explain.text(str(path), cluster="default/workloads")[0] == 1
+    assert "Cluster default/workloads does not exist: there is default/workload" in explain.error
+
+
+def test_a_cluster_whose_kubeconfig_is_gone(cluster: WorldCluster, explain: Explain) -> None:
+    cluster.delete_secret("kubeconfig")
+    assert explain.text("join")[0] == 1
+    assert "Cluster default/workload: Secret default/workload-kubeconfig does not exist" in explain.error
 
 
 def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
@@ -186,7 +212,7 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
 
 def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Explain) -> None:
     assert explain.text("join", "--namespace", "elsewhere", cluster="workload")[0] == 1
-    assert "Secret elsewhere/workload-kubeconfig does not exist" in explain.error
+    assert "Cluster elsewhere/workload does not exist: there is default/workload" in explain.error
 
 
 def test_it_says_that_it_was_given_no_configuration(cluster: WorldCluster, explain: Explain) -> None:
