@@ -23,6 +23,7 @@ from signer.cli.arguments import (
     not_installed,
     require_installed,
 )
+from signer.cli.cures import cure_of
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
@@ -36,7 +37,7 @@ from signer.explain.record import Recorder, as_yaml
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.explain.source import Source
 from signer.kube.client import Client
-from signer.kube.errors import ApiError
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
@@ -65,6 +66,13 @@ _KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
     "Every attestor counts as allowed here, and none has settings of the operator: if the controller has a "
     "configuration file, give it with --config, or run this in its Pod, where the file and what it names are."
+)
+
+# As long as its csrcleaner does (kubernetes ``pkg/controller/certificates/cleaner``).
+_WHERE_IT_IS: Final = (
+    ": `kubectl get csr` in the workload cluster lists those that do, `kubectl describe machine` names those of a "
+    "Machine. That cluster deletes an answered one after an hour, others after a day: Events, the controller's log and "
+    "the audit log keep what became of it"
 )
 
 
@@ -113,7 +121,7 @@ def _explain(options: argparse.Namespace) -> int:
     except NoSuchCluster as error:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
-        raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
+        raise ExplainFailed(f"Cluster {options.cluster}: {error}{cure_of(error.__cause__)}") from error
     if options.output == "json":
         print_as_json(as_json(explained))
     else:
@@ -247,5 +255,12 @@ async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, 
     async with Client(await workload_connection(management, key)) as workload:
         try:
             return await workload.get(path)
+        except NotFound:
+            raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_WHERE_IT_IS}") from None
+        except Forbidden as error:
+            granted = (
+                f"grant that to whom Secret {key.namespace}/{key.name}-kubeconfig names (docs/operating.md, Grants)"
+            )
+            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {granted}") from error
         except ApiError as error:
             raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error

@@ -159,7 +159,7 @@ def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain
             "Cluster team-b/workload does not exist: there is default/workload",
         ),
         (("join", "--cluster", "default/other"), 1, "Cluster default/other does not exist: `kubectl get clusters"),
-        (("nobody",), 1, "CSR nobody of Cluster default/workload: 404"),
+        (("nobody",), 1, "CSR nobody of Cluster default/workload does not exist: `kubectl get csr` in the workload"),
         (("../secrets",), 2, "../secrets"),
         (("a%2fb",), 2, "must not contain"),
         (("n" * 300,), 2, "CSR: an object name has at most 253 characters"),
@@ -187,6 +187,38 @@ def test_the_workload_clusters_own_kubeconfig(cluster: WorldCluster, explain: Ex
     explain.kubeconfig.write_text(embedded_api(cluster).kubeconfig("workload", "admin", ("system:masters",)))
     assert explain.text("join")[0] == 1
     assert "it serves neither cluster.x-k8s.io/v1beta2 nor v1beta1: install Cluster API there, or name" in explain.error
+
+
+NO_SECRETS: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: no-secrets}
+rules:
+  - {apiGroups: [cluster.x-k8s.io], resources: ["*"], verbs: [get, list]}
+  - {nonResourceURLs: ["*"], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: no-secrets}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: no-secrets}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: nobody}]
+"""
+
+
+def test_who_may_not_read_the_kubeconfig_is_told_whose_grant_is_missing(
+    house: House, cluster: WorldCluster, explain: Explain
+) -> None:
+    """In either cluster: the caller's in one, the kubeconfig's user's in the other."""
+    house.api.apply_yaml(NO_SECRETS)
+    reader = explain.kubeconfig.read_text()
+    explain.kubeconfig.write_text(house.api.kubeconfig("management", "nobody", ()))
+    assert explain.text("join")[0] == 1
+    assert "cannot be read in the management cluster: 403" in explain.error
+    assert "grant that to whom --kubeconfig names" in explain.error
+    explain.kubeconfig.write_text(reader)
+    cluster.put_secret("kubeconfig", {"value": embedded_api(cluster).kubeconfig("w", "nobody", ()).encode()})
+    assert explain.text("join")[0] == 1
+    assert "grant that to whom Secret default/workload-kubeconfig names" in explain.error
 
 
 def test_a_request_in_a_file_of_no_such_cluster(cluster: WorldCluster, explain: Explain, tmp_path: Path) -> None:
