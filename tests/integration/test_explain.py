@@ -19,6 +19,7 @@ from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
+from signer.store.controller_key import SECRET_NAME
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.nodes import SimulatedNode
@@ -67,6 +68,18 @@ def test_an_honest_request(house: House, cluster: WorldCluster, explain: Explain
         assert {entry.method for entry in api.requests.matching()} == {"GET"}
         assert not [entry for entry in api.requests.matching() if entry.status == 403]
     assert cluster.verdict("join").condition == ""
+
+
+def test_another_controllers_namespace(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    """Neither reservations nor the key are there, and what was attested looks as if it never was."""
+    house.run()
+    house.join(cluster, "worker-1")
+    code, report = explain("join-workload-worker-1")
+    assert (code, [note for note in report["notes"] if SECRET_NAME in note]) == (0, [])
+    _, report = explain("join-workload-worker-1", "--controller-namespace", "kube-system")
+    (note,) = [note for note in report["notes"] if SECRET_NAME in note]
+    assert note.startswith(f"Secret kube-system/{SECRET_NAME} does not exist, and no AttestedNode counts here: has the")
+    assert "is --controller-namespace its namespace?" in note
 
 
 def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, explain: Explain) -> None:
