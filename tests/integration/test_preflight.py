@@ -227,6 +227,15 @@ def test_no_such_cluster(cluster: WorldCluster, run: Run) -> None:
     assert "Cluster default/workloads does not exist: there is default/workload\n" in run("workloads")[2]
 
 
+def test_a_management_cluster_without_our_definitions(house: House, cluster: WorldCluster, run: Run) -> None:
+    house.management.client.delete(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/attestednodes.attestation.cluster.x-k8s.io"
+    )
+    code, _, error = run("workload")
+    assert code == 1
+    assert "attestednodes is not served there: apply what `node-attestation-controller crds` prints" in error
+
+
 def test_a_forged_record_counts_for_nothing(house: House, cluster: WorldCluster, run: Run) -> None:
     """Whoever may write AttestedNodes cannot make a cluster look ready."""
     (record,) = house.records(cluster)
