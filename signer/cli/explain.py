@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +62,9 @@ _EXIT_CODES: Final = {
     Verdict.LEAVE_ALONE: EXIT_NOT_DECIDED,
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
 }
+_ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
+_AT_ONCE: Final = timedelta(minutes=1)
+"""A controller that runs answers sooner, however many ask."""
 _KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
     "Every attestor counts as allowed here, and none has settings of the operator: if the controller has a "
@@ -138,19 +141,35 @@ async def _live(options: argparse.Namespace) -> Explanation:
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
         await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
-        manifest = _given(options.csr)
-        if manifest is None:
-            manifest = await _read(management, key, options.csr)
+        given = _given(options.csr)
+        manifest = await _read(management, key, options.csr) if given is None else given
         recorder = Recorder(management)
         source: Source = management if options.record is None else recorder
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
         explained, judgement = await explain(manifest, key, around, notes)
+        if given is None and options.at is None:
+            explained = replace(explained, notes=(*explained.notes, *_unanswered(explained)))
         if options.record is not None:
             documents = recorder.documents(manifest, explained, judgement, around, registry.noted)
             _write(options.record, as_yaml(documents))
         return explained
+
+
+def _unanswered(explained: Explanation) -> tuple[str, ...]:
+    """What the checks cannot tell: that it should have its answer by now."""
+    try:
+        waits = explained.at - parse_time(explained.request.created)
+    except ValueError:
+        return ()
+    if explained.standing.conditions or explained.verdict not in _ANSWERED or waits < _AT_ONCE:
+        return ()
+    return (
+        f"It has been there since {explained.request.created} without an answer. See whether the controller runs, and "
+        "what its log and the Events of the Machine or the Cluster say: what it has to write may be refused, as with "
+        "422 where the definitions are of another version.",
+    )
 
 
 async def _offline(options: argparse.Namespace) -> Explanation:

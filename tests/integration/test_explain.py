@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import yaml
 
 from attestors.wire import pem
 from attestors.wire.names import Purpose
+from signer.cli import explain as cli_explain
 from signer.cli.explain import NO_SETTINGS
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
@@ -80,6 +82,26 @@ def test_another_controllers_namespace(house: House, cluster: WorldCluster, expl
     (note,) = [note for note in report["notes"] if SECRET_NAME in note]
     assert note.startswith(f"Secret kube-system/{SECRET_NAME} does not exist, and no AttestedNode counts here: has the")
     assert "is --controller-namespace its namespace?" in note
+
+
+def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
+    cluster: WorldCluster, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the controller does not run: "it would be approved" alone leads nowhere."""
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    cluster.submit_with_token(node_of(cluster, "worker-2").client_request("waits"))
+    assert [note for note in explain("join")[1]["notes"] if "without an answer" in note] == [], "it has just come"
+    monkeypatch.setattr(cli_explain, "_AT_ONCE", timedelta())
+    code, report = explain("join")
+    (note,) = [note for note in report["notes"] if "without an answer" in note]
+    assert (code, report["verdict"]) == (0, "approve")
+    assert note.startswith(
+        f"It has been there since {report['request']['created']} without an answer. See whether the "
+    )
+    assert not [note for note in explain("waits")[1]["notes"] if "without an answer" in note], "it says for what"
+    at = explain("join", "--at", "2126-01-01T00:00:00Z")[1]
+    assert not [note for note in at["notes"] if "without an answer" in note]
 
 
 def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, explain: Explain) -> None:
