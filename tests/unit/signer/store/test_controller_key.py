@@ -22,6 +22,7 @@ from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords, UnverifiedRecord, stored_record
 from signer.store.controller_key import (
     SECRET_NAME,
+    WHERE_MISSING,
     ControllerKey,
     controller_key_secret,
     parse_controller_keys,
@@ -189,6 +190,30 @@ async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
     assert not await world.refresh()
     (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
     assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+
+
+@pytest.mark.parametrize("was_read", [True, False])
+async def test_what_else_keeps_it_from_being_read_is_no_deletion(
+    world: World, was_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is the answer to a create where the namespace itself is not there."""
+    if was_read:
+        await world.refresh()
+        world.api.fault = Forbidden("secrets is forbidden", status=403)
+    else:
+        world.api.before_create = no_namespace
+    assert not await world.refresh()
+    (said,) = [one for one in caplog.records if one.levelname != "INFO"]
+    assert (said.levelname, said.message) == ("WARNING", "cannot read the controller key")
+
+
+def no_namespace() -> None:
+    raise NotFound('namespaces "own" not found', status=404)
+
+
+def test_before_it_was_looked_at_it_is_not_said_to_be_readable(world: World) -> None:
+    assert not world.key.readable
+    assert WHERE_MISSING.startswith("has the controller run, ")
 
 
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
