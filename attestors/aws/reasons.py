@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from attestors.clouds.reasons import SHARED_EXPLANATIONS
+from attestors.clouds.reasons import BOTH_SETTINGS, SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         **SHARED_EXPLANATIONS,
         "AccountNotAllowed": ReasonExplanation(
-            "No role of the instance's account is let in.", "Name one in the operator's `allowedRoles`."
+            "No role of the instance's account is let in.", f"Name one in `allowedRoles`: {BOTH_SETTINGS}."
         ),
         "CallerIdentityRefused": ReasonExplanation(
             "STS does not accept the presigned request: wrong signature, or credentials that have run out, or that do "
@@ -65,33 +65,42 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         ),
         "IssuerMismatch": ReasonExplanation(
             "The token is of another issuer than the account's.",
-            "Correct the issuer in the operator's settings; else find out who asks.",
+            "Correct it in the operator's `webIdentityIssuers`; else find out who asks.",
         ),
-        "PartitionMismatch": ReasonExplanation("Document and STS are of two partitions.", "Mend the node's settings."),
+        "PartitionMismatch": ReasonExplanation(
+            "Document and STS are of two partitions.", "Correct the node's `region`."
+        ),
         "PresignedRequestNotAccepted": ReasonExplanation(
-            "The operator takes web identity tokens only.", "Set the node's `proof`."
+            "The operator takes web identity tokens only.", "Set the node's `proof` to `web-identity`."
         ),
         "RegionCertificateMissing": ReasonExplanation(
             "No certificate of that Region is there.",
             "[Add it](aws.md#certificates-of-further-regions), and restart the controller.",
         ),
-        "RegionNotAllowed": ReasonExplanation("The Region is not let in.", "Add it to `allowedRegions`."),
+        "RegionNotAllowed": ReasonExplanation(
+            "The Region is not let in.", f"Add it to `allowedRegions`: {BOTH_SETTINGS}."
+        ),
         "RoleMissing": ReasonExplanation(
             "IAM knows no such role.",
             "Make it again, correct `allowedRoles`, or name a role of its account in `accountRoles`.",
         ),
-        "RoleNotAllowed": ReasonExplanation("The instance's role is not let in.", "Name it in `allowedRoles`."),
+        "RoleNotAllowed": ReasonExplanation(
+            "The instance's role is not let in.", f"Name it in `allowedRoles`: {BOTH_SETTINGS}."
+        ),
         "RoleTrustTooWide": ReasonExplanation(
             "Others than EC2 may assume the role.", "[Narrow its trust policy](aws.md#who-may-assume-the-role)."
         ),
         "RoleWasReplaced": ReasonExplanation(
-            "The role was deleted and made anew.", "Let the instance get new credentials."
+            "The role was deleted and made anew.",
+            "Associate its instance profile with the instance again, or replace the Machine: it still has credentials "
+            "of the role that is gone.",
         ),
         "WebIdentityKeyNotPublished": ReasonExplanation(
             "The issuer's keys at hand may be older than the token.", "They are fetched again in seconds."
         ),
         "WebIdentityNotAccepted": ReasonExplanation(
-            "The operator names no issuer for that account.", "Add it, or let the node send a presigned request."
+            "The operator names no issuer for that account.",
+            "Add it to the operator's `webIdentityIssuers`, or set the node's `proof` to `presigned`.",
         ),
         "WebIdentityRefused": ReasonExplanation("The token's signature, key or life is wrong.", "Find out who asks."),
     }

@@ -8,6 +8,8 @@ from typing import Final
 
 from attestors.contract import ReasonExplanation
 
+BOTH_SETTINGS: Final = "the operator's, then the policy's where it has any"
+"""Where a list stands that a policy may narrow: either may be what leaves somebody out."""
 SHARED_EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         "ClockBehind": ReasonExplanation(

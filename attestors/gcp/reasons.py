@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from attestors.clouds.reasons import SHARED_EXPLANATIONS
+from attestors.clouds.reasons import BOTH_SETTINGS, SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
@@ -22,13 +22,16 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         "InstanceReplaced": ReasonExplanation(
             "Another instance has its name now.", "Find out who uses the old one's token."
         ),
-        "ProjectNotAllowed": ReasonExplanation("The instance's project is not let in.", "Add it to `projects`."),
+        "ProjectNotAllowed": ReasonExplanation(
+            "The instance's project is not let in.", f"Add it to `projects`: {BOTH_SETTINGS}."
+        ),
         "ProjectNumberMismatch": ReasonExplanation(
             "The project has another number than the operator wrote.",
-            "Put the number right; a project of the same name is another project.",
+            "Correct it in the operator's `projects`; a project of the same name is another project.",
         ),
         "ServiceAccountNotAllowed": ReasonExplanation(
-            "The instance's service account is not let in.", "Add it, or run the instance with another."
+            "The instance's service account is not let in.",
+            f"Add it to `serviceAccounts`: {BOTH_SETTINGS}. Or run the instance with another.",
         ),
         "TokenAlgorithmRefused": ReasonExplanation(
             "The token is not signed with RS256.", "Nothing honest makes one: find out who asks."

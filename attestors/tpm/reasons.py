@@ -53,7 +53,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         ),
         "QuoteRefused": ReasonExplanation(
             "The quote is not this TPM's, not of the PCRs asked for, or of values that the policy does not allow.",
-            "Was firmware updated, or Secure Boot turned off? Else find out who asks.",
+            "Where firmware was updated on purpose, add what the PCR holds now to [the policy's "
+            "`pcrs`](tpm.md#the-policys-settings); turn Secure Boot on where it is off. Else find out who asks.",
         ),
         "UnsuitableTPMKey": ReasonExplanation(
             "EK or AK is not of the kind that proves anything.", "Choose another `ek`; else find out who asks."

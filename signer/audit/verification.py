@@ -21,7 +21,7 @@ _EMPTY: Final = "the file is empty: not even its start line is left"
 # A crash or a full disk leaves such a file, too, with no decision in it; but nobody can tell it from a log that was
 # wiped, and the next start of a controller puts a start line behind it.
 _NO_LINE: Final = (
-    "no line of the file can be read, not even its start line: it is no audit log, or what was in it is gone"
+    "no line of the file can be read: it is compressed (unpack it first), is no audit log, or what was in it is gone"
 )
 
 

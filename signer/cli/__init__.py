@@ -17,6 +17,7 @@ from typing import Final
 
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
+from signer.cli.cures import cure_of
 from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.output import (
     OutputNotWritten,
@@ -34,7 +35,7 @@ from signer.controller.configuration import InvalidConfiguration
 from signer.controller.leadership import LeadershipLost
 from signer.controller.preflight import PreflightFailed
 from signer.crds import custom_resource_definitions
-from signer.kube.errors import ApiError, Forbidden, Unauthorized
+from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
 
 _DISTRIBUTION: Final = "capi-node-attestation"
@@ -46,12 +47,6 @@ EXIT_NOT_WRITTEN: Final = os.EX_IOERR
 EXIT_INTERRUPTED: Final = 130
 EXIT_NOBODY_READS: Final = 141
 """As shells say them: 128 and SIGINT, or SIGPIPE."""
-
-
-_CURES: Final[dict[type[ApiError], str]] = {
-    Unauthorized: ": it does not know these credentials, or not any more: see --kubeconfig",
-    Forbidden: ": grant that to whom --kubeconfig names, or be somebody who has it (docs/operating.md, Grants)",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        _say(f"the management cluster: {error}{_CURES.get(type(error), '')}{_cure_of_scope(error)}")
+        _say(f"the management cluster: {error}{cure_of(error)}")
         return EXIT_FAILED
     except OutputNotWritten as error:
         give_up(sys.stdout)
@@ -85,12 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_NOBODY_READS
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-
-
-def _cure_of_scope(error: ApiError) -> str:
-    """For who has the grants of a controller that serves one namespace, as in its Pod."""
-    is_too_wide = isinstance(error, Forbidden) and "at the cluster scope" in str(error)
-    return "; with grants in one namespace alone, give --namespace" if is_too_wide else ""
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attestors.registry import Registry
-from signer.controller.configuration import Configuration, InvalidConfiguration, OperatorAttestor, read_attestors
+from signer.controller.configuration import (
+    NAMESPACE,
+    WHAT_A_NAMESPACE_IS,
+    Configuration,
+    InvalidConfiguration,
+    OperatorAttestor,
+    read_attestors,
+)
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.decision import printable
 
@@ -20,8 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "node-attestation-system"
 # apimachinery ``validation.IsValidLabelValue``.
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
-# apimachinery ``validation.IsDNS1123Label`` and ``IsDNS1123Subdomain``.
-_NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+# apimachinery ``validation.IsDNS1123Subdomain``.
 _CLUSTER: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 
@@ -31,10 +37,8 @@ class WrongUse(ValueError):
 
 def namespace(text: str) -> str:
     """The type of arguments that name a namespace."""
-    if _NAMESPACE.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(
-            f"{printable(text)!r} is no namespace: up to 63 lower-case letters, digits and '-'"
-        )
+    if NAMESPACE.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{printable(text)!r} is no namespace: {WHAT_A_NAMESPACE_IS}")
     return text
 
 
@@ -46,7 +50,7 @@ def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
     """
     of, _, name = text.rpartition("/")
     of = of or default_namespace
-    if _NAMESPACE.fullmatch(of) is None or _CLUSTER.fullmatch(name) is None:
+    if NAMESPACE.fullmatch(of) is None or _CLUSTER.fullmatch(name) is None:
         raise WrongUse(f"{printable(text)!r} names no Cluster: write NAMESPACE/NAME")
     return ClusterKey(of, name)
 

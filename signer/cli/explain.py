@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +23,10 @@ from signer.cli.arguments import (
     not_installed,
     require_installed,
 )
+from signer.cli.cures import cure_of
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.answers import NotingRegistry
 from signer.explain.explanation import Explanation, Verdict, explain
@@ -35,7 +37,7 @@ from signer.explain.record import Recorder, as_yaml
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.explain.source import Source
 from signer.kube.client import Client
-from signer.kube.errors import ApiError
+from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.management import management_connection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
@@ -43,6 +45,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of
 from signer.model.kubernetes_time import parse_time
+from signer.store.cluster_api import discover_cluster_api
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -59,10 +62,20 @@ _EXIT_CODES: Final = {
     Verdict.LEAVE_ALONE: EXIT_NOT_DECIDED,
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
 }
+_ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
+_AT_ONCE: Final = timedelta(minutes=1)
+"""A controller that runs answers sooner, however many ask."""
 _KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
     "Every attestor counts as allowed here, and none has settings of the operator: if the controller has a "
     "configuration file, give it with --config, or run this in its Pod, where the file and what it names are."
+)
+
+# As long as its csrcleaner does (kubernetes ``pkg/controller/certificates/cleaner``).
+_WHERE_IT_IS: Final = (
+    ": `kubectl get csr` in the workload cluster lists those that do, `kubectl describe machine` names those of a "
+    "Machine. That cluster deletes an answered one after an hour, others after a day: Events, the controller's log and "
+    "the audit log keep what became of it"
 )
 
 
@@ -108,8 +121,10 @@ def _explain(options: argparse.Namespace) -> int:
         raise WrongUse(str(error)) from error
     except NotRedacted as error:
         raise ExplainFailed(f"--record: {error}") from error
+    except NoSuchCluster as error:
+        raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
-        raise ExplainFailed(f"Cluster {options.cluster}: {error}") from error
+        raise ExplainFailed(f"Cluster {options.cluster}: {error}{cure_of(error.__cause__)}") from error
     if options.output == "json":
         print_as_json(as_json(explained))
     else:
@@ -125,19 +140,36 @@ async def _live(options: argparse.Namespace) -> Explanation:
     require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
-        manifest = _given(options.csr)
-        if manifest is None:
-            manifest = await _read(management, key, options.csr)
+        await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
+        given = _given(options.csr)
+        manifest = await _read(management, key, options.csr) if given is None else given
         recorder = Recorder(management)
         source: Source = management if options.record is None else recorder
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
         explained, judgement = await explain(manifest, key, around, notes)
+        if given is None and options.at is None:
+            explained = replace(explained, notes=(*explained.notes, *_unanswered(explained)))
         if options.record is not None:
             documents = recorder.documents(manifest, explained, judgement, around, registry.noted)
             _write(options.record, as_yaml(documents))
         return explained
+
+
+def _unanswered(explained: Explanation) -> tuple[str, ...]:
+    """What the checks cannot tell: that it should have its answer by now."""
+    try:
+        waits = explained.at - parse_time(explained.request.created)
+    except ValueError:
+        return ()
+    if explained.standing.conditions or explained.verdict not in _ANSWERED or waits < _AT_ONCE:
+        return ()
+    return (
+        f"It has been there since {explained.request.created} without an answer. See whether the controller runs, and "
+        "what its log and the Events of the Machine or the Cluster say: what it has to write may be refused, as with "
+        "422 where the definitions are of another version.",
+    )
 
 
 async def _offline(options: argparse.Namespace) -> Explanation:
@@ -242,5 +274,12 @@ async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, 
     async with Client(await workload_connection(management, key)) as workload:
         try:
             return await workload.get(path)
+        except NotFound:
+            raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_WHERE_IT_IS}") from None
+        except Forbidden as error:
+            granted = (
+                f"grant that to whom Secret {key.namespace}/{key.name}-kubeconfig names (docs/operating.md, Grants)"
+            )
+            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {granted}") from error
         except ApiError as error:
             raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error

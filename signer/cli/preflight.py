@@ -25,6 +25,7 @@ from signer.cli.arguments import (
     namespace,
     require_installed,
 )
+from signer.cli.cures import cure_of
 from signer.cli.output import print_as_json, print_for_people
 from signer.controller.configuration import Configuration, read_attestors
 from signer.controller.preflight import Preflight, PreflightFailed, preflight
@@ -83,7 +84,8 @@ def _preflight(options: argparse.Namespace) -> int:
     try:
         found = asyncio.run(_look(options, key))
     except _CANNOT_BE_SAID as error:
-        raise PreflightFailed(f"Cluster {key}: {error}") from error
+        cure = cure_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
+        raise PreflightFailed(f"Cluster {key}: {error}{cure}") from error
     if options.output == "json":
         print_as_json(as_json(found))
     else:

@@ -5,6 +5,7 @@ Flags, and a YAML file for what does not fit into flags. A tenant's policy only 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,13 @@ import yaml
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
 from signer.kube.strict_yaml import position
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
+from signer.model.decision import printable
 from signer.model.lease import ElectionTimes
 
 ALL_NAMESPACES: Final = "*"
+# apimachinery ``validation.IsDNS1123Label``.
+NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+WHAT_A_NAMESPACE_IS: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 
@@ -181,6 +186,12 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
     settings = {} if settings is None else settings
     if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
         raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")
+    for namespace in namespaces:  # one that no namespace can have would allow nobody, and say nothing
+        if namespace != ALL_NAMESPACES and NAMESPACE.fullmatch(namespace) is None:
+            raise InvalidConfiguration(
+                f"--config: {path}.namespaces: {printable(namespace)!r} is no namespace: {WHAT_A_NAMESPACE_IS}; "
+                f"'{ALL_NAMESPACES}' means all"
+            )
     if not isinstance(settings, Mapping):
         raise InvalidConfiguration(f"--config: {path}.settings must be an object")
     return OperatorAttestor(frozenset(namespaces), settings)

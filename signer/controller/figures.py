@@ -60,6 +60,8 @@ class ProcessFigures:
     ready: bool = False
     watched: Mapping[str, bool] = field(default_factory=dict)
     """Whether each collection of the management cluster can be watched."""
+    controller_key_readable: tuple[bool, ...] = ()
+    """Empty until it was looked at: a standby does not."""
     ignored_records: int = 0
     dropped_events: int = 0
 
@@ -83,6 +85,11 @@ WATCHED: Final = _Family(
     "gauge",
     "1 while that collection of the management cluster is watched, 0 while it cannot be.",
     ("resource",),
+)
+CONTROLLER_KEY: Final = _Family(
+    "controller_key_readable",
+    "gauge",
+    "1 while the Secret with the controller key is there and can be used, 0 while it is gone, malformed or forbidden.",
 )
 IGNORED: Final = _Family(
     "ignored_records",
@@ -144,6 +151,7 @@ BUDGET: Final = _Family(
 _FAMILIES: Final = (
     READY,
     WATCHED,
+    CONTROLLER_KEY,
     IGNORED,
     DROPPED,
     PENDING,
@@ -191,6 +199,8 @@ class Figures(Collector):
         add(DROPPED, process.dropped_events)
         for resource, reachable in process.watched.items():
             add(WATCHED, reachable, resource)
+        for readable in process.controller_key_readable:
+            add(CONTROLLER_KEY, readable)
         for cluster, look in list(self.clusters.items()):
             _add_cluster(add, cluster, look())
         return families.values()

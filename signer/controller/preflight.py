@@ -15,11 +15,12 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.controller.conditions import permitted_in
 from signer.controller.configuration import Configuration
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.standing import Attested, Standing, Standings, Unattested
 from signer.controller.workload_access import workload_connection
 from signer.controller.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Forbidden, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
@@ -36,7 +37,7 @@ from signer.rules.side_door import (
 )
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
-from signer.store.inventory import Inventory, UnreadablePolicy
+from signer.store.inventory import APPLY_DEFINITIONS, Inventory, UnreadablePolicy
 
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000
@@ -212,9 +213,9 @@ async def _inventory(client: Client, key: ClusterKey, controller_namespace: str)
         await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
     )
     try:
-        await client.get(inventory.version.clusters.object(key.name, key.namespace))
-    except NotFound:
-        raise PreflightFailed(f"Cluster {key} does not exist") from None
+        await require_cluster(client, inventory.version.clusters, key)
+    except NoSuchCluster as error:
+        raise PreflightFailed(str(error)) from None
     try:
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
         inventory.authentic.use_keys(parse_controller_keys(secret))
@@ -238,9 +239,12 @@ async def _inventory(client: Client, key: ClusterKey, controller_namespace: str)
 
 async def _all(client: Client, path: str) -> list[JsonObject]:
     found: list[JsonObject] = []
-    async for page in client.list_pages(path):
-        items = page.get("items")
-        found += [item for item in (items if isinstance(items, list) else []) if isinstance(item, dict)]
+    try:
+        async for page in client.list_pages(path):
+            items = page.get("items")
+            found += [item for item in (items if isinstance(items, list) else []) if isinstance(item, dict)]
+    except ResourceNotServed as error:
+        raise ResourceNotServed(f"{path} is not served there: {APPLY_DEFINITIONS}", status=error.status) from error
     return found
 
 

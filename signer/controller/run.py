@@ -195,9 +195,11 @@ async def _run(
 
 
 def _process_figures(health: Health, inventory: Inventory, recorder: Recorder) -> ProcessFigures:
+    key = inventory.controller_key
     return ProcessFigures(
         ready=health.state() is State.READY,
         watched={mirror.name: isinstance(mirror.touch(), InTouch) for mirror in inventory.watched()},
+        controller_key_readable=(key.readable,) if key.settled.is_set() else (),
         ignored_records=inventory.authentic.ignored,
         dropped_events=recorder.dropped,
     )

@@ -37,6 +37,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest
 from signer.rules.request import claimed_provider_id
 from signer.rules.trace import Step
+from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
 
 NOT_POSTED: Final = "not-posted"
 """In place of the UID of a CSR that has none."""
@@ -112,6 +113,9 @@ async def explain(
         judgement = await judge(as_posted(manifest), key, around)
     if settled:
         notes = (*notes, "It has its answer. The checks say what a request with the same content would get now.")
+    if judgement.makes_key:
+        secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
+        notes = (*notes, f"{secret} does not exist, and no AttestedNode counts here: {WHERE_MISSING}.")
     return _explained(manifest, key, around, at, judgement, standing, notes), judgement
 
 

@@ -47,6 +47,8 @@ class Judgement:
     intended: tuple[str, ...]
     """What it would write into the management cluster."""
     inventory: Inventory
+    makes_key: bool
+    """There is no controller key: a controller that starts would make one, and no AttestedNode counts."""
 
 
 async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances) -> Judgement:
@@ -58,6 +60,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     sketch = Sketch(around.source)
     inventory = await filled_inventory(sketch, around.configuration)
     await inventory.controller_key.refresh(sketch)
+    makes_key = bool(sketch.intended)
     tokens = BootstrapTokens(sketch, inventory, watch_namespace=around.configuration.watch_namespace)
     await tokens.look_once()
     findings = Findings()
@@ -80,7 +83,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         trace=findings,
     )
     adjudication = await adjudicator.adjudicate(manifest)
-    return Judgement(adjudication, findings, sketch.intended, inventory)
+    return Judgement(adjudication, findings, sketch.intended, inventory, makes_key)
 
 
 async def filled_inventory(source: Source, configuration: Configuration) -> Inventory:

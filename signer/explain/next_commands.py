@@ -122,7 +122,9 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         Reason.NODE_NAME_BLOCKED: _records,
         Reason.NODE_NOT_ATTESTED: _records,
         Reason.RESERVATION_PENDING: _holders,
-        Reason.POLICY_INVALID: _policy,
+        Reason.POLICY_INVALID: lambda named: [
+            _get("get nodeattestationpolicies", named.cluster.namespace, "--output", "wide")
+        ],
         Reason.ATTESTOR_UNAVAILABLE: _policy,
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: _authority,
         Reason.CONTROLLER_KEY_UNAVAILABLE: _controller_key,

@@ -62,6 +62,8 @@ class ControllerKey:
         self._namespace = namespace
         self._records = records
         self._was_read = False
+        self.readable = False
+        """Whether the last look at the Secret found keys in it, whatever was read before."""
         self.settled = asyncio.Event()
         """Set once the Secret has been looked at, whatever came of it."""
 
@@ -83,6 +85,10 @@ class ControllerKey:
         """Read the keys once; returns whether they were had. What went wrong is logged, and everything waits."""
         secret = f"Secret {self._namespace}/{SECRET_NAME}"
         self._records.reading_keys()
+        self.readable = await self._refresh(client, secret)
+        return self.readable
+
+    async def _refresh(self, client: SecretCalls, secret: str) -> bool:
         try:
             keys = await self._read_or_create(client)
         except MalformedControllerKey as error:

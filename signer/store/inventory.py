@@ -57,7 +57,7 @@ ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
 """In a wake-up: every request of the cluster may be affected."""
 
-_APPLY: Final = "apply what `node-attestation-controller crds` prints"
+APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints"
 OUT_OF_TOUCH_SECONDS: Final = 60.0
 """For as long as this, list and watch may fail before what they last said is no ground for a decision.
 
@@ -242,7 +242,9 @@ class Inventory:
                     async for page in pages:
                         objects += [item for item in page["items"] if mirror.holds_of_list(item)]
                 except ResourceNotServed as error:
-                    raise ResourceNotServed(f"{path} is not served there: {_APPLY}", status=error.status) from error
+                    raise ResourceNotServed(
+                        f"{path} is not served there: {APPLY_DEFINITIONS}", status=error.status
+                    ) from error
             mirror.replaced(objects)
 
     async def filled(self) -> None:

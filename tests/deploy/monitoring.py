@@ -106,7 +106,8 @@ class Scrape:
     @classmethod
     def healthy(cls) -> Scrape:
         """Nothing is wrong."""
-        scrape = cls(well(), ProcessFigures(ready=True, watched={"machines": True}), Metrics())
+        process = ProcessFigures(ready=True, watched={"machines": True}, controller_key_readable=(True,))
+        scrape = cls(well(), process, Metrics())
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")

@@ -141,6 +141,15 @@ def lose_watch(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, watched={"machines": False})
 
 
+def lose_the_controller_key(scrape: Scrape) -> None:
+    scrape.process = replace(scrape.process, controller_key_readable=(False,))
+
+
+def stand_by(scrape: Scrape) -> None:
+    """It has not looked at the key: who leads does."""
+    scrape.process = replace(scrape.process, controller_key_readable=())
+
+
 def stop_deciding(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, ready=False)
 
@@ -183,6 +192,8 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
+    (lose_the_controller_key, {"ControllerKeyUnreadable"}),
+    (stand_by, set()),
     (lose_shards, {"ShardsNotOwned"}),
     (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_AVAILABLE), {"CertificateAuthorityUnavailable"}),
     (lambda scrape: scrape.change(authority_expiry=(20 * DAY,)), {"CertificateAuthorityExpires"}),

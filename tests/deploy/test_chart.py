@@ -136,6 +136,7 @@ class TestChart:
             ({"image": {"registry": "registry.example/"}}, "/image/registry"),
             ({"image": {"repository": "registry.example/attestation:1.0"}}, "/image/repository"),
             ({"config": {"attestors": {"tpm": {"setings": {}}}}}, "/config/attestors/tpm"),
+            ({"config": {"attestors": {"tpm": {"namespaces": ["Default"]}}}}, "/config/attestors/tpm/namespaces/0"),
             ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
             ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
             ({"health": {"port": 80}}, "/health/port"),
@@ -162,6 +163,10 @@ class TestChart:
     def test_wrong_values_are_refused(self, values: dict[str, Any], says: str) -> None:
         with pytest.raises(HelmFailed, match=says.replace("/", "[./]")):
             render_chart(values)
+
+    @pytest.mark.parametrize("namespaces", [["*"], ["team-a", "7"], []], ids=" ".join)
+    def test_namespaces_of_an_attestor(self, namespaces: list[str]) -> None:
+        assert render_chart({"config": {"attestors": {"tpm": {"namespaces": namespaces}}}})
 
     def test_who_forgets_the_namespace_is_told(self) -> None:
         """helm takes ``default`` then, where Clusters are."""

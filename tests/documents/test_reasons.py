@@ -103,3 +103,20 @@ def test_a_row_is_whole() -> None:
 def test_no_reason_has_two_rows() -> None:
     names = [row[0] for row in ROWS]
     assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("attestor", "setting"),
+    [("aws", "allowedRoles"), ("aws", "allowedRegions"), ("gcp", "projects"), ("gcp", "serviceAccounts")],
+)
+def test_a_cure_names_both_places_of_a_list_that_a_policy_narrows(attestor: str, setting: str) -> None:
+    """Nothing comes of adding to the operator's where the policy leaves it out, and a policy cannot name more."""
+    loaded = Registry().load(attestor)
+    assert isinstance(loaded, ExplainsReasons)
+    told = {
+        reason: one.cure
+        for reason, one in loaded.explanations().items()
+        if reason.endswith("NotAllowed") and f"`{setting}`" in one.cure
+    }
+    assert told
+    assert [reason for reason, cure in told.items() if "the operator's, then the policy's" not in cure] == []

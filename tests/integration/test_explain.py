@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ import yaml
 
 from attestors.wire import pem
 from attestors.wire.names import Purpose
+from signer.cli import explain as cli_explain
 from signer.cli.explain import NO_SETTINGS
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.rules.checks import MACHINE_CHECKS, REQUEST_CHECKS
+from signer.store.controller_key import SECRET_NAME
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.nodes import SimulatedNode
@@ -67,6 +70,38 @@ def test_an_honest_request(house: House, cluster: WorldCluster, explain: Explain
         assert {entry.method for entry in api.requests.matching()} == {"GET"}
         assert not [entry for entry in api.requests.matching() if entry.status == 403]
     assert cluster.verdict("join").condition == ""
+
+
+def test_another_controllers_namespace(house: House, cluster: WorldCluster, explain: Explain) -> None:
+    """Neither reservations nor the key are there, and what was attested looks as if it never was."""
+    house.run()
+    house.join(cluster, "worker-1")
+    code, report = explain("join-workload-worker-1")
+    assert (code, [note for note in report["notes"] if SECRET_NAME in note]) == (0, [])
+    _, report = explain("join-workload-worker-1", "--controller-namespace", "kube-system")
+    (note,) = [note for note in report["notes"] if SECRET_NAME in note]
+    assert note.startswith(f"Secret kube-system/{SECRET_NAME} does not exist, and no AttestedNode counts here: has the")
+    assert "is --controller-namespace its namespace?" in note
+
+
+def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
+    cluster: WorldCluster, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the controller does not run: "it would be approved" alone leads nowhere."""
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
+    cluster.submit_with_token(node_of(cluster, "worker-2").client_request("waits"))
+    assert [note for note in explain("join")[1]["notes"] if "without an answer" in note] == [], "it has just come"
+    monkeypatch.setattr(cli_explain, "_AT_ONCE", timedelta())
+    code, report = explain("join")
+    (note,) = [note for note in report["notes"] if "without an answer" in note]
+    assert (code, report["verdict"]) == (0, "approve")
+    assert note.startswith(
+        f"It has been there since {report['request']['created']} without an answer. See whether the "
+    )
+    assert not [note for note in explain("waits")[1]["notes"] if "without an answer" in note], "it says for what"
+    at = explain("join", "--at", "2126-01-01T00:00:00Z")[1]
+    assert not [note for note in at["notes"] if "without an answer" in note]
 
 
 def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, explain: Explain) -> None:
@@ -152,8 +187,14 @@ def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("join", "--cluster", "default/other"), 1, "Secret default/other-kubeconfig does not exist"),
-        (("nobody",), 1, "CSR nobody of Cluster default/workload: 404"),
+        (("join", "--cluster", "work"), 1, "Cluster default/work does not exist: there is default/workload\n"),
+        (
+            ("join", "--cluster", "team-b/workload"),
+            1,
+            "Cluster team-b/workload does not exist: there is default/workload",
+        ),
+        (("join", "--cluster", "default/other"), 1, "Cluster default/other does not exist: `kubectl get clusters"),
+        (("nobody",), 1, "CSR nobody of Cluster default/workload does not exist: `kubectl get csr` in the workload"),
         (("../secrets",), 2, "../secrets"),
         (("a%2fb",), 2, "must not contain"),
         (("n" * 300,), 2, "CSR: an object name has at most 253 characters"),
@@ -173,7 +214,59 @@ def test_it_says_which_cluster_does_not_answer(house: House, cluster: WorldClust
     away = without_grants.replace(house.api.server, "https://127.0.0.1:1")
     explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
     assert explain.text("join")[0] == 1
-    assert "Secret default/workload-kubeconfig cannot be read in the management cluster: " in explain.error
+    assert explain.error.startswith("node-attestation-controller: the management cluster: ")
+
+
+def test_the_workload_clusters_own_kubeconfig(cluster: WorldCluster, explain: Explain) -> None:
+    """A context too far: it has no Clusters at all, which is not that Cluster's Secret missing."""
+    explain.kubeconfig.write_text(embedded_api(cluster).kubeconfig("workload", "admin", ("system:masters",)))
+    assert explain.text("join")[0] == 1
+    assert "it serves neither cluster.x-k8s.io/v1beta2 nor v1beta1: install Cluster API there, or name" in explain.error
+
+
+NO_SECRETS: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: no-secrets}
+rules:
+  - {apiGroups: [cluster.x-k8s.io], resources: ["*"], verbs: [get, list]}
+  - {nonResourceURLs: ["*"], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: no-secrets}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: no-secrets}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: nobody}]
+"""
+
+
+def test_who_may_not_read_the_kubeconfig_is_told_whose_grant_is_missing(
+    house: House, cluster: WorldCluster, explain: Explain
+) -> None:
+    """In either cluster: the caller's in one, the kubeconfig's user's in the other."""
+    house.api.apply_yaml(NO_SECRETS)
+    reader = explain.kubeconfig.read_text()
+    explain.kubeconfig.write_text(house.api.kubeconfig("management", "nobody", ()))
+    assert explain.text("join")[0] == 1
+    assert "cannot be read in the management cluster: 403" in explain.error
+    assert "grant that to whom --kubeconfig names" in explain.error
+    explain.kubeconfig.write_text(reader)
+    cluster.put_secret("kubeconfig", {"value": embedded_api(cluster).kubeconfig("w", "nobody", ()).encode()})
+    assert explain.text("join")[0] == 1
+    assert "grant that to whom Secret default/workload-kubeconfig names" in explain.error
+
+
+def test_a_request_in_a_file_of_no_such_cluster(cluster: WorldCluster, explain: Explain, tmp_path: Path) -> None:
+    path = tmp_path / "csr.yaml"
+    path.write_text(yaml.safe_dump(manifest_of("join", b"".join(blocks_of(node_of(cluster, "worker-1"))))))
+    assert explain.text(str(path), cluster="default/workloads")[0] == 1
+    assert "Cluster default/workloads does not exist: there is default/workload" in explain.error
+
+
+def test_a_cluster_whose_kubeconfig_is_gone(cluster: WorldCluster, explain: Explain) -> None:
+    cluster.delete_secret("kubeconfig")
+    assert explain.text("join")[0] == 1
+    assert "Cluster default/workload: Secret default/workload-kubeconfig does not exist" in explain.error
 
 
 def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
@@ -186,7 +279,7 @@ def test_signers_of_others(cluster: WorldCluster, explain: Explain) -> None:
 
 def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Explain) -> None:
     assert explain.text("join", "--namespace", "elsewhere", cluster="workload")[0] == 1
-    assert "Secret elsewhere/workload-kubeconfig does not exist" in explain.error
+    assert "Cluster elsewhere/workload does not exist: there is default/workload" in explain.error
 
 
 def test_it_says_that_it_was_given_no_configuration(cluster: WorldCluster, explain: Explain) -> None:

@@ -7,9 +7,10 @@ from datetime import datetime
 import pytest
 
 from signer.controller.health import State
-from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.store import controller_key
 from signer.testing.fixtures import embedded_api
-from signer.testing.world import RunningController
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 from tests.integration.house import House, certificate_of, node_of, provider_id
 from tests.integration.kubelets import stock_serving_request
 from tests.support.processes import wait_until
@@ -64,6 +65,24 @@ def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
         if sample.labels.get("cluster") == KEY
     ]
     assert left == []
+
+
+def test_a_controller_key_that_is_deleted_while_it_runs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything goes on, and whoever starts next makes another key: an alert says so while there is time."""
+    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.1)
+    cluster = house.cluster()
+    controller = house.run()
+    assert value(controller, "controller_key_readable") == 1
+    path = SECRETS.object(controller_key.SECRET_NAME, CONTROLLER_NAMESPACE)
+    copy = house.management.client.get(path)
+    house.management.client.delete(path)
+    wait_until(lambda: value(controller, "controller_key_readable") == 0, "it is seen to be gone")
+    assert value(controller, "ready") == 1
+    house.join(cluster)
+    kept = {name: copy["metadata"][name] for name in ("name", "namespace")}
+    house.management.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), {**copy, "metadata": kept})
+    wait_until(lambda: value(controller, "controller_key_readable") == 1, "its copy is back")
 
 
 def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: House) -> None:

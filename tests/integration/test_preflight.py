@@ -220,9 +220,20 @@ def test_what_cannot_be_said(house: House, cluster: WorldCluster, run: Run, brea
     assert said in error
 
 
-def test_no_such_cluster(run: Run) -> None:
+def test_no_such_cluster(cluster: WorldCluster, run: Run) -> None:
     code, _, error = run("other/nowhere")
-    assert (code, error) == (1, "node-attestation-controller: Cluster other/nowhere does not exist\n")
+    assert code == 1
+    assert error.startswith("node-attestation-controller: Cluster other/nowhere does not exist: `kubectl get clusters ")
+    assert "Cluster default/workloads does not exist: there is default/workload\n" in run("workloads")[2]
+
+
+def test_a_management_cluster_without_our_definitions(house: House, cluster: WorldCluster, run: Run) -> None:
+    house.management.client.delete(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/attestednodes.attestation.cluster.x-k8s.io"
+    )
+    code, _, error = run("workload")
+    assert code == 1
+    assert "attestednodes is not served there: apply what `node-attestation-controller crds` prints" in error
 
 
 def test_a_forged_record_counts_for_nothing(house: House, cluster: WorldCluster, run: Run) -> None:

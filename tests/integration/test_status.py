@@ -149,6 +149,10 @@ def test_records_of_another_controller(house: House, cluster: WorldCluster, run:
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"], found["clusters"][0]["certificates"]) == (3, None, None)
     assert any(SECRET_NAME in need for need in found["clusters"][0]["needs"])
+    house.management.client.delete(key)
+    code, found = report(run)
+    assert (code, found["clusters"][0]["attested"]) == (3, None)
+    assert any("put its copy back before a controller starts" in need for need in found["clusters"][0]["needs"])
 
 
 def test_before_the_controller_has_run(house: House, run: Run) -> None:

@@ -110,7 +110,9 @@ def test_an_empty_file(log: Path) -> None:
     assert said(log) == ["the file is empty: not even its start line is left"]
 
 
-NO_LINE = "no line of the file can be read, not even its start line: it is no audit log, or what was in it is gone"
+NO_LINE = (
+    "no line of the file can be read: it is compressed (unpack it first), is no audit log, or what was in it is gone"
+)
 
 
 @pytest.mark.parametrize("left", [b"junk", b"junk\n", b"\n", b"{}", b"{}\nju", START_LINE[:100], START_LINE[:-1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ def test_whole_file(tmp_path: Path) -> None:
     )
     assert attestors["tpm"] == OperatorAttestor(frozenset({"team-a", "team-b"}), {"folder": "/etc/ek"})
     assert attestors["aws"] == OperatorAttestor(frozenset({"*"}), {})
+
+
+@pytest.mark.parametrize("namespaces", [["*"], ["*", "team-a"], ["7"], ["a" * 63], []])
+def test_namespaces_that_there_can_be(tmp_path: Path, namespaces: list[str]) -> None:
+    read_back = read(tmp_path, f"attestors: {{tpm: {{namespaces: {json.dumps(namespaces)}}}}}")
+    assert read_back["tpm"].namespaces == frozenset(namespaces)
 
 
 @pytest.mark.parametrize("text", ["", "attestors:\n", "attestors: {}\n"])
@@ -66,6 +73,13 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: [a, Default]}}", "attestors.tpm.namespaces: 'Default' is no namespace"),
+        ("attestors: {tpm: {namespaces: [team-*]}}", "'team-*' is no namespace: up to 63 lower-case letters"),
+        ("attestors: {tpm: {namespaces: ['a,b']}}", "'a,b' is no namespace"),
+        ("attestors: {tpm: {namespaces: [a-]}}", "'a-' is no namespace"),
+        ("attestors: {tpm: {namespaces: ['a\n']}}", "is no namespace"),
+        ("attestors: {tpm: {namespaces: ['']}}", "'' is no namespace"),
+        ("attestors: {tpm: {namespaces: [" + "a" * 64 + "]}}", "is no namespace"),
         ("attestors: {tpm: {settings: []}}", "attestors.tpm.settings must be an object"),
         ("attestors: {tpm: {settings: [a]}}", "attestors.tpm.settings must be an object"),
     ],

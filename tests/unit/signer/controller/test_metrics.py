@@ -162,7 +162,7 @@ def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
 def test_every_series_is_described(metrics: Metrics) -> None:
     """What documents and alerts are held against is what there is."""
     metrics.serve_cluster("ns/c", figures)
-    metrics.serve_process(lambda: ProcessFigures(watched={"machines": True}))
+    metrics.serve_process(lambda: ProcessFigures(watched={"machines": True}, controller_key_readable=(True,)))
     described = {one.name: one for one in metrics.described()}
     for family in metrics.registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

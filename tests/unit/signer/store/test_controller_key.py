@@ -22,6 +22,7 @@ from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords, UnverifiedRecord, stored_record
 from signer.store.controller_key import (
     SECRET_NAME,
+    WHERE_MISSING,
     ControllerKey,
     controller_key_secret,
     parse_controller_keys,
@@ -147,6 +148,7 @@ async def test_a_malformed_secret_is_not_overwritten_and_everything_waits(
     world.api.put({**body, "data": MALFORMED[name]})
     kept = world.api.secret
     assert not await world.refresh()
+    assert not world.key.readable
     assert world.api.secret is kept
     with pytest.raises(Deferred, match=f"Secret {NAMESPACE}/{SECRET_NAME}: ") as deferred:
         world.records.require_keys()
@@ -172,9 +174,11 @@ async def test_keys_that_were_read_stay_good(world: World, fault: ApiError) -> N
     await world.refresh()
     before, world.api.calls = world.seal(), []
     world.api.fault = fault
-    assert not await world.refresh()
+    assert (await world.refresh(), world.key.readable) == (False, False), "who starts now has none"
     assert world.seal() == before
     assert world.api.calls == ["get"]
+    world.api.fault = None
+    assert (await world.refresh(), world.key.readable) == (True, True)
 
 
 async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
@@ -186,6 +190,30 @@ async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
     assert not await world.refresh()
     (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
     assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+
+
+@pytest.mark.parametrize("was_read", [True, False])
+async def test_what_else_keeps_it_from_being_read_is_no_deletion(
+    world: World, was_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is the answer to a create where the namespace itself is not there."""
+    if was_read:
+        await world.refresh()
+        world.api.fault = Forbidden("secrets is forbidden", status=403)
+    else:
+        world.api.before_create = no_namespace
+    assert not await world.refresh()
+    (said,) = [one for one in caplog.records if one.levelname != "INFO"]
+    assert (said.levelname, said.message) == ("WARNING", "cannot read the controller key")
+
+
+def no_namespace() -> None:
+    raise NotFound('namespaces "own" not found', status=404)
+
+
+def test_before_it_was_looked_at_it_is_not_said_to_be_readable(world: World) -> None:
+    assert not world.key.readable
+    assert WHERE_MISSING.startswith("has the controller run, ")
 
 
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
