@@ -96,7 +96,8 @@ def test_the_longest_serial_number() -> None:
     assert parse_entry_line(entry_line(entry)) == entry
 
 
-def test_the_longest_lines_have_room_in_the_object() -> None:
+@pytest.mark.parametrize("character", ['"', "\U0001f512"])
+def test_the_longest_lines_have_room_in_the_object(character: str) -> None:
     """A workload API server may lie about all but names, which no call could hold: a control character takes six."""
     [definition] = [
         one
@@ -104,7 +105,7 @@ def test_the_longest_lines_have_room_in_the_object() -> None:
         if one["spec"]["names"]["kind"] == "AttestedNode"
     ]
     lines = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    name, uid = '"' * MAXIMUM_NAME_CHARACTERS, "\x01" * MAXIMUM_UID_CHARACTERS
+    name, uid = character * MAXIMUM_NAME_CHARACTERS, "\x01" * MAXIMUM_UID_CHARACTERS
     entry = replace(
         journal_entry(2**160 - 1), csr_name=name, csr_uid=uid, requester="\x01" * 512, signer_name="s" * 571
     )
