@@ -11,13 +11,15 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
+
+from signer.model.packed_journal import PackedJournal
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ def _other(value: Any) -> Any:
         return dict(value)
     if isinstance(value, _IP_TYPES):
         return str(value)
+    if isinstance(value, PackedJournal):
+        return tuple(value)
     raise TypeError(f"{type(value).__name__} cannot be written")
 
 
@@ -70,7 +74,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: value
     if origin in (typing.Union, types.UnionType):
         return _union(arguments)
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         return _sequence(tuple, _reader(arguments[0]))
     if origin is frozenset:
         return _sequence(frozenset, _reader(arguments[0]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,8 +27,11 @@ from signer.audit.account import (
 from signer.audit.values import InvalidValue, read, write
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
 from signer.model.cluster import ClusterView
+from signer.model.packed_journal import PACKED_FROM
 from signer.model.policy import AuthorizedAttestor
-from tests.unit.signer.builders import CLUSTER, cluster_view, machine_view
+from signer.model.record import AttestedNode
+from signer.model.record_object import parse_record, record_spec
+from tests.unit.signer.builders import CLUSTER, cluster_view, journal_entry, machine_view, record
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
 st.register_type_strategy(datetime, MOMENTS)
@@ -42,6 +46,9 @@ SETTINGS = st.recursive(
 st.register_type_strategy(
     AuthorizedAttestor, st.builds(AuthorizedAttestor, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2))
 )
+
+st.register_type_strategy(Sequence, lambda kind: st.lists(st.from_type(get_args(kind)[0]), max_size=5).map(tuple))
+"""As tuples: what is read back is one."""
 
 STAGES = [CaseStage, ClaimStage, RepeatStage, StockStage, Asks]
 
@@ -135,3 +142,13 @@ def test_stages_are_told_apart_by_their_fields() -> None:
     kinds = [CaseStage, RequestStage, ClaimStage, AnswerStage, MachineStage, RepeatStage, StockStage]
     names = [frozenset(field.name for field in fields(kind)) for kind in kinds]
     assert len(set(names)) == len(kinds)
+
+
+@pytest.mark.parametrize("entries", [1, PACKED_FROM - 1, PACKED_FROM, 16])
+def test_a_record_that_was_read_from_its_object(entries: int) -> None:
+    """However its journal is kept meanwhile."""
+    made = record(journal=tuple(journal_entry(number) for number in range(1, entries + 1)))
+    metadata = {"namespace": CLUSTER.namespace, "name": made.name, "uid": "u", "resourceVersion": "1"}
+    kept = parse_record({"metadata": metadata, "spec": {**record_spec(made), "seal": "v1.x"}})
+    assert write(kept.journal) == write(made.journal)
+    assert read(AttestedNode, json.loads(write(kept)), "record") == kept
