@@ -19,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from signer.model.packed_journal import PackedJournal
+
 T = TypeVar("T")
 
 _IP_TYPES: Final = (IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -34,7 +36,7 @@ def _other(value: Any) -> Any:
         return dict(value)
     if isinstance(value, _IP_TYPES):
         return str(value)
-    if isinstance(value, Sequence):
+    if isinstance(value, PackedJournal):
         return tuple(value)
     raise TypeError(f"{type(value).__name__} cannot be written")
 

@@ -310,6 +310,12 @@ class TestDeployment:
 
         assert checksum({}) != checksum({"config": {"attestors": {"insecure": {"namespaces": []}}}})
 
+    def test_what_another_strategy_must_not_have_is_said(self) -> None:
+        """Or it is the API server's, which refuses it beside Recreate, and Helm's server-side apply leaves it."""
+        [deployment] = of_kind("Deployment", {})
+        rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
+        assert deployment["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+
     def test_an_audit_log_on_a_volume_has_one_writer(self) -> None:
         audit = {"enabled": True, "path": "/var/log/node-attestation/audit.log", "persistentVolumeClaim": "audit"}
         [deployment] = of_kind("Deployment", {"auditLog": audit})

@@ -53,6 +53,8 @@ _NO_KIND: Final = NotRun("kind, its node images and clusterctl are not at hand w
 _OPERATORS: Final = "tests/documents/test_operators_commands.py"
 _READ: Final = RunBy("tests/documents/test_quickstart.py::test_what_reads_is_understood_by_kubectl")
 _TRIED: Final = RunBy("tests/documents/test_quickstart.py::test_the_quick_start")
+_NO_PODS: Final = NotRun("nothing makes Pods of the Deployment where the tests run")
+_WRITTEN_BACK: Final = RunBy("tests/documents/test_upgrading.py::test_records_are_written_back_as_0_1_0_wrote_them")
 
 TABLE: Final = (
     Entry("*", "make", NotRun("the build itself, which runs the tests, or measures")),
@@ -274,6 +276,9 @@ TABLE: Final = (
         "kubectl create rolebinding",
         RunBy("tests/documents/test_blocks.py::test_the_command_exists"),
     ),
+    Entry("docs/upgrading.md", "kubectl scale", _NO_PODS),
+    Entry("docs/upgrading.md", "kubectl wait", _NO_PODS),
+    *(Entry("docs/upgrading.md", words, _WRITTEN_BACK) for words in ("kubectl get", "jq", "kubectl replace")),
     Entry(_QUICK_START, "kind", _NO_KIND),
     Entry(_QUICK_START, "docker", _NO_KIND),
     Entry(_QUICK_START, "helm", _NO_KIND),

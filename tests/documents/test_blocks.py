@@ -32,7 +32,7 @@ from tests.support.helm import render_chart
 KNOWN_LANGUAGES = {"", "console", "json", "python", "text", "toml", "yaml"}
 BLOCKS = [block for document in documents() for block in blocks(document)]
 KUBECTL_COMMANDS = {
-    *("annotate", "apply", "create", "delete", "describe", "exec", "get", "label", "patch", "scale", "wait")
+    *("annotate", "apply", "create", "delete", "describe", "exec", "get", "label", "patch", "replace", "scale", "wait")
 }
 HELM_COMMANDS = {"install", "uninstall", "upgrade"}
 RUN_ELSEWHERE = {
@@ -44,7 +44,7 @@ ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
 LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}
 BUILT_IN = {
     *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),
-    *("secret", "secrets", "configmap", "configmaps"),
+    *("secret", "secrets", "configmap", "configmaps", "deployment", "pod"),
 }
 
 
@@ -214,6 +214,8 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name == "tpm.md", block
+        case "jq":
+            assert block.document.name == "upgrading.md", block
         case "sed":
             assert block.document.parent.name == "monitoring", block
         case "gcloud":
@@ -244,7 +246,7 @@ def check_kubectl(arguments: list[str]) -> None:
     elif command == "create" and rest[0] in ("namespace", "configmap"):
         assert rest[1]
         assert not rest[1].startswith("-")
-    elif command in ("apply", "create"):
+    elif command in ("apply", "create", "replace"):
         assert rest[0] in ("-f", "--filename", "-k")
         assert rest[1] == "-" or (ROOT / rest[1]).exists()
     else:

@@ -117,6 +117,14 @@ def test_with_roles_in_one_namespace_only_the_side_door_is_shut_and_opened(insta
         assert of_kubeadm == {name: before[name] for name in KUBEADM_BINDINGS}
 
 
+def test_the_strategy_is_changed_there_and_back(installed: Installation) -> None:
+    path = f"/apis/apps/v1/namespaces/{CONTROLLER_NAMESPACE}/deployments/{DEPLOYMENT}"
+    for strategy in ({"type": "Recreate"}, {}):
+        installed.upgrade(strategy=strategy)
+        found = installed.world.management.client.get(path)["spec"]["strategy"]["type"]
+        assert found == strategy.get("type", "RollingUpdate")
+
+
 def test_records_stay_when_the_release_goes(installed: Installation) -> None:
     group = "policy/v1beta1" if installed.world.plane.binaries.kubernetes() < (1, 21) else "policy/v1"
     budget = f"/apis/{group}/namespaces/{CONTROLLER_NAMESPACE}/poddisruptionbudgets/{DEPLOYMENT}"

@@ -175,6 +175,7 @@ RECORD: Final[dict[str, Any]] = {
         ("AttestedNode", RECORD, {"journalLines": ["{}"] * 33}, ("spec.journalLines", "32")),
         ("AttestedNode", RECORD, {"journalLines": ["x" * 6145]}, ("spec.journalLines", "6144")),
         ("AttestedNode", RECORD, {"journalLines": [{}]}, ("spec.journalLines", "string")),
+        ("AttestedNode", RECORD, {"stockApprovalLines": ["x" * 2049]}, ("spec.stockApprovalLines", "2048")),
         ("AttestedNode", RECORD, {"journal": [{}] * 33}, ("spec.journal", "32")),
     ],
 )

@@ -63,5 +63,10 @@ def _changed_text(text: str, chance: random.Random, change_bytes: ChangeBytes) -
         inside = b""
     if len(inside) > 8:  # a request, evidence, a key: what it holds is changed
         return base64.b64encode(change_bytes(inside, 2 * len(inside))).decode("ascii")
+    if text.startswith("{") and chance.random() < 0.8:  # a document within the document
+        changed = change_document(
+            text.encode("utf-8", "surrogatepass"), 2 * len(text) + 8, chance.getrandbits(32), change_bytes
+        )
+        return changed.decode("utf-8", "surrogateescape")
     changed = change_bytes(text.encode("utf-8", "surrogatepass"), 2 * len(text) + 8)
     return changed.decode("utf-8", "surrogateescape")

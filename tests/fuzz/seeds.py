@@ -24,6 +24,7 @@ from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.model.attempt import Attempt, encode_attempt
 from signer.model.cluster import ClusterKey
 from signer.model.kept_grants import kept_data, kept_name
+from signer.model.record import StockApproval
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.side_door import parse_cluster_role_binding
@@ -36,6 +37,7 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.support.journal import journal_of, stock_approvals_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -205,9 +207,13 @@ def _of_answers() -> Iterator[Seed]:
 
 
 def _of_objects() -> Iterator[Seed]:
-    record = builders.record()
+    record = builders.record().with_stock_approval(StockApproval("csr-s", "uid-s", "cd" * 32, builders.NOW))
     named = {**_NAMED, "namespace": record.machine.cluster.namespace, "name": record.name}
-    yield "record", "one", _json({"metadata": named, "spec": {**record_spec(record), "seal": "v1.0.0"}})
+    spec = {**record_spec(record), "seal": "v1.0.0"}
+    yield "record", "lines", _json({"metadata": named, "spec": spec})
+    former = {"journal": journal_of(spec), "stockApprovals": stock_approvals_of(spec)}
+    del spec["journalLines"], spec["stockApprovalLines"]
+    yield "record", "former", _json({"metadata": named, "spec": {**spec, **former}})
     pair = Pair(record.machine, record.identity)
     for side in ReservationSide:
         metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
@@ -120,6 +121,14 @@ def test_documents_are_changed_inside() -> None:
     changed = {change_document(document, 4096, seed, lambda content, maximum: content[::-1]) for seed in range(100)}
     assert len(changed) > 20
     assert sum(text.startswith(b'{"') for text in changed) > 15
+
+
+def test_documents_within_documents_are_changed_inside() -> None:
+    within = json.dumps({"a": "b", "c": ["d"]})
+    document = json.dumps([within]).encode()
+    changed = {change_document(document, 4096, seed, lambda content, maximum: b'["x"]') for seed in range(200)}
+    lists = [found for text in changed if isinstance(found := json.loads(text), list)]
+    assert len({line for found in lists for line in found if str(line).startswith('{"')} - {within}) > 5
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[" * 100_000], ids=["text", "deep"])

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.resources import ATTESTED_NODES, SECRETS
+from signer.model.record import JOURNAL_ENTRIES
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store import controller_key
@@ -254,3 +255,13 @@ def test_another_controllers_records_are_attested_again(house: House, read_often
         assert renew(joined, f"renewal-{attempts}").condition == "Approved"
     assert is_ours(house, joined)
     assert journaled(house, joined)[-1] == f"renewal-{attempts}"
+
+
+@pytest.mark.slow
+def test_a_node_of_some_months_renews(house: House, joined: WorldCluster) -> None:
+    """Also once its journal is long enough to be kept packed; the audit log holds each decision."""
+    for number in range(1, JOURNAL_ENTRIES):
+        verdict = renew(joined, f"renewal-{number}")
+        assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), number
+    assert len(journaled(house, joined)) == JOURNAL_ENTRIES
+    house.assert_audited()

@@ -33,7 +33,7 @@ from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from signer.model.reservation import InvalidReservation, Reservation, parse_reservation, reservation_spec
-from signer.model.seal import ControllerKeys
+from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.model.side_door import (
     ClusterRole,
     ClusterRoleBinding,
@@ -47,6 +47,7 @@ from tests.fuzz.target import Shape, Target, object_of, require, scratch, text_o
 
 _NOW: Final = datetime(2026, 2, 1, tzinfo=UTC)
 _MAXIMUM_BYTES: Final = 64 * 1024
+_SEALS: Final = RecordSeals(ControllerKeys(b"k" * KEY_BYTES))
 
 
 def _policy(data: bytes) -> Policy:
@@ -58,6 +59,7 @@ def _record(data: bytes) -> AttestedNode:
     record = parse_record(manifest)
     again = parse_record({**manifest, "spec": {**record_spec(record), "seal": record.seal}})
     require(record_spec(again) == record_spec(record), "what is written is not what was read")
+    require(_SEALS.seal(again) == _SEALS.seal(record), "what is written is sealed as something else")
     return record
 
 

@@ -7,9 +7,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from signer.controller.bounded_request import MAXIMUM_UID_CHARACTERS
+from signer.crds import custom_resource_definitions
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.model.journal_lines import approval_line, entry_line, parse_approval_line, parse_entry_line
 from signer.model.record import StockApproval
 from tests.unit.signer.builders import NOW, journal_entry
@@ -92,14 +96,22 @@ def test_the_longest_serial_number() -> None:
     assert parse_entry_line(entry_line(entry)) == entry
 
 
-def test_the_longest_lines_have_room_in_the_object() -> None:
-    """Who asked may be anybody that a workload cluster names; a control character takes six in a line."""
+@pytest.mark.parametrize("character", ['"', "\U0001f512"])
+def test_the_longest_lines_have_room_in_the_object(character: str) -> None:
+    """A workload API server may lie about all but names, which no call could hold: a control character takes six."""
+    [definition] = [
+        one
+        for one in map(yaml.safe_load, custom_resource_definitions())
+        if one["spec"]["names"]["kind"] == "AttestedNode"
+    ]
+    lines = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    name, uid = character * MAXIMUM_NAME_CHARACTERS, "\x01" * MAXIMUM_UID_CHARACTERS
     entry = replace(
-        journal_entry(2**160 - 1),
-        csr_name="n" * 253, csr_uid="u" * 64, requester="\x01" * 512, signer_name="s" * 571,
-    )  # fmt: skip
-    assert len(entry_line(entry)) <= 6144
-    assert len(approval_line(StockApproval("n" * 253, "u" * 64, "cd" * 32, NOW))) <= 1024
+        journal_entry(2**160 - 1), csr_name=name, csr_uid=uid, requester="\x01" * 512, signer_name="s" * 571
+    )
+    assert len(entry_line(entry)) <= lines["journalLines"]["items"]["maxLength"]
+    approval = StockApproval(name, uid, "cd" * 32, NOW)
+    assert len(approval_line(approval)) <= lines["stockApprovalLines"]["items"]["maxLength"]
 
 
 @given(JSON)

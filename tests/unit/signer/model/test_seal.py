@@ -22,9 +22,10 @@ from signer.model.seal import (
     KeyUse,
     NoPreviousKey,
     RecordSeals,
+    Subkey,
     Unauthentic,
 )
-from tests.unit.signer.builders import CLUSTER, NODE, NOW, PROVIDER_ID, record
+from tests.unit.signer.builders import CLUSTER, NODE, NOW, PROVIDER_ID, journal_entry, record
 
 OLD, CURRENT, OTHER = bytes(32), bytes(range(32)), b"o" * 32
 SEALS = RecordSeals(ControllerKeys(CURRENT))
@@ -57,30 +58,35 @@ def test_form() -> None:
     assert bytes.fromhex(identifier + mac)
 
 
-def test_known_answer() -> None:
+@pytest.mark.parametrize("entries", [1, 2])
+def test_known_answer(entries: int) -> None:
     """Records live for years: the same record has the same seal in every release that knows v1."""
-    made = a_record()
-    entry, approval = made.journal[0], made.stock_approvals[0]
+    approval = StockApproval("csr-s", "uid-s", "ef" * 32, NOW)
+    journal = tuple(journal_entry(number) for number in range(1, entries + 1))
+    made = record(journal=journal, stock_approvals=(approval,) * entries)
     attested, decided = "1772366400", "1772366400"
     texts = ["team-a", made.name, "prod", "Machine", "prod-md-0-x7k2p", PROVIDER_ID, "m-1", NODE]
-    texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", "1"]
-    texts += [
-        "csr-1",
-        "uid-1",
-        "cd" * 32,
-        entry.signer_name,
-        "system:bootstrap:abc123",
-        "1",
-        "1772366100",
-        "1772971200",
-    ]
-    texts += [entry.ca_cert_hash, entry.certificate_digest, entry.public_key_digest, "1772366399", decided]
-    texts += ["1", "csr-s", "uid-s", approval.spec_digest, decided]
+    texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", str(entries)]
+    for number, entry in enumerate(journal, start=1):
+        texts += [f"csr-{number}", f"uid-{number}", "cd" * 32, entry.signer_name, "system:bootstrap:abc123"]
+        texts += [str(number), "1772366100", "1772971200"]
+        texts += [entry.ca_cert_hash, entry.certificate_digest, entry.public_key_digest, "1772366399", decided]
+    texts += [str(entries), *["csr-s", "uid-s", approval.spec_digest, decided] * entries]
     text = "".join(f"{len(text)}:{text}," for text in texts)
-    key = hmac.new(CURRENT, b"node-attestation record v1\x01", hashlib.sha256).digest()
-    identifier = hmac.new(CURRENT, b"node-attestation record v1 identifier\x01", hashlib.sha256).hexdigest()[:16]
+    key, identifier = derived(b"node-attestation record v1")
     mac = hmac.new(key, text.encode("ascii"), hashlib.sha256).hexdigest()
     assert SEALS.seal(made) == f"v1.{identifier}.{mac}"
+
+
+def test_challenges_have_a_key_of_their_own() -> None:
+    """What one replica has asked for, the next release's answers."""
+    key, identifier = derived(b"node-attestation challenge v1")
+    assert ControllerKeys(CURRENT).subkeys(KeyUse.CHALLENGE) == (Subkey(identifier, key),)
+
+
+def derived(use: bytes) -> tuple[bytes, str]:
+    key = hmac.new(CURRENT, use + b"\x01", hashlib.sha256).digest()
+    return key, hmac.new(CURRENT, use + b" identifier\x01", hashlib.sha256).hexdigest()[:16]
 
 
 def test_it_survives_the_api_server() -> None:
