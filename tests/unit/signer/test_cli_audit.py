@@ -131,7 +131,7 @@ def test_a_log_of_which_the_first_bytes_are_left(
         path.write_bytes(_RECORDED.read_bytes()[:100])
     assert main(["audit", "verify", *map(str, paths)]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "cut-0.log:1: no line of the file can be read, not even its start line" in said
+    assert "cut-0.log:1: no line of the file can be read: it is compressed (unpack it first), is no audit log" in said
     assert f"NOT in order: {number} found" in said
     assert main(["audit", "verify", "--output", "json", *map(str, paths)]) == 1
     assert json.loads(capsys.readouterr().out)["good"] is False
