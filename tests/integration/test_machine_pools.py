@@ -135,6 +135,11 @@ def test_the_machine_of_an_instance_comes_later(house: House, cluster: WorldClus
 def test_a_machine_that_is_not_the_pools(house: House, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id(instance))
     cluster.add_machine(f"{instance}-foreign", provider_id=provider_id(instance))
+    later = f"{instance}-later"
+    cluster.add_machine_pool(later, provider_id(later))
+    ask(cluster, later)
+    attested(cluster, later)
+    house.join(cluster)  # its Machine, and that pool, come later: those of the instance have been seen
     ask(cluster, instance)
     assert_readable(house.wait_for_event("MachineAmbiguous", cluster.name, "Cluster"))
     pending(cluster, instance)

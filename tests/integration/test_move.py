@@ -234,12 +234,12 @@ def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: Hou
     wait_until(lambda: len(target.api.requests.matching(watched)) > 1, "records are listed, and watched")
     hangs = target.api.faults.inject(watched, status=503, times=None)
     target.api.close_watches()
+    wait_until(lambda: hangs.hits > 0, "records are not watched any more")
     moving.pause()
     moving.go()
     moving.move.reconcile()
     moving.cluster.submit_with_token(impostor_of(moving.cluster).client_request("impostor"))
     moving.is_denied("impostor", "IdentityConflict")
-    assert hangs.hits
     assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 

@@ -113,6 +113,7 @@ class TestCopies:
     def test_one_instance_for_two_machines(self, victim: VirtualMachine, cluster: WorldCluster) -> None:
         victim.joined()
         cluster.add_machine(f"{victim.instance.name}-b", provider_id=victim.instance.provider_id)
+        VirtualMachine.start(victim.google, cluster).joined()  # whose Machine comes later: that one has been seen
         thief = victim.with_new_key()
         name = csr()
         thief.post(name, thief.node.client_request(name))
