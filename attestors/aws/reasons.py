@@ -34,8 +34,12 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "The credentials were got without IMDSv2, which is required.", "Require IMDSv2 of the instance."
         ),
         "EvidenceFromTheFuture": ReasonExplanation(
-            "The node's clock is ahead, or the controller's behind.",
+            "The node's clock is far ahead, or the controller's behind.",
             "Compare both with the time, and set the wrong one.",
+        ),
+        "EvidenceNotYetValid": ReasonExplanation(
+            "The node's clock is some minutes ahead, or the controller's behind.",
+            "It ends by itself. Compare both with the time, and set the wrong one.",
         ),
         "IdentityDocumentRefused": ReasonExplanation("The document is not signed by its Region.", "Find out who asks."),
         "InstanceAttachmentsUnknown": ReasonExplanation(
