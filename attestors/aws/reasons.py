@@ -41,7 +41,11 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "The node's clock is some minutes ahead, or the controller's behind.",
             "It ends by itself. Compare both with the time, and set the wrong one.",
         ),
-        "IdentityDocumentRefused": ReasonExplanation("The document is not signed by its Region.", "Find out who asks."),
+        "IdentityDocumentRefused": ReasonExplanation(
+            "The document is not signed by its Region.",
+            "Find out who asks. Where every node of a Region is refused, AWS may have changed its certificate: "
+            "[replace it](aws.md#certificates-of-further-regions).",
+        ),
         "InstanceAttachmentsUnknown": ReasonExplanation(
             "EC2 does not say yet when volume and interface were attached.", "Nothing."
         ),
