@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestors.verdict import denied, not_until_mended
+from attestors.verdict import denied, not_until_mended, not_yet
 from attestors.wire.names import EVIDENCE_EXPIRED
 
 
@@ -16,19 +16,24 @@ class Freshness:
     maximum_age: timedelta
     """From the moment that it was made; shorter than what AWS allows."""
     clock_skew: timedelta
-    """How far a node's clock, or AWS's, may be ahead of ours."""
+    """How far a node's clock, or AWS's, may be ahead of ours without anybody having to wait."""
 
     def require_fresh(self, what: str, *, made_at: datetime, lifetime: timedelta, now: datetime) -> None:
         """Evidence of now, by the clock of whoever made it: made before, and not expired.
 
+        Nobody knows whose clock is wrong, and what is a little ahead becomes right by itself: it waits, for no longer
+        than it is good for. So long STS takes it, even if ours is the clock that is behind. What is further ahead would
+        be too old by then; or the node's clock is wrong, and once it is set, new evidence is there sooner.
+
         Raises:
-            Ended: denied; the node makes new evidence.
+            Ended: denied, and the node makes new evidence; or its time is still to come.
         """
-        if made_at - now > self.clock_skew:
-            raise denied(
-                "EvidenceFromTheFuture",
-                f"{what} was made {_seconds(made_at - now)} seconds from now: compare the node's clock with ours",
-            )
+        early = made_at - now - self.clock_skew
+        if early > timedelta():
+            ahead = f"{what} was made {_seconds(made_at - now)} seconds from now"
+            if early > min(self.maximum_age, lifetime):
+                raise denied("EvidenceFromTheFuture", f"{ahead}: compare the node's clock with ours")
+            raise not_yet("EvidenceNotYetValid", f"{ahead}, and waits: compare the node's clock with ours", early)
         self.require_not_expired(what, made_at=made_at, lifetime=lifetime, now=now)
 
     def require_not_expired(self, what: str, *, made_at: datetime, lifetime: timedelta, now: datetime) -> None:

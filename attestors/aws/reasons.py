@@ -34,10 +34,18 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "The credentials were got without IMDSv2, which is required.", "Require IMDSv2 of the instance."
         ),
         "EvidenceFromTheFuture": ReasonExplanation(
-            "The node's clock is ahead, or the controller's behind.",
+            "The node's clock is far ahead, or the controller's behind.",
             "Compare both with the time, and set the wrong one.",
         ),
-        "IdentityDocumentRefused": ReasonExplanation("The document is not signed by its Region.", "Find out who asks."),
+        "EvidenceNotYetValid": ReasonExplanation(
+            "The node's clock is some minutes ahead, or the controller's behind.",
+            "It ends by itself. Compare both with the time, and set the wrong one.",
+        ),
+        "IdentityDocumentRefused": ReasonExplanation(
+            "The document is not signed by its Region.",
+            "Find out who asks. Where every node of a Region is refused, AWS may have changed its certificate: "
+            "[replace it](aws.md#certificates-of-further-regions).",
+        ),
         "InstanceAttachmentsUnknown": ReasonExplanation(
             "EC2 does not say yet when volume and interface were attached.", "Nothing."
         ),

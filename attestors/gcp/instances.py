@@ -51,27 +51,25 @@ InstanceAddresses: TypeAlias = InstanceLookUp | NoLookUp
 def check_is_the_same(claimed: InstanceClaims, found: Instance) -> None:
     """What has the name now is the instance that the token is of. Names are used again, numbers are not.
 
+    So the number alone says which it is. When it was created says only which of two is the later one: where token and
+    Compute Engine do not mean the very same moment by it, an instance must not wait for ever.
+
     Raises:
         Ended: denied where another one was made since; else Compute Engine's answer may be older than the token.
     """
-    if found.instance_id != claimed.instance_id:
-        if found.created > claimed.created + _ROUNDING:
-            raise denied(
-                "InstanceReplaced",
-                f"instance {claimed.instance_id} is gone: {claimed.provider_id} is another one, {found.instance_id}, "
-                "which was created later",
-            )
-        raise not_yet(
-            "InstanceNotKnownYet",
-            f"Compute Engine says that {claimed.provider_id} is instance {found.instance_id}, and its identity token "
-            f"{claimed.instance_id}",
+    if found.instance_id == claimed.instance_id:
+        return
+    if found.created > claimed.created + _ROUNDING:
+        raise denied(
+            "InstanceReplaced",
+            f"instance {claimed.instance_id} is gone: {claimed.provider_id} is another one, {found.instance_id}, "
+            "which was created later",
         )
-    if abs(found.created - claimed.created) > _ROUNDING:
-        # Both are Google's word, so this is nobody's fault who could be denied.
-        raise not_yet(
-            "InstanceNotKnownYet",
-            f"Compute Engine and the identity token disagree on when {claimed.provider_id} was created",
-        )
+    raise not_yet(
+        "InstanceNotKnownYet",
+        f"Compute Engine says that {claimed.provider_id} is instance {found.instance_id}, and its identity token "
+        f"{claimed.instance_id}",
+    )
 
 
 def check_is_running(claimed: InstanceClaims, found: Instance) -> None:

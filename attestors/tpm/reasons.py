@@ -53,8 +53,9 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
         ),
         "QuoteRefused": ReasonExplanation(
             "The quote is not this TPM's, not of the PCRs asked for, or of values that the policy does not allow.",
-            "Where firmware was updated on purpose, add what the PCR holds now to [the policy's "
-            "`pcrs`](tpm.md#the-policys-settings); turn Secure Boot on where it is off. Else find out who asks.",
+            "Where the policy's `pcrs` have just been changed, nothing: the node starts again. Where firmware was "
+            "updated on purpose, add what the PCR holds now to [the policy's `pcrs`](tpm.md#the-policys-settings); "
+            "turn Secure Boot on where it is off. Else find out who asks.",
         ),
         "UnsuitableTPMKey": ReasonExplanation(
             "EK or AK is not of the kind that proves anything.", "Choose another `ek`; else find out who asks."

@@ -105,6 +105,7 @@ class Asking:
                 dns_names=dns_names,
                 ip_addresses=ip_addresses,
             ),
+            asker=self.configuration.asker,
             credential=asked_with,
             report=self.report,
         ).run()

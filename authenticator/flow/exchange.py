@@ -7,6 +7,7 @@ CertificateSigningRequest:
 stored                 next
 =====================  ==============================================================================================
 nothing                make a key, gather evidence, store both
+of other settings      the same: what is mended here counts at once
 request, not sent      store "perhaps sent", send it
 request, perhaps sent  look whether it is there; if not, it may still come or be gone again: never twice, so a new key
 request, sent          wait for the decision
@@ -59,6 +60,8 @@ class Exchange:
     purpose: Purpose
     find_subject: Callable[[], Subject]
     """Who asks whom for what. It may have to ask, too: for this machine's provider ID."""
+    asker: str
+    """With which configuration this node asks, a digest: settings of the attestor, too."""
     credential: str
     """Digest of the bootstrap credential that ``server`` is asked with, empty for a certificate."""
     report: Callable[[str], None]
@@ -123,6 +126,10 @@ class Exchange:
             load_key(pending.key)
         except ValueError:
             return None  # nobody has a certificate for it, and nobody could use one
+        if pending.asker and pending.asker != self.asker:
+            # It may wait for ever for what was mended here, such as which of its keys the attestor shows.
+            self.report(f"{pending.name} was made with other settings; asking anew")
+            return None
         return pending if pending.evidence_version in self.attestation.versions() else None
 
     def _fresh(self) -> PendingRequest:
@@ -158,7 +165,7 @@ class Exchange:
         pending = self.attestation.pending_request(
             self.subject, key, purpose=self.purpose, evidence_version=version, tried=tried, challenge=challenge
         )
-        return self._save(pending)
+        return self._save(replace(pending, asker=self.asker))
 
     # What becomes of it.
 

@@ -83,6 +83,8 @@ class PendingRequest:
     """``spec.request`` as it was or will be sent: a retry sends the very same bytes."""
     sent: Sent = Sent.NO
     uid: str = ""
+    asker: str = ""
+    """With which configuration its evidence was gathered, a digest; empty where an older version has written it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,9 @@ class Adjudicator:
         self._admission = Admission(
             key, self._cases, inventory, reservations, records, tokens, signing=signing, trace=trace
         )
-        self._stock_serving = StockServing(key, configuration, self._cases, inventory, records, trace)
+        self._stock_serving = StockServing(
+            key, configuration, self._cases, inventory, records, reservations.existence, trace
+        )
 
     async def adjudicate(self, manifest: Mapping[str, Any]) -> Adjudication:
         """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""

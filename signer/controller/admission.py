@@ -26,6 +26,7 @@ from signer.controller.certificates import (
     repeat,
     repeat_for_key,
 )
+from signer.controller.second_look import SecondLook, rests_upon_what_is_known
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
@@ -88,6 +89,7 @@ class Admission:
         self._reservations = reservations
         self._rebuild = Rebuild(inventory, reservations)
         self._records = records
+        self._second_look = SecondLook(records, reservations.existence)
         self._tokens = tokens
         self._signing = signing
         self._trace = trace
@@ -163,15 +165,14 @@ class Admission:
         identity: AttestedIdentity,
         machine: MachineView,
     ) -> MachineFacts:
-        """Run the checks of the Machine; by a second look at the record where ours may lack what was just issued."""
+        """Run the checks of the Machine; again after a second look where one of them refuses."""
         facts = self._facts(request, case, attested, identity, machine)
         try:
             run_checks(MACHINE_CHECKS, facts, self._trace)
         except Refused as error:
-            if error.deny.reason != Reason.FOREIGN_CREDENTIAL:
+            if not rests_upon_what_is_known(error):
                 raise
-            # Another replica may have issued the credential a moment ago: what our mirror lacks is never a denial.
-            await self._records.refresh(self._key, record_name(self._key, facts.node_name))
+            await self._second_look.look(error, self._key, facts.node_name, machine, facts.recorded_machine)
             facts = self._facts(request, case, attested, identity, machine)
             run_checks(MACHINE_CHECKS, facts, self._trace)
         return facts

@@ -16,10 +16,11 @@ from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.account import Account, CaseStage, StockStage
 from signer.controller.case import Case, Cases
 from signer.controller.configuration import Configuration
-from signer.model.cluster import ClusterKey
+from signer.controller.second_look import SecondLook, rests_upon_what_is_known
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
-from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, record_name, was_just_decided
+from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, was_just_decided
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import MalformedStockServingRequest, StockServingRequest
 from signer.rules import step_comparisons as compared
@@ -38,6 +39,7 @@ from signer.rules.stock_serving import (
     waits_for,
 )
 from signer.rules.trace import SILENCE, Step, Trace
+from signer.store.existence import Existence
 from signer.store.inventory import Inventory
 from signer.store.names_of_others import held_by_others
 from signer.store.records import RecordChanged, Records
@@ -60,6 +62,7 @@ class StockServing:
         cases: Cases,
         inventory: Inventory,
         records: Records,
+        existence: Existence,
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
@@ -67,6 +70,7 @@ class StockServing:
         self._cases = cases
         self._inventory = inventory
         self._records = records
+        self._second_look = SecondLook(records, existence)
         self._trace = trace
 
     async def decide(
@@ -117,13 +121,15 @@ class StockServing:
             return request
 
     async def _judged_by_the_newest_record(self, request: StockServingRequest, case: Case) -> AttestedMachine:
-        """Another replica may have issued the credential a moment ago: what our mirror lacks must never be a denial."""
+        """Judged again after a second look where a check of the record or its Machine refuses."""
         try:
             return self._judge(request, case)
         except Refused as error:
-            if error.deny.reason != Reason.FOREIGN_CREDENTIAL:
+            if not rests_upon_what_is_known(error):
                 raise
-        await self._records.refresh(self._key, record_name(self._key, node_name_of(request)))
+            node_name = node_name_of(request)
+            machine = self._machine_of(self._records.recorded(self._key, node_name))
+            await self._second_look.look(error, self._key, node_name, machine, machine)
         return self._judge(request, case)
 
     def _judge(self, request: StockServingRequest, case: Case) -> AttestedMachine:
@@ -131,7 +137,7 @@ class StockServing:
         run_checks(STOCK_REQUEST_CHECKS, StockRequestFacts(request, case.cluster), self._trace)
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
-        machine = MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
+        machine = self._machine_of(record)
         case.account.stock = StockStage(record, machine)
         try:
             with self._trace.step(Step.RECORD) as note:
@@ -144,6 +150,9 @@ class StockServing:
                 defer.reason, defer.message, defer.retry_after, waits_for=waits_for(node_name, record)
             ) from error
         return attested
+
+    def _machine_of(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
+        return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
 
     def _facts(
         self, request: StockServingRequest, node_name: str, attested: AttestedMachine, case: Case

@@ -225,7 +225,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Delete or correct the wrong one; the message names them.",
         ),
         Reason.MACHINE_ADDRESSES_UNKNOWN: ReasonExplanation(
-            "The Machine does not show yet what its node is called, or has no addresses yet for a serving certificate.",
+            "The Machine does not show yet what its node is called, or no address of the kind that a serving "
+            "certificate is asked for.",
             "Wait for `status.addresses` or `spec.infrastructureRef`, or choose another `nodeNameSource`.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(

@@ -83,7 +83,9 @@ def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str
         return NodeNames((machine.name,), final=True)
     if source is NodeNameSource.INFRASTRUCTURE_MACHINE_NAME:
         return NodeNames((_infrastructure_name(machine),), final=True)
-    return NodeNames(_addresses(machine, ("Hostname", "InternalDNS")), final=True)
+    hostnames = _named_addresses(machine, "Hostname")
+    # As below: a Hostname may come later, and an InternalDNS that is there first is no ground to deny it.
+    return NodeNames(hostnames or _addresses(machine, "InternalDNS"), final=bool(hostnames))
 
 
 def _conventional(machine: MachineView) -> NodeNames:
@@ -96,10 +98,10 @@ def _conventional(machine: MachineView) -> NodeNames:
     if scheme in _INFRASTRUCTURE_NAME_SCHEMES:
         return NodeNames((_infrastructure_name(machine),), final=True)
     if scheme in _ADDRESS_CONVENTIONS:
-        return NodeNames(_addresses(machine, (_ADDRESS_CONVENTIONS[scheme],)), final=True)
+        return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), final=True)
     if not machine.addresses:
         raise _addresses_unknown(machine)
-    hostnames = _named_addresses(machine, ("Hostname",))
+    hostnames = _named_addresses(machine, "Hostname")
     # Addresses may come in stages, and after `clusterctl move` they come anew. Until there is a Hostname the Machine's
     # own name is a permission, and no ground to deny a node that knows its name earlier than Cluster API does. Nothing
     # says that a Machine has all of its addresses: condition InfrastructureReady comes before the first one.
@@ -126,22 +128,16 @@ def _instance_without_name(machine: MachineView) -> Deferred:
     )
 
 
-def _addresses(machine: MachineView, types: tuple[str, ...]) -> tuple[str, ...]:
-    names = _named_addresses(machine, types)
+def _addresses(machine: MachineView, wanted: str) -> tuple[str, ...]:
+    names = _named_addresses(machine, wanted)
     if not names:
         raise _addresses_unknown(machine)
     return names
 
 
-def _named_addresses(machine: MachineView, types: tuple[str, ...]) -> tuple[str, ...]:
-    for wanted in types:
-        names = tuple(
-            address.address.lower().removesuffix(".") for address in machine.addresses if address.type == wanted
-        )
-        names = tuple(name for name in dict.fromkeys(names) if is_node_name(name))
-        if names:
-            return names
-    return ()
+def _named_addresses(machine: MachineView, wanted: str) -> tuple[str, ...]:
+    names = (address.address.lower().removesuffix(".") for address in machine.addresses if address.type == wanted)
+    return tuple(name for name in dict.fromkeys(names) if is_node_name(name))
 
 
 def _infrastructure_name(machine: MachineView) -> str:

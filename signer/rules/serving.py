@@ -182,15 +182,20 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     """Every DNS name and address of a serving certificate belongs to this Machine, and none to anybody else."""
     if facts.purpose is not Purpose.SERVING:
         return
+    own_names, own_addresses = _own_dns_names(facts), _own_ip_addresses(facts)
     for dns_name in facts.dns_names:
         _require_host_name(dns_name, facts)
         _require_not_of_the_cluster(dns_name, facts)
-        _require_own(dns_name, dns_name in _own_dns_names(facts), facts)
+        if dns_name != facts.node_name and dns_name not in own_names:
+            raise _foreign(dns_name, (dns_name,), bool(own_names), facts)
         _require_nobody_elses(dns_name, (dns_name,), facts)
     for address in facts.ip_addresses:
         _require_usable(address, facts)
-        _require_own(str(address), address in _own_ip_addresses(facts), facts)
-        _require_nobody_elses(str(address), tuple(str(face) for face in faces(address)), facts)
+        written = tuple(str(face) for face in faces(address))
+        if address not in own_addresses:
+            any_of_its_family = any(own.version == address.version for own in own_addresses)
+            raise _foreign(str(address), written, any_of_its_family, facts)
+        _require_nobody_elses(str(address), written, facts)
 
 
 def _require_host_name(dns_name: str, facts: AlternativeNameFacts) -> None:
@@ -228,16 +233,21 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
         raise _refused(str(address), facts, "is an IPv4 address in the form of IPv6")
 
 
-def _require_own(name: str, is_own: bool, facts: AlternativeNameFacts) -> None:
-    if is_own:
-        return
-    if not facts.machine.addresses:
-        raise Deferred(
-            Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"alternative name {name}: {facts.machine} has no addresses (yet); the infrastructure provider sets "
-            "status.addresses",
-        )
-    raise _refused(name, facts, f"does not belong to {facts.machine}")
+def _foreign(
+    name: str, written: tuple[str, ...], any_of_its_kind: bool, facts: AlternativeNameFacts
+) -> Refused | Deferred:
+    """Not the Machine's, or not yet: addresses come in stages, names before addresses and IPv4 before IPv6.
+
+    So what the Machine shows none of may still come, where it is nobody else's. One without any lacks them all, as
+    after a move.
+    """
+    if facts.machine.addresses and (any_of_its_kind or not facts.held_by_others.isdisjoint(written)):
+        return _refused(name, facts, f"does not belong to {facts.machine}")
+    lacking = "no address of that kind (yet)" if facts.machine.addresses else "no addresses (yet)"
+    return Deferred(
+        Reason.MACHINE_ADDRESSES_UNKNOWN,
+        f"alternative name {name}: {facts.machine} has {lacking}; the infrastructure provider sets status.addresses",
+    )
 
 
 def _require_nobody_elses(name: str, written: tuple[str, ...], facts: AlternativeNameFacts) -> None:
@@ -250,9 +260,11 @@ def _require_nobody_elses(name: str, written: tuple[str, ...], facts: Alternativ
 
 
 def _own_dns_names(facts: AlternativeNameFacts) -> frozenset[str]:
+    """Those that platform or attestor name; the node name is the node's own besides."""
     proven = facts.proven.dns_names if facts.proven is not None else ()
     platform = (own.address for own in facts.machine.addresses)
-    return frozenset({facts.node_name, *(canonical(name) for name in (*platform, *proven))})
+    names = (_address(name) for name in (*platform, *proven))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _own_ip_addresses(facts: AlternativeNameFacts) -> frozenset[IPAddress]:

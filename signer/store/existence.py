@@ -7,7 +7,7 @@ from typing import Protocol
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import ATTESTED_NODES
-from signer.model.cluster import MACHINE_POOL_KIND, machine_view
+from signer.model.cluster import MACHINE_POOL_KIND, MachineView, machine_view
 from signer.model.fields import mapping_of, text_of
 from signer.model.machine_pool import machine_pool_view
 from signer.model.record import AttestedNode, MachineKey
@@ -46,6 +46,22 @@ class Existence:
             if await self._machine_is(candidate.name, machine):
                 return False
         return True
+
+    async def is_as_known(self, machine: MachineView) -> bool:
+        """Whether that Machine is still as the mirror has it, asked of the API server itself.
+
+        Of an instance of a MachinePool nothing is known that may change, and nobody is asked.
+
+        Raises:
+            ApiError: from the management cluster.
+        """
+        if machine.kind == MACHINE_POOL_KIND:
+            return True
+        try:
+            path = self._inventory.version.machines.object(machine.name, machine.cluster.namespace)
+            return machine_view(await self._client.get(path)) == machine
+        except NotFound:
+            return False
 
     async def is_recorded(self, record: AttestedNode) -> bool:
         """Whether that record is there, in this or another version, asked of the API server itself.

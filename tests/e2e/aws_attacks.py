@@ -153,7 +153,7 @@ ATTACKS: Final[Mapping[str, tuple[Attack, str, str]]] = {
     "changed afterwards": (url_with("Expires=301", "Expires=302"), "CallerIdentityRefused", ""),
     "16 minutes old": (request_at(timedelta(minutes=-16)), "EvidenceExpired", ""),
     "six minutes old": (request_at(timedelta(minutes=-6)), "EvidenceExpired", ""),
-    "from the future": (request_at(timedelta(minutes=3)), "EvidenceFromTheFuture", ""),
+    "from the future": (request_at(timedelta(minutes=8)), "EvidenceFromTheFuture", ""),
     "session looks like it": (session_named(lambda name: f"{name}0"), "CallerIsAnotherInstance", "session is not"),
     "session in capitals": (session_named(str.upper), "CallerIsAnotherInstance", "session is not"),
     "other account's role": (session_of(account=OTHER_ACCOUNT), "CallerOfAnotherAccount", "another account"),

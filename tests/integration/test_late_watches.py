@@ -170,6 +170,69 @@ def test_hardware_that_was_revoked_stays_so(source: Reporting, late: bool) -> No
     assert_conflict(ask(source, cluster, "old", "m", "old chip"))
 
 
+def call(cluster: WorldCluster, machine: str, host_name: str) -> None:
+    """What the platform says from now on."""
+    found = cluster.management.client.get(MACHINES_V1BETA2.object(machine, cluster.namespace))
+    cluster.set_machine_status(found, {"addresses": [{"type": "Hostname", "address": host_name}]})
+
+
+@LATE
+def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: bool) -> None:
+    """The Machine that had it has another one by now, and somebody let the next one in (reason IdentityConflict)."""
+    cluster = source.cluster()
+    add(cluster, "former", "m")
+    call(cluster, "former", "database")
+    assert ask(source, cluster, "join", "former", "its chip", "database").condition == "Approved"
+    call(cluster, "former", "former")
+    call(cluster, "m", "database")
+    add(cluster, "later")
+    assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
+    assert_conflict(ask(source, cluster, "too-early", "m", "chip of m", "database"))
+    if late:
+        hold_up(source, ATTESTED_NODES.collection())
+    source.house.management.client.delete(ATTESTED_NODES.object(f"{cluster.name}.database", cluster.namespace))
+    assert ask(source, cluster, "wanted", "m", "chip of m", "database").condition == "Approved"
+
+
+@LATE
+def test_a_machine_whose_name_was_corrected_a_moment_ago(source: Reporting, late: bool) -> None:
+    cluster = source.cluster()
+    add(cluster, "m")
+    call(cluster, "m", "wrong")
+    add(cluster, "later")
+    assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
+    hangs = hold_up(source, MACHINES_V1BETA2.collection()) if late else None
+    call(cluster, "m", "m")
+    post(source, cluster, "corrected", "m", "chip of m")
+    if hangs is not None:
+        assert "has changed" in source.house.wait_for_event("ReservationPending", "m")
+        pending(cluster, "corrected")
+        source.house.api.faults.clear()
+    assert cluster.wait_until_decided("corrected").condition == "Approved"
+    verdict = ask(source, cluster, "other", "m", "chip of m", "wrong")
+    assert (verdict.condition, verdict.reason) == ("Denied", "NodeNameMismatch")
+
+
+@LATE
+def test_a_machine_that_is_gone_blocks_no_name(source: Reporting, late: bool) -> None:
+    """It went at once, without any finalizer, and is known here still: its node's name is nobody's who is there."""
+    cluster = source.cluster(policy={"nodeNameReuse": "Immediate"})
+    add(cluster, "former", "m")
+    call(cluster, "former", "database")
+    assert ask(source, cluster, "join", "former", "its chip", "database").condition == "Approved"
+    call(cluster, "m", "database")
+    add(cluster, "later")
+    assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
+    hangs = hold_up(source, MACHINES_V1BETA2.collection()) if late else None
+    source.house.management.client.delete(MACHINES_V1BETA2.object("former", cluster.namespace))
+    post(source, cluster, "wanted", "m", "chip of m", "database")
+    if hangs is not None:
+        assert "has changed" in source.house.wait_for_event("ReservationPending", "m")
+        pending(cluster, "wanted")
+        source.house.api.faults.clear()
+    assert cluster.wait_until_decided("wanted").condition == "Approved"
+
+
 def post_together(at: Reporting, cluster: WorldCluster, *names: str) -> None:
     """Let the node of Machine ``m`` ask for all of these names at once."""
     asking = [Thread(target=post, args=(at, cluster, name, "m", "chip", name)) for name in names]

@@ -115,6 +115,21 @@ def test_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
     assert cluster.wait_until_decided(csr).reason == "Attested"
 
 
+def test_addresses_that_the_platform_shows_later(neighbourhood: Kubelet) -> None:
+    """The node has both families from the start, and its Machine shows IPv4 first: the same request is answered."""
+    cluster = neighbourhood.cluster
+    add_machine(cluster, "dual", "192.0.2.12")
+    kubelet = attest(cluster, "dual")
+    csr = _ask(kubelet, "dual", "192.0.2.12", "2001:db8::12")
+    meanwhile = _ask(kubelet, "dual", "192.0.2.12")
+    assert cluster.wait_until_decided(meanwhile).reason == "Attested"
+    pending(cluster, csr)
+    dual = cluster.management.client.get(f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{cluster.namespace}/machines/dual")
+    addresses = [{"type": "InternalIP", "address": text} for text in ("192.0.2.12", "2001:db8::12")]
+    cluster.set_machine_status(dual, {"addresses": [{"type": "Hostname", "address": "dual"}, *addresses]})
+    assert cluster.wait_until_decided(csr).reason == "Attested"
+
+
 def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
     """Good evidence, but the client certificate is not of ours: an older one, or somebody else's."""
     cluster = neighbourhood.cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from attestors.aws.caller_identity.role_session import CallerIdentity, NotARoleSession
+from attestors.aws.caller_identity.role_session import CallerIdentity, ContradictoryAnswer, NotARoleSession
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.json_objects import InvalidObject, parse_object
 from attestors.verdict import Ended, denied
@@ -59,6 +59,8 @@ def _caller(content_type: str, body: bytes) -> CallerIdentity:
         raise _not_understood(str(error)) from error
     try:
         return CallerIdentity.parse(account=account, arn=arn, user_id=user_id)
+    except ContradictoryAnswer as error:
+        raise _not_understood(str(error)) from error
     except NotARoleSession as error:
         raise denied("CallerIsNoInstance", f"{error}; only an instance's own role may ask") from error
 

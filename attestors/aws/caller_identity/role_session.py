@@ -24,6 +24,10 @@ class NotARoleSession(ValueError):
     """The caller is a user, an account, a federated user, or nobody that AWS would name so."""
 
 
+class ContradictoryAnswer(ValueError):
+    """What AWS says of a session of a role does not agree with itself: that is no fault of the node's."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
     """A session of a role, as STS says."""
@@ -41,13 +45,14 @@ class CallerIdentity:
         """What GetCallerIdentity answers.
 
         Raises:
-            NotARoleSession: it names no session of a role, or its parts contradict each other.
+            NotARoleSession: it names no session of a role.
+            ContradictoryAnswer: its parts contradict each other.
         """
         names, user = _ARN.fullmatch(arn), _USER_ID.fullmatch(user_id)
         if names is None or user is None:
             raise NotARoleSession("the caller is no session of a role")
         if names["account"] != account or names["session"] != user["session"]:
-            raise NotARoleSession("the caller's account, ARN and user ID contradict each other")
+            raise ContradictoryAnswer("a caller whose account, ARN and user ID contradict each other")
         try:
             partition_named(names["partition"])
         except UnknownRegion as error:

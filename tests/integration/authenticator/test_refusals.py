@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from attestors.wire.names import Purpose
 from authenticator.flow.clock import Clock
 from authenticator.flow.pauses import end_pauses
 from authenticator.flow.waiting import Gone
-from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt
+from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, decode_attempt, encode_attempt
 from authenticator.model.certificate import load_key, new_key
 from authenticator.model.failures import (
     ApiUnavailable,
@@ -242,6 +243,46 @@ def test_what_is_pending_at_the_deadline_is_waited_for_by_the_next_run(
             node.certificates().client()
     found = desk.next()
     desk.grant(found)
+    assert node.certificates().client().pair.key
+    assert len(created(api)) == 1
+
+
+def test_what_waits_with_other_settings_is_not_waited_for(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    """Its evidence may be why it waits: whoever mends the attestor's settings need not wait until it is deleted."""
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    first = desk.next()
+    settings = {**node.configuration.settings, "machine-key": base64.b64encode(bytes([1] * 32)).decode("ascii")}
+    node.changes["settings"] = settings
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    second = desk.next()
+    assert key_of(first) != key_of(second)
+    assert any("was made with other settings" in text for text in node.reports)
+    desk.grant(first)  # nobody has a use for it any more
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    desk.grant(second)
+    assert node.certificates().client().pair.key
+    assert len(created(api)) == 2
+
+
+def test_what_an_older_version_has_sent_is_waited_for(
+    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+) -> None:
+    """It did not write with which settings."""
+    node.supply_bootstrap()
+    with pytest.raises(StillPending):
+        node.certificates().client()
+    attempt = node.store.attempt(Purpose.CLIENT)
+    assert attempt.pending is not None
+    document = json.loads(encode_attempt(attempt))
+    del document["pending"]["asker"]
+    node.store.save_attempt(Purpose.CLIENT, decode_attempt(json.dumps(document)))
+    desk.grant(desk.next())
     assert node.certificates().client().pair.key
     assert len(created(api)) == 1
 

@@ -258,8 +258,21 @@ async def test_the_operators_limit_is_shorter_than_awss(desk: Desk) -> None:
 
 
 async def test_the_future_is_refused(desk: Desk) -> None:
-    assert await desk.denied(fields(presigned(desk.session, at=NOW + timedelta(minutes=2)))) == "EvidenceFromTheFuture"
+    far = fields(presigned(desk.session, at=NOW + timedelta(minutes=7)))
+    assert await desk.denied(far) == "EvidenceFromTheFuture"
+    assert desk.half.screen(desk.request(far)) != Plausible()
     assert isinstance(await desk.ask(fields(presigned(desk.session, at=NOW + timedelta(seconds=30)))), VerifiedIdentity)
+
+
+async def test_a_request_of_a_clock_that_is_a_little_ahead_waits_and_is_taken_when_its_time_comes(desk: Desk) -> None:
+    """By the node's clock, or because the controller's is behind: who would be denied asks the same again."""
+    ahead = fields(presigned(desk.session, at=NOW + timedelta(minutes=2)))
+    outcome = await desk.ask(ahead)
+    assert isinstance(outcome, NotProvableYet)
+    assert (outcome.reason, outcome.retry_after) == ("EvidenceNotYetValid", timedelta(minutes=1))
+    assert desk.nobody_was_called
+    assert desk.half.screen(desk.request(ahead)) == Plausible()
+    assert isinstance(await desk.ask(ahead, now=NOW + outcome.retry_after), VerifiedIdentity)
 
 
 async def test_the_end_of_time_is_the_future(desk: Desk) -> None:

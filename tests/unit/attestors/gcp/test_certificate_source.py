@@ -167,9 +167,24 @@ class TestUnknownKeys:
         """Google publishes a key before it signs with it."""
         issuer = Issuer(keys=(CURRENT, NEXT))
         await issuer.unknown(OLD.key_id)
-        issuer.wait(UNKNOWN_KEY_INTERVAL)
+        issuer.wait(UNKNOWN_KEY_INTERVAL - SECOND)
         await issuer.unknown(OLD.key_id)
         assert issuer.calls == 1
+
+    async def test_a_clock_that_is_ahead_makes_no_new_token_an_old_one(self) -> None:
+        """By it the token was signed before the certificates were fetched, and its key was published since."""
+        issuer = Issuer()
+        await issuer.has()
+        issuer.wait(10 * UNKNOWN_KEY_INTERVAL)
+        issuer.keys = (CURRENT, NEXT)
+        await issuer.has(NEXT, age=20 * UNKNOWN_KEY_INTERVAL)
+
+    async def test_a_flood_of_old_tokens_makes_one_call_for_each_interval(self) -> None:
+        issuer = Issuer(maximum_age=24 * HOUR)
+        for step in range(120):
+            await issuer.unknown(f"random-{step}")
+            issuer.wait(SECOND)
+        assert issuer.calls == 1 + 1
 
     @pytest.mark.parametrize(
         ("age", "known"), [(CLOCK_SKEW, False), (CLOCK_SKEW + SECOND, True)], ids=["as new", "older"]

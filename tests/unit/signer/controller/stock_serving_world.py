@@ -21,6 +21,7 @@ from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.existence import Existence
 from signer.store.inventory import Inventory
 from signer.store.records import Records
 from tests.support.journal import stock_approvals_of
@@ -54,14 +55,21 @@ def reservation(pair: Pair, side: ReservationSide) -> dict[str, Any]:
 
 
 class API:
-    """The one AttestedNode, and what is done to it."""
+    """The one AttestedNode and what is done to it, and Machines."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Any] | None = None
+        self.machines: dict[str, dict[str, Any]] = {}
+        """By their paths."""
         self.calls: list[str] = []
         self.before_write: Callable[[], None] = lambda: None
 
     async def get(self, path: str) -> dict[str, Any]:
+        if "/machines/" in path:
+            self.calls.append("get Machine")
+            if path not in self.machines:
+                raise NotFound(path)
+            return self.machines[path]
         self.calls.append("get")
         if self.stored is None:
             raise NotFound(path)
@@ -97,7 +105,9 @@ class World:
         self.records = Records(self.api, self.inventory)
         given = Configuration(namespace="own", **configuration)
         cases = Cases(CLUSTER, given, Registry([]), self.inventory, self.clock.now, self.clock.monotonic)
-        self.stock_serving = StockServing(CLUSTER, given, cases, self.inventory, self.records)
+        self.stock_serving = StockServing(
+            CLUSTER, given, cases, self.inventory, self.records, Existence(self.api, self.inventory)
+        )
         self.version = 0
         self.cluster()
         self.policy()
@@ -113,15 +123,24 @@ class World:
         given = {"authorizedAttestors": [{"name": "tpm"}], "mode": "Enforce", **spec}
         self.inventory.policies.applied({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": given})
 
-    def machine(self, name: str = MACHINE, addresses: tuple[str, ...] = (NODE, "10.0.0.1"), **metadata: Any) -> None:
+    def machine(
+        self,
+        name: str = MACHINE,
+        addresses: tuple[str, ...] = (NODE, "10.0.0.1"),
+        *,
+        seen: bool = True,
+        **metadata: Any,
+    ) -> None:
+        """What the management cluster holds; ``seen`` by our mirror or not yet."""
         identifier, uid = (PROVIDER_ID, "m-1") if name == MACHINE else (f"test:///{name}", f"uid-{name}")
-        self.inventory.machines.applied(
-            {
-                "metadata": {"namespace": "team-a", "name": name, "uid": uid, **metadata},
-                "spec": {"clusterName": "prod", "providerID": identifier},
-                "status": {"addresses": [{"type": "InternalIP", "address": address} for address in addresses]},
-            }
-        )
+        manifest = {
+            "metadata": {"namespace": "team-a", "name": name, "uid": uid, **metadata},
+            "spec": {"clusterName": "prod", "providerID": identifier},
+            "status": {"addresses": [{"type": "InternalIP", "address": address} for address in addresses]},
+        }
+        self.api.machines[MACHINES_V1BETA2.object(name, "team-a")] = manifest
+        if seen:
+            self.inventory.machines.applied(manifest)
 
     def record(self, value: AttestedNode, *, seen: bool = True) -> None:
         """What the management cluster holds; ``seen`` by our mirror or not yet."""

@@ -33,6 +33,7 @@ from tests.unit.signer.builders import (
     alternative_names,
     cluster_view,
     dns,
+    ip,
     journal_entry,
     machine_view,
     pkcs10,
@@ -244,6 +245,40 @@ class TestNames:
         world.machine(addresses=(NODE, "10.0.0.1", "old.example"))
         csr = stock_serving_manifest(pkcs10(extensions=[alternative_names(dns("old.example"))]))
         assert await world.decide(csr) == APPROVED
+
+
+class TestMachineThatChanged:
+    """What our mirror of Machines lacks is never a denial."""
+
+    ASKS = stock_serving_manifest(pkcs10(extensions=[alternative_names(ip(bytes((10, 0, 0, 2))))]))
+
+    async def test_another_address_that_is_not_known_yet(self, world: World) -> None:
+        world.machine(addresses=(NODE, "10.0.0.2"), seen=False)
+        defer = await world.deferred(self.ASKS)
+        assert defer.reason == Reason.RESERVATION_PENDING
+        assert defer.message.startswith(f"Machine team-a/{MACHINE} has changed")
+        world.machine(addresses=(NODE, "10.0.0.2"))
+        assert await world.decide(self.ASKS) == APPROVED
+
+    async def test_foreign_address(self, world: World) -> None:
+        assert (await world.refused(self.ASKS)).reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
+        assert world.api.calls == ["get Machine"]
+        assert world.approvals == []
+
+    async def test_what_the_request_alone_is_refused_for_costs_no_call(self, world: World) -> None:
+        csr = stock_serving_manifest(usages=["client auth", "digital signature"])
+        assert (await world.refused(csr)).reason == Reason.INVALID_USAGES
+        assert world.api.calls == []
+
+    async def test_deleting(self, world: World) -> None:
+        world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
+        assert (await world.refused()).reason == Reason.MACHINE_DELETING
+        assert world.api.calls == ["get Machine"]
+
+    async def test_gone_and_still_known_as_one_that_is_going(self, world: World) -> None:
+        world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
+        world.api.machines.clear()
+        assert (await world.deferred()).reason == Reason.RESERVATION_PENDING
 
 
 class TestCredential:

@@ -139,7 +139,8 @@ class TestChosen:
         source = NodeNameSource.MACHINE_ADDRESS
         both = machine("aws:///a/i-1", ("InternalDNS", "d"), ("Hostname", "h"))
         assert final(both, source, ("attested",)) == ("h",)
-        assert final(machine("aws:///a/i-1", ("InternalDNS", "d")), source) == ("d",)
+        only = node_names(machine("aws:///a/i-1", ("InternalDNS", "d")), source, ())
+        assert only == NodeNames(("d",), final=False)
         view = machine("aws:///a/i-1", ("InternalIP", "10.0.0.1"), ("ExternalDNS", "x"))
         assert deferred(names(source), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
 
@@ -202,4 +203,15 @@ class TestRequired:
         require_node_name("vm1", machine("vsphere://x", *later), AUTOMATIC, ())
         require_node_name("prod-md-0-x7k2p", machine("vsphere://x", *early), AUTOMATIC, ())
         impostor = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("vsphere://x", *later))
+        assert impostor.reason == Reason.NODE_NAME_MISMATCH
+
+    def test_addresses_that_are_chosen_arrive_in_stages(self) -> None:
+        """The InternalDNS may be there before the Hostname, by which the node is called."""
+        source = NodeNameSource.MACHINE_ADDRESS
+        early, later = (("InternalDNS", "vm1.corp"),), (("InternalDNS", "vm1.corp"), ("Hostname", "vm1"))
+        defer = deferred(lambda one: require_node_name("vm1", one, source, ()), machine("vsphere://x", *early))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        require_node_name("vm1.corp", machine("vsphere://x", *early), source, ())
+        require_node_name("vm1", machine("vsphere://x", *later), source, ())
+        impostor = refused(lambda one: require_node_name("vm1.corp", one, source, ()), machine("vsphere://x", *later))
         assert impostor.reason == Reason.NODE_NAME_MISMATCH

@@ -97,7 +97,7 @@ class TestOwn:
     def test_foreign_dns_name(self, name: str) -> None:
         not_permitted(serving((NODE, name)), name, f"does not belong to {MACHINE}")
 
-    @pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.0", "11.0.0.1", "2001:db8::1"])
+    @pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.0", "11.0.0.1"])
     def test_foreign_address(self, address: str) -> None:
         not_permitted(serving((NODE,), ("10.0.0.1", address)), address, f"does not belong to {MACHINE}")
 
@@ -112,6 +112,42 @@ class TestOwn:
         for names, addresses in ((("other",), ()), ((), ("10.0.0.1",))):
             defer = deferred(judge, serving(names, addresses, machine=bare))
             assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    STAGES = (
+        pytest.param(("InternalIP", "10.0.0.1"), ("InternalDNS", "vm1.corp"), "vm1.corp", id="an address, then a name"),
+        pytest.param(("Hostname", "vm1"), ("InternalIP", "10.0.0.7"), "10.0.0.7", id="a name, then an address"),
+        pytest.param(("InternalIP", "10.0.0.1"), ("InternalIP", "2001:db8::7"), "2001:db8::7", id="IPv4, then IPv6"),
+        pytest.param(("InternalIP", "2001:db8::1"), ("InternalIP", "10.0.0.7"), "10.0.0.7", id="IPv6, then IPv4"),
+    )
+
+    @pytest.mark.parametrize(("first", "then", "asked"), STAGES)
+    def test_addresses_arrive_in_stages(self, first: tuple[str, str], then: tuple[str, str], asked: str) -> None:
+        """A node knows its own from the start; it is not denied for what the platform does not show yet."""
+        early, later = (
+            machine_view(addresses=tuple(MachineAddress(*address) for address in addresses))
+            for addresses in ((first,), (first, then))
+        )
+        names = {"dns_names": (asked,)} if asked == "vm1.corp" else {"addresses": (asked,)}
+        defer = deferred(judge, serving(**names, machine=early, proven=None))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert asked in defer.message
+        judge(serving(**names, machine=later, proven=None))
+
+    @pytest.mark.parametrize(("first", "then", "asked"), STAGES)
+    def test_what_is_somebody_elses_will_not_be_the_machines(
+        self, first: tuple[str, str], then: tuple[str, str], asked: str
+    ) -> None:
+        names = {"dns_names": (asked,)} if asked == "vm1.corp" else {"addresses": (asked,)}
+        early = machine_view(addresses=(MachineAddress(*first),))
+        facts = serving(**names, machine=early, proven=None, held_by_others=frozenset({asked}))
+        not_permitted(facts, asked, f"does not belong to {MACHINE}")
+
+    def test_another_of_a_kind_that_is_known_is_foreign(self) -> None:
+        both = with_addresses("10.0.0.1", "2001:db8::1")
+        not_permitted(serving((), ("2001:db8::2",), machine=both, proven=None), "2001:db8::2", "does not belong to")
+        proven = verified(ip_addresses=(ip_address("2001:db8::1"),))
+        only = with_addresses("10.0.0.1")
+        not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
 
 
 class TestNoHostsName:

@@ -142,6 +142,12 @@ def test_a_user_is_no_instance() -> None:
     assert outcome.reason == "CallerIsNoInstance"
 
 
+def test_an_answer_that_contradicts_itself_makes_it_wait() -> None:
+    """Only AWS, or whoever is between, can have made it so."""
+    other = {**RESULT, "Account": "210987654321"}
+    unavailable(200, JSON, body({"GetCallerIdentityResponse": {"GetCallerIdentityResult": other, **METADATA}}))
+
+
 @PATIENT
 @given(st.integers(100, 599), st.sampled_from([JSON, "text/xml"]), st.binary(max_size=200))
 def test_whatever_sts_answers_is_never_an_identity(status: int, content_type: str, content: bytes) -> None:
