@@ -107,7 +107,7 @@ def test_pools_are_what_they_were_otherwise(port: int) -> None:
     with urllib3.PoolManager() as manager:
         manager.pool_classes_by_scheme = POOLS
         pool = manager.connection_from_url(f"http://{FOUR}:{port}/")
+        assert pool.request("GET", "/oauth2/v3/certs").status == 200
         connection: Any = pool._get_conn()
-        connection.connect()
         assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         connection.close()
