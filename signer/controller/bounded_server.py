@@ -27,7 +27,7 @@ _BACKLOG: Final = 64
 _PAUSE_SECONDS: Final = 0.2
 _SHUTDOWN_SECONDS: Final = 0.1
 _EVERY_ADDRESS: Final = frozenset({"", "::"})
-"""Of both families, as in Go and in Kubernetes: probes of a Pod come to its first address, whichever family that has."""
+"""Of both families, as in Go: probes of a Pod come to its first address, whichever family that is of."""
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 _LOG = logging.getLogger(__name__)
