@@ -1,8 +1,8 @@
 """A real control plane for tests: etcd, kube-apiserver and, when asked for, kube-controller-manager.
 
-Everything listens on the loopback interface and lives in one temporary folder. The settings are those of kubeadm as far as nodes
-and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests that
-let one server play several clusters hand the same object round.
+Everything listens on the loopback interface and lives in one temporary folder. The settings are those of kubeadm as far
+as nodes and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests
+that let one server play several clusters hand the same object round.
 
 The interface is that of the embedded API of ``signer.testing``, so that a fixture can offer either.
 """
@@ -38,9 +38,8 @@ class ControlPlane(ClosedAtTheEnd):
     """A running control plane; a context manager that stops it.
 
     ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
-    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: the cluster is one of
-    IPv6 then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one
-    does not come up.
+    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: the cluster is one
+    of IPv6 then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
     """
 
     def __init__(
@@ -260,7 +259,15 @@ class ControlPlane(ClosedAtTheEnd):
 
     def _write_files(self) -> None:
         service_account_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", "::1", "10.96.0.1")
+        names = (
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "10.96.0.1",
+        )
         serving, serving_key = self.ca.issue_serving("kube-apiserver", names)
         for name, content in (
             ("ca.crt", self.ca.certificate_pem),
