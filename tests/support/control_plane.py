@@ -38,8 +38,8 @@ class ControlPlane(ClosedAtTheEnd):
     """A running control plane; a context manager that stops it.
 
     ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
-    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: the cluster is one
-    of IPv6 then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
+    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: it is one of IPv6
+    then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
     """
 
     def __init__(
