@@ -16,6 +16,7 @@ import urllib3.exceptions
 
 from attestors.clouds.calls import Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
+from attestors.clouds.pools import POOLS
 from attestors.clouds.urls import NO_PROXY, PlainHosts, Proxy, check_url
 
 MAXIMUM_BODY_BYTES: Final = 1024 * 1024
@@ -46,7 +47,7 @@ class Exchange:
         self._session.trust_env = False
         self._session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
         self._session.proxies = {"https": proxy.url} if proxy.url else {}
-        adapter = requests.adapters.HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS, max_retries=0)
+        adapter = _Adapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS, max_retries=0)
         self._session.mount("https://", adapter)
         self._session.mount("http://", adapter)
 
@@ -106,6 +107,21 @@ class Exchange:
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
+
+
+class _Adapter(requests.adapters.HTTPAdapter):  # type: ignore[misc]
+    """With pools of ours, for connections to hosts and for those to a proxy."""
+
+    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
+        """See requests."""
+        super().init_poolmanager(*arguments, **named)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
+        """See requests."""
+        manager = super().proxy_manager_for(*arguments, **named)
+        manager.pool_classes_by_scheme = POOLS
+        return manager
 
 
 def _cause(error: Exception) -> str:

@@ -7,7 +7,6 @@ standard library's client is enough, and a connection serves one request.
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
 from attestors.contract import CloudCallOutcome
+from attestors.dial import dial
 from attestors.http_response import StrictResponse
 from attestors.tls import ConnectedSocket
 
@@ -144,7 +144,7 @@ class _Connection(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         """Open the connection, as :class:`http.client.HTTPSConnection` does."""
-        plain = socket.create_connection((self._route.address, self._route.port), timeout=self._deadline.remaining())
+        plain = dial(self._route.address, self._route.port, self._deadline.remaining())
         try:
             plain.settimeout(self._deadline.remaining())
             self.sock = self._route.trusted.wrap_socket(plain, server_hostname=self.host)

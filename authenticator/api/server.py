@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from attestors.dial import dial
 from attestors.http_response import StrictResponse
 from attestors.tls import ConnectedSocket
 from authenticator.api.errors import (
@@ -37,8 +37,8 @@ from authenticator.model.unix_time import time_text
 
 SIGNING_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CALL_SECONDS: Final = 15.0
-"""For connecting to one address of the server, and for a call behind that, however slowly the answer trickles in.
-kube-apiserver itself gives up after 60."""
+"""For connecting, whatever the number of the server's addresses, for the handshake, and for a call behind that, however
+slowly the answer trickles in. kube-apiserver itself gives up after 60."""
 
 _MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """etcd holds objects of 1.5 MiB; a watch event is such an object in base64 and a little more."""
@@ -150,7 +150,7 @@ class _Connection(http.client.HTTPSConnection):
         """Connect within a call's time; the exchange behind that may take longer, but ends."""
         expected = self._cluster.tls_server_name or self._cluster.host
         expected.encode("idna")  # what is no name is told before a connection stands
-        plain = socket.create_connection((self._cluster.host, self._cluster.port), self.connecting)
+        plain = dial(self._cluster.host, self._cluster.port, self.connecting)
         try:
             connected = self._context_in_use.wrap_socket(plain, server_hostname=expected)
         except BaseException:

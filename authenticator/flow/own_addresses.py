@@ -19,6 +19,10 @@ MOVED_AFTER_SECONDS: Final = 600.0
 _FAR_AWAY: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses for documentation (RFC 5737, RFC 3849): the default route leads there, and nothing is sent."""
 _DISCARD_PORT: Final = 9
+_ADDRESS_PREFERENCES: Final = 72
+"""IPV6_ADDR_PREFERENCES of Linux, which Python does not name (RFC 5014)."""
+_PREFER_PUBLIC: Final = 2
+"""IPV6_PREFER_SRC_PUBLIC: not one of the addresses that change for privacy's sake (RFC 8981)."""
 _NOT_OURS: Final = "kubernetes"
 """The controller signs no name that begins so; such a node serves by its addresses."""
 
@@ -68,6 +72,9 @@ def own_addresses() -> tuple[IPAddress, ...]:
     """
     for family, destination in _FAR_AWAY:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            if family == socket.AF_INET6:
+                with contextlib.suppress(OSError):
+                    probe.setsockopt(socket.IPPROTO_IPV6, _ADDRESS_PREFERENCES, _PREFER_PUBLIC)
             probe.connect((destination, _DISCARD_PORT))
             address = ip_address(probe.getsockname()[0])
             if not (address.is_loopback or address.is_link_local or address.is_unspecified):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from signer.cli.arguments import Commands
 
 _LOG = logging.getLogger(__name__)
+_HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
+_MAXIMUM_PORT: Final = 65535
 
 
 def add_run(commands: Commands) -> None:
@@ -196,10 +199,10 @@ async def _audit_log(options: argparse.Namespace) -> AsyncIterator[AuditLog]:
 
 def _address(flag: str, text: str) -> tuple[str, int]:
     """Host and port; an empty host is every address."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
-        raise InvalidConfiguration(f"{flag} is HOST:PORT, such as :8080")
-    return host.strip("[]"), int(port)
+    found = _HOST_AND_PORT.fullmatch(text)
+    if found is None or int(found["port"]) > _MAXIMUM_PORT:
+        raise InvalidConfiguration(f"{flag} is HOST:PORT, such as :8080, an IPv6 address in brackets: [::1]:8080")
+    return found["six"] or found["host"] or "", int(found["port"])
 
 
 def _not_negative(text: str) -> int:

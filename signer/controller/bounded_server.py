@@ -26,6 +26,8 @@ _HANDSHAKE_SECONDS: Final = 5.0
 _BACKLOG: Final = 64
 _PAUSE_SECONDS: Final = 0.2
 _SHUTDOWN_SECONDS: Final = 0.1
+_EVERY_ADDRESS: Final = frozenset({"", "::"})
+"""Of both families, as in Go: probes of a Pod come to its first address, whichever family that is of."""
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 _LOG = logging.getLogger(__name__)
@@ -132,11 +134,11 @@ async def _answered(handler: Handler, request: web.BaseRequest) -> web.Response:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    if not host and socket.has_dualstack_ipv6():
+    if host in _EVERY_ADDRESS and socket.has_dualstack_ipv6():
         try:
             listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
         except OSError as error:
-            if error.errno not in _NO_IPV6:
+            if host or error.errno not in _NO_IPV6:
                 raise
         else:
             listener.setblocking(False)

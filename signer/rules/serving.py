@@ -12,8 +12,8 @@ names of Services and Pods          below ``svc``, ``cluster.local`` and the Clu
 what is no host's name              wildcards, root dots, upper case, IP addresses in any of their spellings
 addresses of nobody                 loopback, unspecified, "this network", link-local, multicast, broadcast and reserved
 addresses of Services               the Cluster's service networks
-addresses inside addresses          IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64 and ISATAP where
-                                    the IPv4 address inside is one of these
+addresses inside addresses          IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64, IPv4-translated
+                                    and ISATAP where the IPv4 address inside is one of these
 what belongs to others              addresses and names of the cluster's other Machines, recorded node names
 ==================================  =======================================================================
 
@@ -60,8 +60,8 @@ _NOBODYS_NETWORKS: Final = (
 """
 _SPELLINGS_OF_IPV4: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("::/96"))
 """IPv4-mapped and the deprecated IPv4-compatible addresses (RFC 4291 section 2.5.5): IPv4 in other words."""
-_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""RFC 6052 section 2.1, RFC 8215."""
+_TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::ffff:0:0:0/96"))
+"""By NAT64 (RFC 6052 section 2.1, RFC 8215), and IPv4-translated addresses (RFC 2765 section 2.1)."""
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 """First half of the interface identifier (RFC 5214 section 6.1)."""
 
@@ -269,7 +269,7 @@ def _own_dns_names(facts: AlternativeNameFacts) -> frozenset[str]:
 
 def _own_ip_addresses(facts: AlternativeNameFacts) -> frozenset[IPAddress]:
     proven = facts.proven.ip_addresses if facts.proven is not None else ()
-    own = (_address(own.address) for own in facts.machine.addresses)
+    own = (_meant(own.address) for own in facts.machine.addresses)
     return frozenset({*(address for address in own if not isinstance(address, str)), *proven})
 
 
@@ -282,10 +282,14 @@ def canonical(text: str) -> str:
 
     Two texts that mean the same name or address give the same result.
     """
+    return str(_meant(text))
+
+
+def _meant(text: str) -> IPAddress | str:
     address = _address(text)
     if isinstance(address, IPv6Address) and _is_spelling(address):
-        return str(_last_octets(address))
-    return str(address)
+        return _last_octets(address)
+    return address
 
 
 def faces(address: IPAddress) -> tuple[IPAddress, ...]:
@@ -293,7 +297,7 @@ def faces(address: IPAddress) -> tuple[IPAddress, ...]:
     if isinstance(address, IPv4Address):
         return (address,)
     inside: list[IPAddress] = [address]
-    if _is_spelling(address) or any(address in network for network in _NAT64):
+    if _is_spelling(address) or any(address in network for network in _TRANSLATED):
         inside.append(_last_octets(address))
     if address.sixtofour is not None:
         inside.append(address.sixtofour)

@@ -1,8 +1,8 @@
 """A real control plane for tests: etcd, kube-apiserver and, when asked for, kube-controller-manager.
 
-Everything listens on 127.0.0.1 and lives in one temporary folder. The settings are those of kubeadm as far as nodes
-and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests that
-let one server play several clusters hand the same object round.
+Everything listens on the loopback interface and lives in one temporary folder. The settings are those of kubeadm as far
+as nodes and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests
+that let one server play several clusters hand the same object round.
 
 The interface is that of the embedded API of ``signer.testing``, so that a fixture can offer either.
 """
@@ -38,8 +38,8 @@ class ControlPlane(ClosedAtTheEnd):
     """A running control plane; a context manager that stops it.
 
     ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
-    kube-apiserver's; ``disk`` is etcd's. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one
-    does not come up.
+    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: it is one of IPv6
+    then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
     """
 
     def __init__(
@@ -49,10 +49,12 @@ class ControlPlane(ClosedAtTheEnd):
         binaries: ControlPlaneBinaries | None = None,
         apiserver_flags: Sequence[str] = (),
         disk: Disk = NO_SYNCS,
+        address: str = "127.0.0.1",
     ) -> None:
         self.binaries = binaries or find_control_plane()
         self.ca = ca or CertificateAuthority.like_cluster_api()
         self._apiserver_flags = tuple(apiserver_flags)
+        self._address = address
         self._programs = Programs("node-attestation-control-plane-")
         self._folder = self._programs.folder
         self._apiserver: Program | None = None
@@ -71,7 +73,12 @@ class ControlPlane(ClosedAtTheEnd):
     @property
     def server(self) -> str:
         """``https://127.0.0.1:port``; the port survives ``restart``."""
-        return f"https://127.0.0.1:{self._port}"
+        host = f"[{self._address}]" if self._is_of_ipv6 else self._address
+        return f"https://{host}:{self._port}"
+
+    @property
+    def _is_of_ipv6(self) -> bool:
+        return ":" in self._address
 
     @property
     def ca_certificate_pem(self) -> bytes:
@@ -252,7 +259,15 @@ class ControlPlane(ClosedAtTheEnd):
 
     def _write_files(self) -> None:
         service_account_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1", "10.96.0.1")
+        names = (
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "10.96.0.1",
+        )
         serving, serving_key = self.ca.issue_serving("kube-apiserver", names)
         for name, content in (
             ("ca.crt", self.ca.certificate_pem),
@@ -276,8 +291,9 @@ class ControlPlane(ClosedAtTheEnd):
     def _launch_apiserver(self) -> Program:
         flags = {
             "etcd-servers": self._etcd.url,
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
+            "bind-address": self._address,
+            # That of IPv6 is for documents alone; ::1 is refused.
+            "advertise-address": "2001:db8::1" if self._is_of_ipv6 else self._address,
             "secure-port": self._port,
             "tls-cert-file": self._folder / "serving.crt",
             "tls-private-key-file": self._folder / "serving.key",
@@ -288,7 +304,7 @@ class ControlPlane(ClosedAtTheEnd):
             "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
             "service-account-key-file": self._folder / "sa.pub",
             "service-account-signing-key-file": self._folder / "sa.key",
-            "service-cluster-ip-range": "10.96.0.0/12",
+            "service-cluster-ip-range": "fd00:10:96::/112" if self._is_of_ipv6 else "10.96.0.0/12",
             "allow-privileged": "true",
         }
         # The endpoint controller refuses a loopback address; nothing in these clusters asks for that endpoint.

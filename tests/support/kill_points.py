@@ -103,8 +103,9 @@ class Steps:
         """Whatever the node's program does outside its own memory, reading aside."""
         import fcntl
         import http.client
-        import socket
         import ssl
+
+        from authenticator.api import server
 
         for name in _OF_OS:
             self.wrap(os, name)
@@ -128,7 +129,7 @@ class Steps:
         for name, replacement in replacements.items():
             setattr(os, name, replacement)
         self.wrap(fcntl, "flock")
-        self.wrap(socket, "create_connection")
+        self.wrap(server, "dial")
         self.wrap(ssl.SSLContext, "wrap_socket")
         for name in ("request", "getresponse", "close"):
             self.wrap(http.client.HTTPConnection, name)

@@ -29,6 +29,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
+from attestors.aws.dialled_clients import dial_for
 from attestors.aws.ec2.instance import Described, UnexpectedDescription, read_description
 from attestors.aws.ec2.trust import RoleTrust, UnexpectedTrustPolicy, read_trust
 from attestors.aws.partitions import Region
@@ -186,6 +187,7 @@ class AWSAPI:
     def _session(self) -> Any:
         session = botocore.session.get_session()
         session.register_component("data_loader", self._loader)
+        dial_for(session)
         return session
 
     def _create(self, session: Any, name: str, region: Region) -> Any:

@@ -87,7 +87,9 @@ def isolated_session() -> Any:
     """A botocore session in which profiles, files and variables of whoever runs this program have no say."""
     from botocore.session import Session
 
-    return Session(
+    from attestors.aws.dialled_clients import dial_for
+
+    session = Session(
         session_vars={
             "profile": (None, None, None, None),
             "config_file": (None, None, os.devnull, None),
@@ -95,6 +97,8 @@ def isolated_session() -> Any:
             "ca_bundle": (None, None, None, None),
         }
     )
+    dial_for(session)
+    return session
 
 
 def _refused(code: str) -> EvidenceUnavailable:

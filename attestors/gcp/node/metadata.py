@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from attestors.contract import EvidenceUnavailable
+from attestors.dial import dial
 from attestors.gcp.node.settings import METADATA_HOST, MetadataEndpoint
 from attestors.http_response import StrictResponse
 
@@ -70,6 +71,7 @@ class MetadataServer:
         connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=_ANSWER_SECONDS)
         connection.response_class = StrictResponse
         try:
+            connection.sock = dial(self.endpoint.host, self.endpoint.port, _ANSWER_SECONDS)
             connection.request(
                 "GET", target, headers={_FLAVOR_HEADER: _FLAVOR, "Host": METADATA_HOST, "Connection": "close"}
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import ipaddress
+import os
+import re
 import socket
 import ssl
 from collections import Counter
@@ -14,6 +16,7 @@ from typing import Any, Final
 
 import aiohappyeyeballs
 
+from attestors.dial import most_telling
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.request import Origin
 from signer.kube.http.tls_transport import connect
@@ -30,6 +33,8 @@ LOOKUPS_AT_ONCE: Final = 32
 _LOOKUPS: Final = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="name look-up")
 """Beside the threads of the event loop, of which two cores have six: a few name servers that answer slowly, perhaps
 tenants', would keep them from signing certificates."""
+_ERRNO: Final = re.compile(r"\[Errno ([0-9]+)\]")
+"""As :class:`OSError` writes it."""
 Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
 
 
@@ -104,9 +109,17 @@ async def _connected(addresses: list[Address]) -> socket.socket:
     """
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task is not None else 0
-    opened = await aiohappyeyeballs.start_connection(
-        addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
-    )
+    try:
+        opened = await aiohappyeyeballs.start_connection(
+            addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
+        )
+    except OSError as error:
+        # Of several errors, the library's has the texts alone; of one, asyncio's has the address for a text.
+        codes = [int(code) for code in _ERRNO.findall(str(error))]
+        if not codes:
+            raise
+        code = most_telling(codes)
+        raise OSError(code, os.strerror(code)) from None
     if task is not None and task.cancelling() > cancelled_before:
         opened.close()
         raise asyncio.CancelledError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -411,6 +413,10 @@ class Routes:
     def __exit__(self, *error: object) -> None:
         """Nothing to close."""
 
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """As in a kernel that does not know it."""
+        raise OSError(92, "Protocol not available")
+
     def connect(self, destination: tuple[str, int]) -> None:
         """Nothing is sent."""
         self.destinations.append(destination)
@@ -439,10 +445,43 @@ def test_the_own_address_is_that_of_the_default_route(
     monkeypatch: pytest.MonkeyPatch, routes: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     known = Routes(**routes)
-    families = {name: getattr(socket, name) for name in ("AF_INET", "AF_INET6", "SOCK_DGRAM")}
+    families = {name: getattr(socket, name) for name in ("AF_INET", "AF_INET6", "IPPROTO_IPV6", "SOCK_DGRAM")}
     monkeypatch.setattr(own, "socket", SimpleNamespace(socket=known, **families))
     assert tuple(str(address) for address in own.own_addresses()) == expected
     assert {host for host, _ in known.destinations} <= {"192.0.2.1", "2001:db8::1"}
+
+
+PRIVACY: Final = """
+set -e
+ip link add here type veth peer name there
+echo 2 > /proc/sys/net/ipv6/conf/here/use_tempaddr
+ip link set here up
+ip link set there up
+ip -6 address add 2001:db8:1::10/64 dev here mngtmpaddr nodad
+ip -6 route add default via 2001:db8:1::1 dev here
+for _ in $(seq 100); do
+  ip -6 address show dev here | grep -q temporary && ! ip -6 address show dev here | grep -q tentative && break
+  sleep 0.1
+done
+ip -6 address show dev here | grep -q temporary
+echo made >&2
+exec "$@"
+"""
+"""A network of IPv6 alone, cut off from all others, and with addresses that change for privacy's sake."""
+
+
+@pytest.mark.slow
+def test_an_address_that_changes_for_privacys_sake_is_not_the_nodes() -> None:
+    """Some distributions have them everywhere. The Machine does not know them, and the controller signs none."""
+    ask = "from authenticator.flow.own_addresses import own_addresses; print(*own_addresses())"
+    command = ["unshare", "--net", "sh", "-c", PRIVACY, "sh", sys.executable, "-c", ask]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"no unshare here: {error}")
+    if not asked.stderr.startswith("made"):
+        pytest.skip(f"no such network can be made here: {asked.stderr.strip()}")
+    assert (asked.stderr, asked.stdout) == ("made\n", "2001:db8:1::10\n")
 
 
 def test_own_addresses_of_this_machine_can_be_read() -> None:

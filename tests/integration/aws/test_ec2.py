@@ -6,8 +6,10 @@ import asyncio
 import importlib.util
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
 from tests.support.fake_aws import FakeAWS, FakeEC2
 from tests.support.fake_aws.ec2 import ACCOUNT, EC2_TRUST
+from tests.support.silent_address import resolve, silent
 from tests.unit.attestors.aws.ec2.descriptions import INSTANCE, description
 from tests.unit.attestors.support import attestation_request, binding_for, evidence_of
 
@@ -80,6 +83,32 @@ def test_instances_are_described_and_unknown_ones_left_out(ec2: FakeEC2, asking:
     assert launched.private_ip in {str(address) for address in instance.addresses}
     assert instance.metadata_options == MetadataOptions(True, 1)
     assert dict(instance.tags) == {"team": "a"}
+
+
+@pytest.mark.parametrize("credentials_of", ["its own", "a role", "a token"])
+def test_silent_addresses_keep_no_call_from_the_next(
+    ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, credentials_of: str
+) -> None:
+    """Where IPv6 is broken and a name has several addresses; also of the calls that botocore makes for credentials."""
+    resolve(monkeypatch, "aws.example", *["::1"] * 5, "127.0.0.1")
+    port = int(ec2.endpoint.rpartition(":")[2])
+    endpoint = f"http://aws.example:{port}"
+    roles: dict[str, str] = {}
+    if credentials_of == "a role":
+        roles = {OTHER_ACCOUNT: f"arn:aws:iam::{OTHER_ACCOUNT}:role/reader"}
+    elif credentials_of == "a token":  # of the Pod's ServiceAccount, as on EKS
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        (tmp_path / "token").write_text("a.b.c")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AWS_ROLE_ARN", f"arn:aws:iam::{ACCOUNT}:role/controller")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", endpoint)
+    asking = AWSAPI(Access(roles, dict.fromkeys(("ec2", "sts"), endpoint)))
+    with silent("::1", port):
+        began = time.monotonic()
+        account = OTHER_ACCOUNT if roles else ACCOUNT
+        assert asking.instances(account, REGION, ["i-0123456789abcdef0"]) == ()
+        assert time.monotonic() - began < 10  # an address had three seconds, or for credentials sixty
 
 
 def test_instances_are_filtered_in_one_call_and_pages_are_read_where_there_are_some(

@@ -10,12 +10,14 @@ from types import MappingProxyType
 
 import pytest
 
+from attestors.clouds import https
 from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
 from tests.integration.aws.desk import Desk
 from tests.support.fake_aws import Answer, FakeAWS
 from tests.support.reset_connection import reset_connection
+from tests.support.silent_address import resolve, silent
 from tests.unit.authenticator.api.servers import ADDRESS, Connection, serving
 
 HOST = "sts.eu-west-1.amazonaws.com"
@@ -131,14 +133,24 @@ async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
             await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)
 
 
+async def test_a_silent_address_keeps_no_call_from_the_next(aws: FakeAWS, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where IPv6 is broken, and the host has both."""
+    resolve(monkeypatch, HOST, "::1", ADDRESS)
+    aws.fail("sts", Answer(200, b"x", "text/plain"))
+    there = aws.elsewhere.routes[HOST]
+    calls = CloudCalls(deadline_seconds=8)
+    with silent("::1", there.port):
+        client = HTTPSClient(calls, routes={HOST: Route(HOST, there.port, there.trusted)})
+        assert (await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)).body == b"x"
+    await asyncio.to_thread(calls.close)
+
+
 async def test_a_connection_that_is_reset_before_the_handshake_is_closed(
     aws: FakeAWS, calls: CloudCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import socket
-
     plain = reset_connection()
     descriptor = plain.fileno()
-    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: plain)
+    monkeypatch.setattr(https, "dial", lambda *_: plain)
     with pytest.raises(CloudUnavailable, match="cannot be reached") as caught:
         await get(aws, calls)
     with pytest.raises(OSError, match="Bad file descriptor"):

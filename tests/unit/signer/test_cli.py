@@ -337,13 +337,17 @@ def served_at(address: str, how: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("how", SERVING, ids=" ".join)
-@pytest.mark.parametrize("address", ["8080", "host:port", ":99999", "host:"])
+@pytest.mark.parametrize(
+    "address",
+    ["8080", "host:port", ":99999", "host:", "::1", "::1:8080", "[::1]", "[::1:8080", "[]:8080", "[host]:8080", ":٨٠"],
+)
 def test_wrong_address(
     kubeconfig: Path, address: str, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = served_at(address, how)
     assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
-    assert f"{arguments[0]} is HOST:PORT" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{arguments[0]} is HOST:PORT, such as :8080, an IPv6 address in brackets: [::1]:8080" in error
 
 
 @pytest.mark.parametrize("how", SERVING, ids=" ".join)
@@ -354,6 +358,17 @@ def test_port_that_is_taken(kubeconfig: Path, how: tuple[str, ...], capsys: pyte
         arguments = served_at(f"127.0.0.1:{taken.getsockname()[1]}", how)
         assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
     assert f"{arguments[0]}: cannot listen there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", SERVING, ids=" ".join)
+def test_port_of_an_ipv6_address_that_is_taken(
+    kubeconfig: Path, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So it is that address that is served, and that port."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        arguments = served_at(f"[::1]:{taken.getsockname()[1]}", how)
+        assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
+    assert f"{arguments[0]}: cannot listen there: Address already in use" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from authenticator.api.server import ApiServer, Event
 from authenticator.model.cluster import BearerToken, ClientCertificate, Cluster
 from signer.testing.api.authorities import Issuer
 from tests.support.reset_connection import reset_connection
+from tests.support.silent_address import resolve, silent
 from tests.unit.authenticator.api.servers import (
     ADDRESS,
     Behaviour,
@@ -229,12 +230,35 @@ def test_a_name_that_is_not_found_is_unreachable() -> None:
         ApiServer(Cluster("https://nobody.invalid", authority), TOKEN).get("n")
 
 
+def test_a_server_whose_first_address_is_silent_is_asked_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two families, one is broken: that one does not get a call's time for itself."""
+    resolve(monkeypatch, "localhost", "::1", ADDRESS)
+    with serving(answers(200, STORED)) as server, silent("::1", server.port):
+        cluster = Cluster(f"https://localhost:{server.port}", server.cluster().certificate_authority)
+        began = time.monotonic()
+        assert ApiServer(cluster, TOKEN, seconds=30.0).get("n") == STORED
+        assert time.monotonic() - began < 15
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_server_none_of_whose_addresses_answers_is_unreachable_in_the_time_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve(monkeypatch, "localhost", *["::1", ADDRESS] * 30)
+    authority = Issuer.new().certificate_pem.decode()
+    with silent("::1") as (_, port), silent(ADDRESS, port):
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="does not answer within"):
+            ApiServer(Cluster(f"https://localhost:{port}", authority), TOKEN).get("n")
+        assert time.monotonic() - began < 3
+
+
 def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(answers(200, STORED)) as server:
         client = reset_connection()
-        monkeypatch.setattr(socket, "create_connection", lambda *_: client)
+        monkeypatch.setattr(api, "dial", lambda *_: client)
         with pytest.raises(Unreachable, match="reset by peer"):
             ApiServer(server.cluster(), TOKEN).get("n")
     # That it is closed, and not left to the garbage collector, pytest sees: a ResourceWarning is an error.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -37,6 +40,38 @@ async def test_a_connection_is_one_request() -> None:
         said = await ask(address, REQUEST * 2)
     assert said.count(b"here") == 1
     assert b"Connection: close" in said
+
+
+@pytest.mark.parametrize("host", ["", "::"])
+async def test_every_address_is_of_both_families(host: str) -> None:
+    """A kubelet probes a Pod at its first address; in a cluster of two families that is of either."""
+    async with bounded_server(host, 0, {"/": answer}) as (_, port):
+        for address in ("127.0.0.1", "::1"):
+            assert b"here" in await ask((address, port))
+
+
+async def test_one_address_is_of_one_family() -> None:
+    async with bounded_server("::1", 0, {"/": answer}) as (host, port):
+        assert host == "::1"
+        assert b"here" in await ask((host, port))
+        with pytest.raises(ConnectionRefusedError):
+            await ask(("127.0.0.1", port))
+
+
+async def test_a_machine_without_ipv6_serves_every_address_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = socket.create_server
+
+    def without_ipv6(address: tuple[str, int], *, family: int = socket.AF_INET, **options: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "not known")
+        return serve(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", without_ipv6)
+    async with bounded_server("", 0, {"/": answer}) as (_, port):
+        assert b"here" in await ask(("127.0.0.1", port))
+    with pytest.raises(OSError, match="not known"):
+        async with bounded_server("::", 0, {"/": answer}):
+            pass
 
 
 async def test_who_says_nothing_is_cut_off() -> None:

@@ -223,6 +223,10 @@ def local_nat64(address: str) -> str:
     return f"64:ff9b:1::{address}"
 
 
+def translated(address: str) -> str:
+    return f"::ffff:0:{address}"
+
+
 def six_to_four(address: str) -> str:
     return str(IPv6Address(0x2002 << 112 | int(IPv4Address(address)) << 80 | 1))
 
@@ -243,7 +247,7 @@ def universal_isatap(address: str) -> str:
     return f"2001:db8::200:5efe:{address}"
 
 
-EMBEDDINGS = [nat64, local_nat64, six_to_four, teredo, teredo_server, isatap, universal_isatap]
+EMBEDDINGS = [nat64, local_nat64, translated, six_to_four, teredo, teredo_server, isatap, universal_isatap]
 NOBODYS = ["127.0.0.1", "127.9.9.9", str(ip_address(0)), "0.1.2.3"]
 NOBODYS += ["224.0.0.1", "169.254.169.254", "255.255.255.255", "240.0.0.1"]
 
@@ -266,6 +270,8 @@ class TestAddressesOfNobody:
 
     @pytest.mark.parametrize("address", [mapped("10.0.0.1"), "::10.0.0.1"])
     def test_ipv4_in_other_words(self, address: str) -> None:
+        """Nobody gets a certificate for it; whose it is has the address in its own words."""
+        judge(serving((), ("10.0.0.1",), **everywhere(address)))
         written = str(ip_address(address))
         not_permitted(serving((), (address,), **everywhere(address)), written, "in the form of IPv6")
         assert canonical(address) == "10.0.0.1"
@@ -293,6 +299,13 @@ class TestAddressesOfTheCluster:
         address = str(ip_address(address))
         facts = serving((), (address,), cluster=self.CLUSTER, **everywhere(address))
         not_permitted(facts, address, "the cluster's Services")
+
+    @pytest.mark.parametrize("inside", ["10.96.0.1", "192.0.2.7", "127.0.0.1"])
+    @pytest.mark.parametrize("asked", [str, mapped])
+    def test_ipv4_in_other_words_is_no_way_around(self, asked: Any, inside: str) -> None:
+        """Even where the platform says in these words that it is the Machine's."""
+        facts = serving((), (asked(inside),), cluster=self.CLUSTER, **everywhere(mapped(inside)))
+        not_permitted(facts, str(ip_address(asked(inside))), " ")
 
     def test_beside_the_services(self) -> None:
         judge(serving((), ("10.112.0.1",), cluster=self.CLUSTER, **everywhere("10.112.0.1")))

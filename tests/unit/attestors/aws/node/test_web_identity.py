@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ from attestors.aws.node.web_identity import isolated_session, web_identity_token
 from attestors.aws.partitions import parse_region
 from attestors.aws.wire import audience
 from attestors.contract import EvidenceUnavailable
+from tests.support.silent_address import resolve, silent
 from tests.unit.attestors.support import binding_for
 
 _CREDENTIALS = RoleCredentials("ASIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG", "session/token+with=signs")
@@ -125,6 +127,16 @@ def test_surroundings_have_no_say(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch,
     assert session.full_config == {"profiles": {}}
     assert session.get_config_variable("profile") is None
     assert session.get_config_variable("ca_bundle") is None
+
+
+def test_silent_addresses_keep_nobody_from_the_next(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve(monkeypatch, "sts.example", *["::1"] * 4, "127.0.0.1")
+    port = int(sts.url.rpartition(":")[2])
+    sts.url = f"http://sts.example:{port}"
+    with silent("::1", port):
+        began = time.monotonic()
+        assert ask(sts) == _TOKEN
+        assert time.monotonic() - began < 10
 
 
 def test_federation_is_not_enabled(sts: FakeSTS) -> None:

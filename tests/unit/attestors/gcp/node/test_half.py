@@ -21,6 +21,7 @@ from attestors.gcp.node.settings import MetadataEndpoint, NodeSettings
 from attestors.wire.evidence import decode, encode
 from attestors.wire.names import Purpose
 from tests.support.fake_google import FakeGoogle, FakeInstance, Fault, Service
+from tests.support.silent_address import resolve, silent
 from tests.unit.attestors.gcp.support import ABSENT, AUDIENCE, BINDING, INSTANCE, SETTINGS, claims, token
 from tests.unit.attestors.support import CLUSTER, attestation_request
 
@@ -230,6 +231,17 @@ def test_nobody_listens() -> None:
     message = told(half)
     assert "Connection refused" in message
     assert "is this a virtual machine of Compute Engine" in message
+
+
+def test_a_silent_address_keeps_nobody_from_the_next(
+    half: GCPNodeHalf, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name has addresses of both families, of which one may not be there."""
+    resolve(monkeypatch, "metadata.google.internal", "::1", "127.0.0.1")
+    port = int(endpoint.rpartition(":")[2])
+    by_name = replace(half.metadata, endpoint=MetadataEndpoint("metadata.google.internal", port))
+    with silent("::1", port):
+        assert replace(half, metadata=by_name).provider_id() == half.provider_id()
 
 
 def test_patience_ends() -> None:

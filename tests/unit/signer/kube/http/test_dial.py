@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import aiohappyeyeballs
 import pytest
 
 from signer.kube.client import Client
@@ -17,6 +18,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.http import dial
 from signer.kube.http.dial import keepalive_socket
+from tests.support.silent_address import resolve, silent
 from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
 from tests.unit.signer.kube.support import Authority, http_answer
 
@@ -107,6 +109,50 @@ async def test_all_addresses_refuse(authority: Authority, unused_port: int, monk
         with pytest.raises(Unreachable) as raised:
             await client.get(PATH)
     assert raised.value.cause is Cause.REFUSED
+
+
+@pytest.mark.parametrize("hosts", [("fe80::1", "127.0.0.1"), ("127.0.0.1", "fe80::1"), ("127.0.0.1", "127.0.0.2")])
+async def test_a_server_that_refuses_is_told_whatever_the_other_family_does(
+    authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, ...]
+) -> None:
+    """Most machines have no way to some address of a name that has both. That one is refused can be mended."""
+    resolve(monkeypatch, "api.example", *hosts)
+    async with Client(ClusterConnection(f"https://api.example:{unused_port}", authority.certificate)) as client:
+        with pytest.raises(Unreachable, match="connection refused: nothing listens there") as raised:
+            await client.get(PATH)
+    assert raised.value.cause is Cause.REFUSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Errno 113] Connect call failed ('192.0.2.1', 6443)",
+        "Multiple exceptions: [Errno 113] Connect call failed ('192.0.2.1', 6443), [Errno 101] Network is unreachable",
+    ],
+    ids=["asyncio", "aiohappyeyeballs"],
+)
+async def test_what_the_kernel_says_is_told(
+    authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    async def fail(*_: Any, **__: Any) -> socket.socket:
+        raise OSError(text)
+
+    monkeypatch.setattr(aiohappyeyeballs, "start_connection", fail)
+    async with Client(ClusterConnection(f"https://127.0.0.1:{unused_port}", authority.certificate)) as client:
+        with pytest.raises(Unreachable, match="connection failed: No route to host") as raised:
+            await client.get(PATH)
+    assert raised.value.cause is Cause.NETWORK
+
+
+async def test_a_silent_address_keeps_nobody_from_the_next(
+    authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(monkeypatch, "api.example", *["::1"] * 8, "127.0.0.1")
+    async with conversations(authority, tls, answering) as server:
+        connection = named(server, "api.example")
+        with silent("::1", int(connection.server.rpartition(":")[2])):
+            async with Client(connection) as client, asyncio.timeout(5):
+                assert await client.get(PATH) == {}
 
 
 async def test_one_look_up_at_a_time(

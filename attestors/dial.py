@@ -1,0 +1,109 @@
+"""From a host's name to a TCP connection: the next of its addresses is tried beside one that is silent (RFC 8305).
+
+``socket.create_connection`` gives each address the whole time before it tries the next: where packets of IPv6 are
+dropped on their way, a call does not get to the IPv4 address that would answer at once. asyncio and aiohappyeyeballs
+want an event loop, which neither the node's program nor a thread of cloud calls has.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+ATTEMPT_SECONDS: Final = 0.25
+"""After which the next address is tried beside those that do not answer (RFC 8305 section 5)."""
+_NO_WAY: Final = frozenset(
+    {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EHOSTUNREACH, errno.EINVAL, errno.ENETUNREACH}
+)
+
+_Address = tuple[int, int, int, str, Any]
+"""As ``getaddrinfo`` has it."""
+
+
+def dial(host: str, port: int, seconds: float) -> socket.socket:
+    """A connection to the first of the host's addresses that answers, with a timeout of ``seconds``, too.
+
+    Raises:
+        TimeoutError: none has answered within ``seconds``.
+        OSError: none can be connected to; ``socket.gaierror`` where there is none.
+        UnicodeError: no name that DNS can hold.
+    """
+    end = time.monotonic() + seconds
+    left = _in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    failures: list[int] = []
+    opened: list[socket.socket] = []
+    connected: socket.socket | None = None
+    try:
+        with selectors.DefaultSelector() as trying:
+            while (left or trying.get_map()) and (now := time.monotonic()) < end:
+                if left:
+                    _begin(left.pop(0), opened, trying, failures)
+                until = min(now + ATTEMPT_SECONDS, end) if left else end
+                connected = _connected(trying, until, failures)
+                if connected is not None:
+                    connected.settimeout(seconds)
+                    return connected
+            if trying.get_map():
+                failures.append(errno.ETIMEDOUT)
+    finally:
+        for one in opened:
+            if one is not connected:
+                one.close()
+    code = most_telling(failures)
+    raise OSError(code, os.strerror(code))
+
+
+def most_telling(failures: Iterable[int]) -> int:
+    """Of the errors (``errno``) of all addresses, the one to tell.
+
+    What an address has answered says more than that none came, and this more than that there is no way to an address,
+    as there is to none of a family that this machine is not connected with.
+    """
+    known = tuple(failures) or (errno.ETIMEDOUT,)
+    return min(known, key=lambda code: 2 if code in _NO_WAY else int(code == errno.ETIMEDOUT))
+
+
+def _in_turn(found: Iterable[_Address]) -> list[_Address]:
+    """One of each family after the other; the first of all stays the first (RFC 8305 section 4)."""
+    families: dict[int, list[_Address]] = {}
+    for address in found:
+        families.setdefault(address[0], []).append(address)
+    together = itertools.chain.from_iterable(itertools.zip_longest(*families.values()))
+    return [address for address in together if address is not None]
+
+
+def _begin(address: _Address, opened: list[socket.socket], trying: selectors.BaseSelector, failures: list[int]) -> None:
+    family, kind, protocol, _, where = address
+    try:
+        attempt = socket.socket(family, kind, protocol)
+    except OSError as error:  # this machine does not know the family
+        failures.append(error.errno or errno.EAFNOSUPPORT)
+        return
+    opened.append(attempt)
+    attempt.setblocking(False)
+    code = attempt.connect_ex(where)
+    if code in (0, errno.EINPROGRESS):
+        trying.register(attempt, selectors.EVENT_WRITE)
+    else:
+        failures.append(code)
+
+
+def _connected(trying: selectors.BaseSelector, until: float, failures: list[int]) -> socket.socket | None:
+    """Whichever has connected first; None where one has failed, or none has answered: it is the next one's turn."""
+    if not trying.get_map():
+        return None
+    for key, _ in trying.select(max(0.0, until - time.monotonic())):
+        attempt = key.fileobj
+        assert isinstance(attempt, socket.socket)
+        trying.unregister(attempt)
+        code = attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0:
+            return attempt
+        failures.append(code)
+    return None
