@@ -24,9 +24,14 @@ def _make_it_dial(base_classes: list[type], **_: object) -> None:
 
 
 class _Dialled:
-    """Mixed into a client. botocore has no setting for it: the pools' classes are an attribute of what sends."""
+    """Mixed into a client. botocore has no setting for it: the pools' classes are an attribute of what sends.
+
+    A botocore without that attribute tries one address after the other, and works.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        client: Any = self
-        client._endpoint.http_session._pool_classes_by_scheme.update(_POOLS)
+        sender = getattr(getattr(self, "_endpoint", None), "http_session", None)
+        pools = getattr(sender, "_pool_classes_by_scheme", None)
+        if isinstance(pools, dict):
+            pools.update(_POOLS)
