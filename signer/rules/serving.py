@@ -323,7 +323,6 @@ def _address(text: str) -> IPAddress | str:
     if not _CHARACTERS_OF_ADDRESSES.fullmatch(without_zone):
         return name  # most are names, and the library takes ten times as long to say so
     try:
-        address = ip_address(without_zone)
+        return ip_address(without_zone)
     except ValueError:
         return name
-    return address if isinstance(address, IPv4Address) else IPv6Address(int(address))
