@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 EXIT_USAGE: Final = 2
+_DISTRIBUTION: Final = "capi-node-attestation"
 _EXTRA: Final = frozenset(
     {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
 )
@@ -16,10 +17,18 @@ def main() -> int:
     """Run the controller's command line."""
     try:
         from signer.cli import main as run
+
+        return run()  # which imports kubernetes where it is needed
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
+        missing = what_is_missing(error, "controller")
+        if not missing:
             raise
-        cure = "pip install 'capi-node-attestation[controller]'"
-        print(f"node-attestation-controller: {error.name} is not installed: {cure}", file=sys.stderr)
+        print(f"node-attestation-controller: {missing}", file=sys.stderr)
         return EXIT_USAGE
-    return run()
+
+
+def what_is_missing(error: ModuleNotFoundError, extra: str) -> str:
+    """Which library of the controller's is missing, and how ``extra`` is installed; empty where it is another one."""
+    if (error.name or "").partition(".")[0] not in _EXTRA:
+        return ""
+    return f"{error.name} is not installed: pip install '{_DISTRIBUTION}[{extra}]'"

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 from authenticator.commands import agent, credential, prepare, request, status
 from authenticator.commands.arguments import report
-from authenticator.commands.output import end_without_output, prepare_streams, settle_log, standard_output
+from authenticator.commands.output import end_without_output, prepare_streams, settle_log, words_of_argparse
 from authenticator.model.failures import ExitCode, Failure, OutputNotWritten
 
 __all__ = ["parser", "run"]
@@ -50,7 +50,7 @@ def _run(arguments: list[str]) -> int:
     prepare_streams()
     try:
         known = parser()
-        with standard_output():
+        with words_of_argparse():
             options = known.parse_args(arguments)
         return int(options.command(options))
     except (OutputNotWritten, BrokenPipeError) as error:

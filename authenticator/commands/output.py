@@ -47,6 +47,23 @@ def standard_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def words_of_argparse() -> Iterator[None]:
+    """Parse arguments in here: argparse says nothing where its help cannot be written, and ends as if it had been.
+
+    Raises:
+        BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
+    """
+    words = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(words):
+            yield
+    finally:
+        if words.getvalue():
+            with standard_output():
+                print(words.getvalue(), end="")
+
+
+@contextlib.contextmanager
 def output_kept_back() -> Iterator[None]:
     """Standard output is for what is printed behind this alone; in here, where attestors work, it is standard error.
 

@@ -24,8 +24,8 @@ from signer.cli.output import (
     give_up,
     prepare_streams,
     print_text,
-    standard_output,
     tell,
+    words_of_argparse,
 )
 from signer.cli.preflight import add_preflight
 from signer.cli.run import add_run
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of ``node-attestation-controller``."""
     prepare_streams()
     try:
-        with standard_output():
+        with words_of_argparse():
             options = _parser().parse_args(arguments)
         return int(options.command(options))
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:

@@ -57,6 +57,23 @@ def standard_output() -> Iterator[None]:
         raise OutputNotWritten(error.strerror or type(error).__name__) from error
 
 
+@contextlib.contextmanager
+def words_of_argparse() -> Iterator[None]:
+    """Parse arguments in here: argparse says nothing where its help cannot be written, and ends as if it had been.
+
+    Raises:
+        BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
+    """
+    words = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(words):
+            yield
+    finally:
+        if words.getvalue():
+            with standard_output():
+                print(words.getvalue(), end="")
+
+
 def give_up(stream: TextIO) -> None:
     """What is left of it is not tried again when the process ends: that would fail again, and end it with 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

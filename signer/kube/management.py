@@ -32,6 +32,8 @@ TOKEN_SECONDS = 60.0
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _BEARER = "bearer "
+_NO_TEMPORARY_FOLDER = "No usable temporary directory"
+"""How ``tempfile`` begins to say it; it has no exception of its own for that."""
 
 
 class ManagementConfigurationRefused(Exception):
@@ -56,10 +58,22 @@ async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
     Client certificates from a credential plugin are read once: make the access anew after Unauthorized.
     Raises ManagementConfigurationRefused.
     """
+    _have_a_home()
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     return await _from_kubeconfig(path)
+
+
+def _have_a_home() -> None:
+    """Importing the library asks for the home folder, and fails where neither HOME nor the list of users has one.
+
+    That is so for a user who is a number alone. Container runtimes take the root folder then.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 class RefreshingToken:
@@ -230,6 +244,11 @@ def _what_is_wrong(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     if isinstance(error, OSError):
+        if str(error.strerror).startswith(_NO_TEMPORARY_FOLDER):
+            return (
+                "its keys are put into a temporary folder for a moment, and none can be written: make /tmp writable, "
+                "or name another with TMPDIR"
+            )
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if isinstance(error, RecursionError):
         return "it is nested too deeply"

@@ -20,6 +20,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from signer.entry import what_is_missing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -77,9 +79,19 @@ def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
 
 @contextlib.contextmanager
 def open_management_cluster(capi_crds: Path | None = None) -> Iterator[ManagementCluster]:
-    """What ``management_cluster`` gives; ``capi_crds`` is a folder with Cluster API's own CRDs, else reduced ones."""
-    from signer.testing.api import EmbeddedAPI
-    from signer.testing.world import ManagementCluster
+    """What ``management_cluster`` gives; ``capi_crds`` is a folder with Cluster API's own CRDs, else reduced ones.
+
+    Raises:
+        ModuleNotFoundError: the extra ``testing`` is not installed; the message says so.
+    """
+    try:
+        from signer.testing.api import EmbeddedAPI
+        from signer.testing.world import ManagementCluster
+    except ModuleNotFoundError as error:
+        missing = what_is_missing(error, "testing")
+        if not missing:
+            raise
+        raise ModuleNotFoundError(missing, name=error.name) from error
 
     with EmbeddedAPI() as api, ManagementCluster(api, capi_crds=capi_crds) as management:
         yield management

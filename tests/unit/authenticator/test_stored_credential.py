@@ -495,6 +495,16 @@ def test_a_credential_that_cannot_be_written(tmp_path: Path, times: int, unbuffe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("--help",), ("agent", "--help"), ("--version",)], ids=" ".join)
+def test_help_that_cannot_be_written(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """Also without a buffer: argparse hides it then."""
+    code, log = run_on_full_disk("authenticator.cli", arguments, unbuffered=unbuffered)
+    assert code == ExitCode.OUTPUT
+    assert log.startswith(b"kubelet-authenticator: standard output cannot be written: No space left on device: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("times", [1, TWICE])
 def test_a_credential_that_nobody_reads(
     tmp_path: Path, times: int, unbuffered: str, monkeypatch: pytest.MonkeyPatch

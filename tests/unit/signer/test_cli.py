@@ -109,8 +109,11 @@ def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path, unbuf
 
 
 @pytest.mark.slow
-def test_help_that_cannot_be_written() -> None:
-    assert run_on_full_disk("signer.cli", ("--help",), unbuffered="") == (EXIT_NOT_WRITTEN, FULL_DISK)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",)], ids=" ".join)
+def test_help_that_cannot_be_written(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """Also without a buffer, as in the image: argparse hides it then."""
+    assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOT_WRITTEN, FULL_DISK)
 
 
 @pytest.mark.slow

@@ -19,14 +19,26 @@ class Hidden:
         if name == {hidden!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Hidden())
+{program}
+"""
+CONTROLLER = """
 from signer.entry import main
-sys.argv[1:] = ["crds"]
+sys.argv[1:] = {arguments!r}
 sys.exit(main())
+"""
+EMBEDDED_API = """
+from signer.testing.opening import open_management_cluster
+with open_management_cluster():
+    pass
 """
 
 
-def run_without(module: str) -> subprocess.CompletedProcess[str]:
-    code = HIDE_AND_RUN.format(hidden=module)
+def run_without(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_hiding(module, CONTROLLER.format(arguments=list(arguments or ("crds",))))
+
+
+def run_hiding(module: str, program: str) -> subprocess.CompletedProcess[str]:
+    code = HIDE_AND_RUN.format(hidden=module, program=program)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -38,6 +50,29 @@ def test_says_which_extra_to_install(module: str) -> None:
     assert ran.stderr == (
         f"node-attestation-controller: {module} is not installed: pip install 'capi-node-attestation[controller]'\n"
     )
+
+
+@pytest.mark.slow
+def test_says_so_of_a_library_that_is_imported_late() -> None:
+    ran = run_without("kubernetes", "status")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "node-attestation-controller: kubernetes is not installed: pip install 'capi-node-attestation[controller]'\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_embedded_api_says_which_extra_to_install() -> None:
+    """An attestor's author who installed the distribution alone."""
+    ran = run_hiding("aiohttp", EMBEDDED_API)
+    last = "ModuleNotFoundError: aiohttp is not installed: pip install 'capi-node-attestation[testing]'"
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, last)
+
+
+@pytest.mark.slow
+def test_the_embedded_api_says_nothing_of_it_where_another_library_is_missing() -> None:
+    ran = run_hiding("yaml", EMBEDDED_API)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, "ModuleNotFoundError: No module named 'yaml'")
 
 
 @pytest.mark.slow

@@ -117,6 +117,49 @@ def test_importing_the_module_does_not_import_kubernetes() -> None:
 
 # With kubernetes.aio.config
 
+NOBODY = """
+import asyncio, pathlib, pwd, sys
+def unknown(number):
+    raise KeyError(number)
+pwd.getpwuid = unknown
+from signer.kube.management import ManagementConfigurationRefused, management_connection
+try:
+    access = asyncio.run(management_connection(pathlib.Path(sys.argv[1]) if sys.argv[1:] else None))
+    print(access.connection.server)
+except ManagementConfigurationRefused as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_user_that_has_no_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
+) -> None:
+    """A number that no list of users knows, and no HOME: the library cannot even be imported there."""
+    monkeypatch.delenv("HOME")
+    path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-c", NOBODY, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert run(str(path)).startswith("https://")
+    assert run() == "kubeconfig /.kube/config: no such file; give --kubeconfig, or set KUBECONFIG"
+
+
+@pytest.mark.slow
+async def test_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
+) -> None:
+    """A root file system that is read-only."""
+    path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    with pytest.raises(
+        ManagementConfigurationRefused, match=r"none can be written: make /tmp writable, or name .* TMPDIR$"
+    ):
+        await management_connection(path)
+
 
 def _write(path: Path, document: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
