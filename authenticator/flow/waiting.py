@@ -89,11 +89,14 @@ class Waiting:
 
     def _still_pending(self, answer: Undecided) -> StillPending:
         subject = self.pending.subject
+        shown = f"its provider ID {subject.provider_id}"
+        if subject.dns_names or subject.ip_addresses:
+            shown += ", and addresses of each kind that is asked for"
         what = "is approved and not signed" if answer.approved else "has been waiting for a decision"
         return StillPending(
             f"{self.pending.name} {what}, and {self.patience.deadline.seconds:.0f} s are over; the same request is "
             "waited for next time. Does node-attestation-controller watch this cluster, does its NodeAttestationPolicy "
-            f"authorize attestor {subject.provider}, and has the Machine its provider ID {subject.provider_id}?"
+            f"authorize attestor {subject.provider}, and has the Machine {shown}?"
         )
 
 

@@ -209,9 +209,9 @@ def test_request_asks_for_both_certificates_by_hand(
 ) -> None:
     program.supply_bootstrap(cluster)
     ran = program.run(
-        "request", "--serving", "--serving-dns-name", program.node.node_name, "--serving-ip-address", "192.0.2.9"
+        "request", "--serving", "--serving-dns-name", program.node.node_name, "--serving-dns-name", "other.example"
     )
-    assert ran.exit_code == ExitCode.DENIED  # the address is nobody's
+    assert ran.exit_code == ExitCode.DENIED  # the second name is nobody's
     assert program.client_pair.exists()
     assert not program.serving_pair.exists()
     assert "InvalidSubjectAlternativeNames" in ran.log

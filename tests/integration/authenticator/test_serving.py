@@ -178,7 +178,7 @@ def test_one_without_any_names_is_not_taken_for_ours(desk: Desk, node: Node) -> 
 def test_another_address_while_a_request_waits_is_another_request(
     api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
 ) -> None:
-    with pytest.raises(StillPending):
+    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each kind that is asked for\?$"):
         node.certificates().serving()
     first = desk.next()
     node.serve(addresses=["192.0.2.99"])
