@@ -235,9 +235,9 @@ def _run_fresh(mutant: Mutant) -> int:
         return _BROKEN
     sys.meta_path.insert(0, _Changed(mutant))
     mirrors = [str(path) for path in Path("tests/unit").joinpath(mutant.path.parent).glob(f"test_{mutant.path.stem}*")]
-    for tests in (mirrors, TESTS[_package(mutant)]):
-        if tests and pytest.main([*_OPTIONS, *tests]) != pytest.ExitCode.OK:
-            return _KILLED
+    # Together: Hypothesis does not let a process collect the same test twice, and a mutant would seem to be noticed.
+    if pytest.main([*_OPTIONS, *mirrors, *TESTS[_package(mutant)]]) != pytest.ExitCode.OK:
+        return _KILLED
     return _SURVIVED
 
 
