@@ -3,12 +3,15 @@
 The controller cannot keep what it asked: a flood of first requests would fill its memory, and the answer may reach
 another replica, or the same one after a restart. So the secret that the TPM has to open is computed, not drawn::
 
-    token  = "<UID of the first CSR>.<expiry, Unix time>"
+    token  = "<UID of the first CSR>-<identifier of the challenge key>.<expiry, Unix time>"
     secret = HMAC-SHA256(challenge key, "tpm challenge v1", token, EK name, AK name, binding)
 
 each part with its length before it. The token goes to the node in clear and comes back with the answer; whoever changes
 it, or answers for another key, cluster, signer, EK or AK, has not the secret that belongs to it. Only the TPM with that
 EK, holding that AK, can open the credential in which the secret travels (TPM 2.0 Library Part 1, section 24).
+
+The identifier says nothing about the key. By it a replica that does not know the key yet, or any more, can tell an
+honest answer, for which it waits, from one that is wrong. Tokens of 0.1.0 have none.
 
 An answer is good until it expires. It commits to the request's key, and the core gives one key one certificate, so a
 copy of an answer gets nobody a second one.
@@ -21,7 +24,7 @@ import hmac
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -38,7 +41,14 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 """As much as the clocks of two replicas may differ."""
 
 _CONTEXT: Final = b"tpm challenge v1"
-_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128})\.(?P<expiry>[1-9][0-9]{0,11})")
+_KEY_CONTEXT: Final = b"tpm challenge key identifier v1"
+_IDENTIFIER_CHARACTERS: Final = 16
+_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128}?)(?:-(?P<key>[0-9a-f]{16}))?\.(?P<expiry>[1-9][0-9]{0,11})")
+
+
+def key_identifier(challenge_key: bytes) -> str:
+    """What a token names a challenge key by."""
+    return hmac.digest(challenge_key, _KEY_CONTEXT, "sha256").hex()[:_IDENTIFIER_CHARACTERS]
 
 
 class InvalidToken(ValueError):
@@ -60,9 +70,16 @@ class Token:
     csr_uid: str
     expiry: int
     """Unix time."""
+    key_identifier: str = ""
+    """Of the challenge key; empty in a token of 0.1.0, and before one is chosen."""
 
     def __str__(self) -> str:
-        return f"{self.csr_uid}.{self.expiry}"
+        key = f"-{self.key_identifier}" if self.key_identifier else ""
+        return f"{self.csr_uid}{key}.{self.expiry}"
+
+    def under(self, challenge_key: bytes) -> Token:
+        """The token of a challenge under that key."""
+        return replace(self, key_identifier=key_identifier(challenge_key))
 
     @classmethod
     def issue(cls, csr_uid: str, now: datetime) -> Token:
@@ -83,7 +100,7 @@ class Token:
         found = _TOKEN.fullmatch(text)
         if found is None:
             raise InvalidToken("the challenge token is not of the form that the controller gives")
-        return cls(found["uid"], int(found["expiry"]))
+        return cls(found["uid"], int(found["expiry"]), found["key"] or "")
 
     def require_valid(self, now: datetime) -> None:
         """The answer is in time.
@@ -127,13 +144,17 @@ class Challenged:
         return hmac.digest(challenge_key, bytes(message), "sha256")
 
     def text(self, challenge_key: bytes, selection: PCRSelection, *, random_bytes: Callable[[int], bytes]) -> str:
-        """The challenge as it goes into the annotation: readable by all, to be opened by one TPM."""
+        """The challenge as it goes into the annotation: readable by all, to be opened by one TPM.
+
+        Its token names ``challenge_key``.
+        """
+        named = replace(self, token=self.token.under(challenge_key))
         credential = make_credential(
-            self.endorsement_key, self.attestation_key, self.secret(challenge_key), random_bytes=random_bytes
+            self.endorsement_key, self.attestation_key, named.secret(challenge_key), random_bytes=random_bytes
         )
         document = {
             wire.VERSION_KEY: wire.CHALLENGE_VERSION,
-            wire.TOKEN_KEY: str(self.token),
+            wire.TOKEN_KEY: str(named.token),
             wire.CREDENTIAL_BLOB_KEY: base64.b64encode(credential.id_object).decode("ascii"),
             wire.ENCRYPTED_SECRET_KEY: base64.b64encode(credential.encrypted_secret).decode("ascii"),
             wire.PCR_SELECTION_KEY: str(selection),

@@ -17,6 +17,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
 
 from attestors.contract import (
     AttestationRequest,
@@ -28,11 +30,20 @@ from attestors.contract import (
     VerifiedIdentity,
 )
 from attestors.tpm import wire
-from attestors.tpm.challenge import Challenged, ChallengeExpired, ChallengeFromTheFuture, InvalidToken, Token
+from attestors.tpm.challenge import (
+    Challenged,
+    ChallengeExpired,
+    ChallengeFromTheFuture,
+    InvalidToken,
+    Token,
+    key_identifier,
+)
 from attestors.tpm.noted import (
     CHALLENGE,
     CHALLENGE_KEYS,
     CHALLENGE_QUESTION,
+    KEY_IS_KNOWN,
+    KEY_IS_KNOWN_QUESTION,
     KEYS_QUESTION,
     QUOTE_QUESTION,
     TRUST_QUESTION,
@@ -50,6 +61,9 @@ from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, EVIDENCE_EXPIRED
+
+_KEY_RETRY: Final = timedelta(seconds=10)
+"""A new controller key is read within three minutes; another replica may have it already, and answers first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,7 @@ class TPMControllerHalf:
         quote = evidence.binary(wire.QUOTE_FIELD, maximum_bytes=wire.MAXIMUM_QUOTE_BYTES)
         signature = evidence.binary(wire.QUOTE_SIGNATURE_FIELD, maximum_bytes=wire.MAXIMUM_SIGNATURE_BYTES)
         values = evidence.binary(wire.PCR_VALUES_FIELD, maximum_bytes=wire.MAXIMUM_PCR_VALUES_BYTES)
+        known = self._key_is_known(request, challenged.token)
         mismatch: BindingMismatch | None = None
         consultations, form = request.consultations, secret_form(quote)
         for challenge_key in consultations.look(KEYS_QUESTION, self._challenge_keys, CHALLENGE_KEYS):
@@ -205,7 +220,27 @@ class TPMControllerHalf:
                 mismatch = error
             else:
                 return verified.proof
+        if not known:
+            raise not_yet(
+                "ChallengeKeysMissing",
+                "the challenge was made under a controller key that is not known here, or not yet: it was rotated",
+                _KEY_RETRY,
+            )
         raise mismatch or BindingMismatch("the quote is for no challenge of this controller")
+
+    def _key_is_known(self, request: AttestationRequest, token: Token) -> bool:
+        """Whether the challenge was made under a key of ours, as far as its token says.
+
+        One so new that it was not read yet, or that was rotated away, is no fault of the node: until the token expires
+        its answer waits for whoever has that key, and then the node starts again.
+        """
+        if not token.key_identifier:
+            return True
+
+        def is_known() -> bool:
+            return token.key_identifier in map(key_identifier, self._challenge_keys())
+
+        return request.consultations.look(KEY_IS_KNOWN_QUESTION, is_known, KEY_IS_KNOWN)
 
 
 def _token(request: AttestationRequest) -> Token:

@@ -17,6 +17,7 @@ TRUST_QUESTION: Final = "endorsement authorities and deny list"
 CHALLENGE_QUESTION: Final = "challenge"
 KEYS_QUESTION: Final = "number of challenge keys"
 QUOTE_QUESTION: Final = "quote's challenge"
+KEY_IS_KNOWN_QUESTION: Final = "challenge key is known"
 _NO_AUTHORITIES: Final = "none"
 _NO_MATCH: Final = b""
 """What no evidence commits to (:meth:`attestors.wire.binding.Binding.prove`): any bytes could stand in a quote."""
@@ -61,6 +62,15 @@ def _keys(number: Any) -> tuple[bytes, ...]:
 
 
 CHALLENGE_KEYS: Final[AnswerForm[tuple[bytes, ...]]] = AnswerForm(len, _keys)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("not true or false")
+    return value
+
+
+KEY_IS_KNOWN: Final[AnswerForm[bool]] = AnswerForm(bool, _flag)
 
 
 def secret_form(quote: bytes) -> AnswerForm[bytes]:

@@ -16,7 +16,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "Set that clock; the node starts again.",
         ),
         "ChallengeKeysMissing": ReasonExplanation(
-            "The controller key is not at hand.", "See [the controller key](recovering.md#the-controller-key)."
+            "The controller key is not at hand, or the challenge was made under one that is not known here (yet).",
+            "See [the controller key](recovering.md#the-controller-key).",
         ),
         "EndorsementAuthorityMissing": ReasonExplanation(
             "The authority of the EK certificate is not configured, or has run out.",

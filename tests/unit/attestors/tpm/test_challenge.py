@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -12,7 +13,15 @@ import pytest
 
 from attestors.tpm import wire
 from attestors.tpm.attestation_key import AttestationKey
-from attestors.tpm.challenge import LIFETIME, Challenged, ChallengeExpired, ChallengeFromTheFuture, InvalidToken, Token
+from attestors.tpm.challenge import (
+    LIFETIME,
+    Challenged,
+    ChallengeExpired,
+    ChallengeFromTheFuture,
+    InvalidToken,
+    Token,
+    key_identifier,
+)
 from attestors.tpm.node.challenge import MAXIMUM_CHALLENGE_CHARACTERS, parse_challenge
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import qualifying_data
@@ -41,7 +50,21 @@ class TestToken:
         assert len(str(TOKEN)) <= wire.MAXIMUM_TOKEN_CHARACTERS
 
     def test_the_longest_one_that_is_given_is_taken_back(self) -> None:
-        assert len(str(Token.issue("u" * 128, datetime(9000, 1, 1, tzinfo=UTC)))) <= wire.MAXIMUM_TOKEN_CHARACTERS
+        longest = Token.issue("u" * 128, datetime(9000, 1, 1, tzinfo=UTC)).under(KEY)
+        assert len(str(longest)) <= wire.MAXIMUM_TOKEN_CHARACTERS
+        assert Token.parse(str(longest)) == longest
+
+    def test_names_its_challenge_key_and_tells_nothing_of_it(self) -> None:
+        named = TOKEN.under(KEY)
+        identifier = hmac.digest(KEY, b"tpm challenge key identifier v1", "sha256").hex()[:16]
+        assert str(named) == f"{UID}-{identifier}.{TOKEN.expiry}"
+        assert Token.parse(str(named)) == named
+        assert TOKEN.under(bytes(32)) != named
+        assert replace(CHALLENGED, token=named).secret(KEY) != CHALLENGED.secret(KEY)
+
+    def test_is_one_to_0_1_0_too(self) -> None:
+        """A replica that is not upgraded yet reads the identifier as the end of the UID."""
+        assert re.fullmatch(r"[0-9A-Za-z-]{1,128}\.[1-9][0-9]{0,11}", str(TOKEN.under(KEY)))
 
     @pytest.mark.parametrize(
         "text",
@@ -65,8 +88,10 @@ class TestToken:
             f"{UID}.\u0661\u0662\u0663",
             f"\u00fc.{TOKEN.expiry}",
             f"{'u' * 129}.{TOKEN.expiry}",
+            f"-{key_identifier(KEY)[:15]}\u0661.{TOKEN.expiry}",
+            f"{'u' * 129}-{key_identifier(KEY)}.{TOKEN.expiry}",
         ],
-        ids=range(19),
+        ids=range(21),
     )
     def test_every_other_form_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidToken, match="not of the form") as refused:
@@ -146,7 +171,7 @@ class TestText:
         chip = PaperChip.new(title=title)
         challenged = replace(CHALLENGED, endorsement_key=chip.key)
         text = text_of(challenged)
-        assert chip.open(text) == challenged.secret(KEY)
+        assert chip.open(text) == replace(challenged, token=TOKEN.under(KEY)).secret(KEY)
         with pytest.raises(NotActivated):
             chip.but(attestation_area=OTHER.attestation_area).open(text)
 
@@ -154,12 +179,12 @@ class TestText:
         text = text_of(replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key))
         assert len(text) <= MAXIMUM_CHALLENGE_CHARACTERS
         challenge = parse_challenge(text)
-        assert challenge.token == str(TOKEN)
+        assert challenge.token == str(TOKEN.under(KEY))
         assert challenge.pcr_selection == SELECTION
 
     def test_shows_no_secret(self, title: str) -> None:
         challenged = replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key)
-        secret, text = challenged.secret(KEY), text_of(challenged)
+        secret, text = replace(challenged, token=TOKEN.under(KEY)).secret(KEY), text_of(challenged)
         raw = b"".join(
             base64.b64decode(json.loads(text)[key]) for key in (wire.CREDENTIAL_BLOB_KEY, wire.ENCRYPTED_SECRET_KEY)
         )

@@ -24,7 +24,7 @@ from attestors.contract import (
     VerifiedIdentity,
 )
 from attestors.tpm import plugin, wire
-from attestors.tpm.challenge import LIFETIME, Token
+from attestors.tpm.challenge import LIFETIME, Token, key_identifier
 from attestors.tpm.constants import HashAlgorithm, ObjectAttribute
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.quote import PCRPolicy
@@ -33,7 +33,7 @@ from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import Binding, BindingMismatch, CACertHash, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
-from attestors.wire.names import Purpose
+from attestors.wire.names import EVIDENCE_EXPIRED, Purpose
 from tests.support import endorsement_certificates as write
 from tests.unit.attestors.support import (
     NOW,
@@ -115,7 +115,7 @@ class TestHonest:
         challenge = desk.challenge(csr_uid="abc")
         asked = json.loads(challenge)
         assert asked[wire.PCR_SELECTION_KEY] == str(selection)
-        assert asked[wire.TOKEN_KEY] == str(Token.issue("abc", NOW))
+        assert asked[wire.TOKEN_KEY] == str(Token.issue("abc", NOW).under(KEYS[0]))
         assert isinstance(desk.ask(CHIP.answer(challenge, BINDING)), VerifiedIdentity)
 
     def test_it_is_made_under_the_newest_key(self) -> None:
@@ -344,10 +344,27 @@ class TestKeys:
         answer = CHIP.answer(DESK.but(keys=lambda: KEYS[1:]).challenge(), BINDING)
         assert isinstance(DESK.ask(answer), VerifiedIdentity)
 
-    def test_an_answer_to_an_older_one_is_not(self) -> None:
+    def test_an_answer_to_one_that_is_not_known_here_waits_for_who_knows_it_and_no_longer_than_it_is_good(self) -> None:
+        """Rotated twice meanwhile, or so newly that this replica has not read it yet: the node is not to blame."""
         answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32, *KEYS)).challenge(), BINDING)
+        outcome = DESK.ask(answer)
+        assert isinstance(outcome, NotProvableYet)
+        assert (outcome.reason, outcome.retry_after) == ("ChallengeKeysMissing", timedelta(seconds=10))
+        assert isinstance(DESK.but(keys=lambda: (KEYS[0], b"o" * 32)).ask(answer), VerifiedIdentity)
+        assert DESK.but(now=NOW + timedelta(minutes=5)).denial(answer)[0] == EVIDENCE_EXPIRED
+
+    @pytest.mark.parametrize("identifier", [key_identifier(KEYS[0]), key_identifier(KEYS[1]), ""])
+    def test_an_answer_that_names_another_than_it_was_made_under_is_wrong(self, identifier: str) -> None:
+        answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32,)).challenge(), BINDING)
+        token = replace(Token.parse(answer[wire.CHALLENGE_TOKEN_FIELD]), key_identifier=identifier)
         with pytest.raises(BindingMismatch, match="made for another key, cluster or signer"):
-            DESK.ask(answer)
+            DESK.ask({**answer, wire.CHALLENGE_TOKEN_FIELD: str(token)})
+
+    def test_whose_key_is_not_known_is_no_matter_where_the_quote_is_no_quote(self) -> None:
+        answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32,)).challenge(), BINDING)
+        signature = base64.b64decode(answer[wire.QUOTE_SIGNATURE_FIELD])
+        wrong = base64.b64encode(signature[:-1] + bytes([signature[-1] ^ 1])).decode()
+        assert DESK.denial({**answer, wire.QUOTE_SIGNATURE_FIELD: wrong})[0] == "QuoteRefused"
 
     def test_no_keys_at_all_prove_nothing(self) -> None:
         """Nor do they deny: the node is not to blame."""

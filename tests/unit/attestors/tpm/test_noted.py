@@ -20,7 +20,15 @@ from attestors.contract import (
 )
 from attestors.tpm import wire
 from attestors.tpm.endorsement import load_endorsement_authorities
-from attestors.tpm.noted import CHALLENGE_KEYS, CHALLENGE_QUESTION, KEYS_QUESTION, QUOTE_QUESTION, TRUST_QUESTION
+from attestors.tpm.noted import (
+    CHALLENGE_KEYS,
+    CHALLENGE_QUESTION,
+    KEY_IS_KNOWN,
+    KEY_IS_KNOWN_QUESTION,
+    KEYS_QUESTION,
+    QUOTE_QUESTION,
+    TRUST_QUESTION,
+)
 from attestors.tpm.statement import decode_quote
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import BindingMismatch
@@ -89,14 +97,19 @@ class TestAgain:
         fields = answer(desk)
         said, noted = judged(desk, fields)
         assert isinstance(said, VerifiedIdentity)
-        assert [entry["question"] for entry in noted] == [TRUST_QUESTION, KEYS_QUESTION, QUOTE_QUESTION]
+        assert [entry["question"] for entry in noted] == [
+            TRUST_QUESTION,
+            KEY_IS_KNOWN_QUESTION,
+            KEYS_QUESTION,
+            QUOTE_QUESTION,
+        ]
         assert again(desk, fields, noted) == said
 
     def test_an_answer_under_the_key_before(self, desk: Desk) -> None:
         fields = answer(desk.but(keys=lambda: KEYS[1:]))
         said, noted = judged(desk, fields)
         assert isinstance(said, VerifiedIdentity)
-        assert [entry["answer"] for entry in noted[1:]] == [2, False, True]
+        assert [entry["answer"] for entry in noted[1:]] == [True, 2, False, True]
         assert again(desk, fields, noted) == said
 
     @pytest.mark.parametrize(
@@ -107,7 +120,14 @@ class TestAgain:
         fields = answer(desk, mangle=over(extra_data))
         said, noted = judged(desk, fields)
         assert said == (BindingMismatch, "the evidence was made for another key, cluster or signer")
-        assert [entry["answer"] for entry in noted[1:]] == [2, False, False]
+        assert [entry["answer"] for entry in noted[1:]] == [True, 2, False, False]
+        assert again(desk, fields, noted) == said
+
+    def test_an_answer_to_a_key_that_was_not_known(self, desk: Desk) -> None:
+        fields = answer(desk.but(keys=lambda: (b"o" * 32,)))
+        said, noted = judged(desk, fields)
+        assert isinstance(said, NotProvableYet)
+        assert [entry["answer"] for entry in noted[1:]] == [False, 2, False, False]
         assert again(desk, fields, noted) == said
 
     def test_a_quote_that_is_none_matches_nothing(self, desk: Desk) -> None:
@@ -122,15 +142,16 @@ class TestAgain:
     def test_a_log_that_counts_no_keys_proves_nothing(self, desk: Desk) -> None:
         fields = answer(desk)
         _, noted = judged(desk, fields)
-        noted[1]["answer"] = 0
+        noted[2]["answer"] = 0
         assert again(desk, fields, noted) == (BindingMismatch, "the quote is for no challenge of this controller")
 
 
 def test_questions_are_those_of_logs_that_were_written() -> None:
-    assert (TRUST_QUESTION, CHALLENGE_QUESTION, KEYS_QUESTION, QUOTE_QUESTION) == (
+    assert (TRUST_QUESTION, CHALLENGE_QUESTION, KEYS_QUESTION, KEY_IS_KNOWN_QUESTION, QUOTE_QUESTION) == (
         "endorsement authorities and deny list",
         "challenge",
         "number of challenge keys",
+        "challenge key is known",
         "quote's challenge",
     )
 
@@ -234,6 +255,12 @@ class TestForms:
         assert CHALLENGE_KEYS.write((b"secret",) * number) == number
         assert CHALLENGE_KEYS.read(number) == (b"",) * number
 
+    @pytest.mark.parametrize("known", [1, 0, "true", None])
+    def test_a_key_is_known_or_not(self, known: object) -> None:
+        with pytest.raises(TypeError, match="not true or false"):
+            KEY_IS_KNOWN.read(known)
+        assert [KEY_IS_KNOWN.read(one) for one in (True, False)] == [True, False]
+
     def test_a_challenge_that_is_no_text_was_not_recorded(self) -> None:
         _, noted = judged(DESK, CHIP.first())
         noted[1]["answer"] = 1
@@ -244,8 +271,9 @@ class TestForms:
     def test_only_true_matches(self, matches: object) -> None:
         fields = answer()
         _, noted = judged(DESK, fields)
-        noted[1]["answer"] = 1
-        noted[2]["answer"] = matches
+        assert [entry["question"] for entry in noted[2:]] == [KEYS_QUESTION, QUOTE_QUESTION]
+        noted[2]["answer"] = 1
+        noted[3]["answer"] = matches
         said = again(DESK, fields, noted)
         assert said == (BindingMismatch, "the evidence was made for another key, cluster or signer")
 
