@@ -28,6 +28,9 @@ _FROM_OUTSIDE: Final = frozenset(
 )
 """Reasons for waiting that come from others, or from what changed while the request was judged."""
 
+_MAY_HAVE_WAITED: Final = frozenset({"", "Approve", "ApproveOnly", "Deny", "Fail"})
+"""What judging again gives where nobody else is asked."""
+
 _RESERVATIONS_REFUSALS: Final = (
     ("Deny", Reason.IDENTITY_CONFLICT),
     ("Fail", Reason.IDENTITY_CONFLICT),
@@ -70,7 +73,7 @@ async def compare(line: DecisionLine, halves: Halves) -> Comparison:
         return Differs(f"it cannot be judged: {type(error).__name__}")
     if (again.kind, again.reason) == (logged.kind, logged.reason) or _fails_instead(logged, again):
         return ReproducedInPart(again.taken) if again.taken else Reproduced()
-    if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in ("", "Approve", "Deny", "Fail"):
+    if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in _MAY_HAVE_WAITED:
         return ReproducedInPart((*again.taken, f"the reason for waiting, {logged.reason}"))
     if _refused_by_reservations(logged, again):
         return ReproducedInPart((*again.taken, "the reservations' refusal"))

@@ -14,6 +14,7 @@ from attestors.registry import Registry
 from attestors.wire.names import PROVIDER_ID_OID
 from signer.audit.account import Account
 from signer.audit.comparison import (
+    _FROM_OUTSIDE,
     Comparison,
     Differs,
     Reproduced,
@@ -25,7 +26,7 @@ from signer.audit.comparison import (
 from signer.audit.decision_line import DecisionLine, LoggedDecision, NoEntry, logged_request, read_decision_line
 from signer.audit.halves import Halves
 from signer.audit.rejudging import Rejudged
-from signer.model.decision import Decision, Deferred
+from signer.model.decision import ApproveOnly, Decision, Deferred
 from signer.model.kubernetes_time import format_time
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
 from tests.unit.signer.builders import CLUSTER, stock_serving_manifest, stock_serving_request
@@ -297,6 +298,19 @@ def test_a_signer_that_is_nobodys_attestor(signer: str) -> None:
 
 
 # Stock serving requests
+
+
+@pytest.mark.parametrize("reason", sorted(_FROM_OUTSIDE))
+async def test_a_stock_serving_request_that_others_made_wait(reason: str) -> None:
+    """As one whose record has no room for it."""
+    world, account, manifest = StockServingWorld(), Account(), stock_serving_manifest()
+    parsed = stock_serving_request(manifest)
+    assert isinstance(await world.stock_serving.decide(parsed, account), ApproveOnly)
+    request = logged_request(manifest, parsed, Registry([]), PROVIDER_ID_OID)
+    waited = LoggedDecision("Defer", reason, "", "", "", NoEntry(), "")
+    line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), waited)
+    found = await compare(read_decision_line(json.loads(line.encode())), Halves(Registry([]), {}))
+    assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
 
 
 @pytest.mark.parametrize(
