@@ -9,7 +9,7 @@ the two the same request is judged again, and approved without a second entry.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from attestors.wire.names import NODE_USER_PREFIX
@@ -17,7 +17,7 @@ from signer.audit.account import Account, CaseStage, StockStage
 from signer.controller.case import Case, Cases
 from signer.controller.configuration import Configuration
 from signer.controller.second_look import SecondLook, rests_upon_what_is_known
-from signer.model.cluster import ClusterKey, MachineView
+from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
 from signer.model.record import STOCK_APPROVALS, AttestedNode, StockApproval, was_just_decided
@@ -51,6 +51,10 @@ SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 
 StockDecision: TypeAlias = ApproveOnly | LeftAlone | Ignore
 
+_KUBELETS: Final = 16_384
+"""So many nodes' newest requests are remembered; more than a cluster has (Kubernetes, "Considerations for large
+clusters": 5,000)."""
+
 
 class StockServing:
     """Decides the stock serving requests of one cluster."""
@@ -72,6 +76,8 @@ class StockServing:
         self._records = records
         self._second_look = SecondLook(records, existence)
         self._trace = trace
+        self._newest: dict[str, tuple[datetime, str]] = {}
+        """When a kubelet's newest request was posted, and its UID, by its node's name."""
 
     async def decide(
         self, request: StockServingRequest | MalformedStockServingRequest, account: Account
@@ -87,6 +93,8 @@ class StockServing:
         with self._trace.step(Step.POLICY) as note:
             case = self._taken(account)
             note(lambda: compared.policy(case.policy))
+        if isinstance(request, StockServingRequest):
+            self._remember(request)
         if not case.policy.approves_stock_serving:
             return LeftAlone(self._would_be(request, case))
         request = self._readable(request)
@@ -189,10 +197,33 @@ class StockServing:
         if record.has_stock_approval(envelope.uid, envelope.spec_digest):
             return _approval(record)
         with self._trace.step(Step.STOCK_JOURNAL):
+            self._require_newest(request, case)
             _require_room(record, case)
         entry = StockApproval(envelope.name, envelope.uid, envelope.spec_digest, case.now.replace(microsecond=0))
         await self._records.write(record.with_stock_approval(entry), case.cluster)
         return _approval(record)
+
+    def _remember(self, request: StockServingRequest) -> None:
+        username = request.envelope.username
+        posted = posted_at(request), request.envelope.uid
+        before = self._newest.pop(username, posted)
+        self._newest[username] = max(before, posted)
+        if len(self._newest) > _KUBELETS:
+            del self._newest[next(iter(self._newest))]
+
+    def _require_newest(self, request: StockServingRequest, case: Case) -> None:
+        """A kubelet posts another request every quarter of an hour, and waits for the newest alone: what it has given
+        up must not use up the room in its record.
+
+        What is dated ahead of our clock was posted nobody knows when: it makes no other request older.
+        """
+        newest, _ = self._newest.get(request.envelope.username, (LONG_AGO, ""))
+        if posted_at(request) < newest <= case.now:
+            raise Deferred(
+                Reason.RESERVATION_PENDING,
+                f"the kubelet of node {node_name_of(request)} has given this request up: it has posted another at "
+                f"{newest:%Y-%m-%d %H:%M:%S} UTC",
+            )
 
 
 def _require_room(record: AttestedNode, case: Case) -> None:

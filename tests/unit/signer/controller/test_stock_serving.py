@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 
 from attestors.contract import Security
 from signer.audit.account import Account
+from signer.controller import stock_serving as module
 from signer.controller.configuration import OperatorAttestor
 from signer.controller.stock_serving import SETTLED_REQUESTS_ARE_KEPT
 from signer.kube.errors import ServerError
-from signer.model.decision import Defer, Deny, LeftAlone, Refused
+from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, LeftAlone, Refused
+from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
 from signer.model.record import (
     STOCK_APPROVALS,
@@ -52,6 +55,7 @@ from tests.unit.signer.controller.stock_serving_world import (
     numbered,
     reservation,
 )
+from tests.unit.signer.controller.support import NOW
 
 
 @pytest.fixture
@@ -369,3 +373,63 @@ async def test_without_a_policy_it_waits(world: World) -> None:
 def test_the_cluster_of_the_tests() -> None:
     assert cluster_view().key == CLUSTER
     assert MachineKey.of(machine_view()) == record().machine
+
+
+class TestOnlyTheNewest:
+    """A kubelet posts another request every quarter of an hour, and waits for that one alone."""
+
+    def posted(self, number: int, minutes: float) -> dict[str, Any]:
+        csr = copy.deepcopy(named(DIGEST))
+        csr["metadata"].update(
+            name=f"csr-{number}", uid=f"uid-{number}", creationTimestamp=format_time(NOW + timedelta(minutes=minutes))
+        )
+        return csr
+
+    async def test_what_a_kubelet_has_given_up_takes_no_room(self) -> None:
+        world = World()
+        world.policy(stockServingRequests="Ignore")
+        waiting = [self.posted(number, number - 30) for number in range(12)]
+        for csr in waiting:
+            await world.decide(csr)
+        world.policy(stockServingRequests="Approve")
+        for csr in waiting[:-1]:
+            defer = await world.deferred(csr)
+            assert (defer.reason, defer.retry_after) == (Reason.RESERVATION_PENDING, None)
+            assert "has posted another at 2026-03-01 11:41:00 UTC" in defer.message
+        assert isinstance(await world.decide(waiting[-1]), ApproveOnly)
+        assert world.approvals == [("csr-11", "uid-11")]
+
+    async def test_the_order_in_which_they_come_is_no_matter(self) -> None:
+        world = World()
+        newest = await world.decide(self.posted(2, -1))
+        assert isinstance(newest, ApproveOnly)
+        assert "given this request up" in (await world.deferred(self.posted(1, -2))).message
+        assert isinstance(await world.decide(self.posted(2, -1)), ApproveOnly)
+
+    async def test_two_of_one_second_are_both_judged(self) -> None:
+        world = World()
+        for number in (1, 2):
+            assert isinstance(await world.decide(self.posted(number, -1)), ApproveOnly)
+
+    async def test_one_of_a_clock_that_is_ahead_makes_no_other_older(self) -> None:
+        world = World()
+        await world.decide(self.posted(1, 1))
+        assert isinstance(await world.decide(self.posted(2, -1)), ApproveOnly)
+
+    async def test_what_was_approved_already_is_approved_again(self) -> None:
+        """After a crash between journal and approval."""
+        world = World()
+        older = self.posted(1, -2)
+        await world.decide(older)
+        await world.decide(self.posted(2, -1))
+        assert isinstance(await world.decide(older), ApproveOnly)
+
+    async def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "_KUBELETS", 1)
+        world = World()
+        await world.decide(self.posted(2, -1))
+        other = self.posted(3, -1)
+        other["spec"]["username"] = "system:node:other"
+        with pytest.raises((Deferred, Refused)):
+            await world.decide(other)
+        assert isinstance(await world.decide(self.posted(1, -2)), ApproveOnly)
