@@ -250,8 +250,20 @@ class TestSources:
 
     @pytest.mark.parametrize(
         "value",
-        [[], "MachineAnnotation", {}, None, ["Machine"], ["machineAnnotation"], [7], [["MachineAnnotation"]], [{}]],
-        ids=range(9),
+        [
+            [],
+            "MachineAnnotation",
+            {},
+            {"MachineAnnotation": 1},
+            None,
+            ["Machine"],
+            ["MachineAnnotation", "Machine"],
+            ["machineAnnotation"],
+            [7],
+            [["MachineAnnotation"]],
+            [{}],
+        ],
+        ids=range(11),
     )
     def test_are_a_list_of_known_ones(self, value: Any) -> None:
         with pytest.raises(InvalidSettings, match="endorsementKeySources must be a list of some of MachineAnnotation"):

@@ -16,6 +16,7 @@ from signer.model.record import AttestedIdentity
 from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.stock_serving import (
+    FORMER_IS_REMEMBERED,
     IN_FLIGHT,
     SLOW_CLOCK,
     PairStanding,
@@ -324,6 +325,12 @@ class TestTheFormerNode:
         assert deferred(judge, given).retry_after == timedelta(hours=1)
         judge(replace(given, now=self.FREE))
 
+    def test_is_judged_again_when_the_last_of_its_certificates_has_run_out(self) -> None:
+        earlier = journal_entry(3, not_after=self.LATER + timedelta(hours=1))
+        given = replace(self.RECORD, journal=(*self.RECORD.journal, earlier))
+        asked = self.asked(self.FREE, record=given, now=self.LATER)
+        assert deferred(judge, asked).retry_after == self.FREE - self.LATER
+
     def test_waits_for_the_last_of_its_certificates(self) -> None:
         earlier = journal_entry(3, not_after=self.LATER + timedelta(hours=1))
         given = replace(self.RECORD, journal=(*self.RECORD.journal, earlier))
@@ -364,6 +371,12 @@ class TestFromBeforeTheAttestation:
             assert "before node" in defer.message
             judge(self.asked(NOW + ahead, record=given))
 
+    def test_the_first_of_its_certificates_counts(self) -> None:
+        asked_for = [journal_entry(number, created=NOW - timedelta(minutes=5 - number)) for number in (1, 3)]
+        given = record(journal=tuple(asked_for))
+        judge(self.asked(NOW - timedelta(minutes=3), record=given))
+        assert "before node" in not_attested(self.asked(NOW - timedelta(minutes=4, seconds=1), record=given))
+
     def test_the_certificate_was_asked_for_long_before_it_was_attested(self) -> None:
         waited = record(journal=(journal_entry(created=NOW - timedelta(hours=1)),))
         assert "before node" in not_attested(self.asked(NOW - SLOW_CLOCK - timedelta(seconds=1), record=waited))
@@ -387,7 +400,9 @@ class TestFromBeforeTheAttestation:
         assert posted_at(replace(request, envelope=replace(request.envelope, created=said))) == created
 
     def test_clocks_may_differ_as_far_as_certificates_are_dated_back(self) -> None:
-        assert SLOW_CLOCK == BACKDATE
+        assert SLOW_CLOCK == BACKDATE == timedelta(minutes=5)
+        assert timedelta(minutes=5) == IN_FLIGHT
+        assert timedelta(minutes=10) == FORMER_IS_REMEMBERED
 
 
 class TestNames:
