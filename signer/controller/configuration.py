@@ -23,6 +23,8 @@ ALL_NAMESPACES: Final = "*"
 # apimachinery ``validation.IsDNS1123Label``.
 NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
 WHAT_A_NAMESPACE_IS: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
+MAXIMUM_DEPTH: Final = 64
+"""Of values within values in the file; no attestor's settings come near."""
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 
@@ -107,8 +109,24 @@ class _NoValue(yaml.constructor.ConstructorError):
     """A scalar has the form or the tag of a number, say, or of a date, and is none; the mark is where it begins."""
 
 
+class _NestedTooDeeply(yaml.composer.ComposerError):
+    """The library's own time grows with the square of the depth."""
+
+
 class _NoRepeatedKeys(yaml.SafeLoader):
     """YAML lets the last of two equal keys win; here a second ``tpm:`` must not silently replace the first."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Refuse what is nested too deeply."""
+        if self._depth == MAXIMUM_DEPTH:
+            raise _NestedTooDeeply
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Say where the library stumbles: to it ``2024-99-99`` is a ValueError, and ``!!bool x`` a KeyError."""
@@ -161,7 +179,7 @@ def _document(path: Path) -> Any:
         raise InvalidConfiguration(f"--config: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidConfiguration(f"--config: {path} is not UTF-8 text") from error
-    except RecursionError:
+    except _NestedTooDeeply:
         raise InvalidConfiguration(f"--config: {path} is nested too deeply") from None
     except _RepeatedKey as error:
         raise InvalidConfiguration(f"--config: {path} repeats a key{position(error)}") from error

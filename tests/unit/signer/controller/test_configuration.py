@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller.configuration import Configuration, InvalidConfiguration, OperatorAttestor, read_attestors
+from signer.controller.configuration import (
+    MAXIMUM_DEPTH,
+    Configuration,
+    InvalidConfiguration,
+    OperatorAttestor,
+    read_attestors,
+)
 
 
 def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
@@ -135,3 +141,15 @@ def test_attestor_that_the_operator_does_not_mention() -> None:
 def test_insecure_needs_the_flag_and_the_namespace_by_name(enabled: bool, namespaces: set[str], expected: bool) -> None:
     configuration = Configuration("own", insecure_enabled=enabled, insecure_namespaces=frozenset(namespaces))
     assert configuration.insecure_allowed("lab") is expected
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_nesting_has_a_bound(tmp_path: Path, more: int) -> None:
+    """Around it are the document, attestors, tpm and settings."""
+    path, depth = tmp_path / "config.yaml", MAXIMUM_DEPTH - 4 + more
+    path.write_text(f"attestors: {{tpm: {{settings: {{a: {'[' * depth}{']' * depth}}}}}}}")
+    if more:
+        with pytest.raises(InvalidConfiguration, match="is nested too deeply"):
+            read_attestors(path)
+    else:
+        assert set(read_attestors(path)) == {"tpm"}
