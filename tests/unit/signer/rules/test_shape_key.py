@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, x25519
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from signer.model.reasons import Reason
 from signer.model.requested_key import KeyKind, PublicKeyFacts
@@ -99,6 +99,15 @@ NOT_ALWAYS_LOADED = {"1": 1, "2": 2, "65538": 65538}
 EXPONENTS = {"3": 3, "17": 17, "65535": 65535, "of 33 bits": 2**32 + 1, "of 2048 bits": modulus(2048) - 2}
 
 
+def _message_of_exponent(public_key: bytes) -> str:
+    """Our own rule has the word where the library loads the key."""
+    try:
+        load_der_public_key(public_key)
+    except ValueError:
+        return "the key is neither RSA nor ECDSA on P-256, P-384 or P-521"
+    return "the RSA key's public exponent is not an ordinary one"
+
+
 class TestKey:
     @pytest.mark.parametrize("public_key", KEYS.values(), ids=KEYS.keys())
     def test_of_another_kind(self, public_key: bytes) -> None:
@@ -125,10 +134,7 @@ class TestKey:
         der = pkcs10(public_key=rsa_public_key_info(modulus(2048), exponent))
         deny = refused(judge, request_facts(der_request(der)))
         assert deny.reason == Reason.UNACCEPTABLE_KEY
-        assert deny.message in {
-            "the RSA key's public exponent is not an ordinary one",
-            "the key is neither RSA nor ECDSA on P-256, P-384 or P-521",
-        }
+        assert deny.message == _message_of_exponent(rsa_public_key_info(modulus(2048), exponent))
 
     @pytest.mark.parametrize("exponent", [65536, 65538])
     def test_even_rsa_exponent_whatever_the_library_reads(self, exponent: int) -> None:
