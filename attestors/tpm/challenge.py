@@ -88,7 +88,9 @@ class Token:
         Raises:
             InvalidToken: the UID is none that an API server gives.
         """
-        return cls.parse(f"{csr_uid}.{int((now + LIFETIME).timestamp())}")
+        issued = cls(csr_uid, int((now + LIFETIME).timestamp()))
+        cls.parse(str(issued))
+        return issued
 
     @classmethod
     def parse(cls, text: str) -> Token:

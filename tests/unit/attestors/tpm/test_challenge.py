@@ -62,6 +62,10 @@ class TestToken:
         assert TOKEN.under(bytes(32)) != named
         assert replace(CHALLENGED, token=named).secret(KEY) != CHALLENGED.secret(KEY)
 
+    def test_a_uid_that_ends_like_an_identifier_stays_whole(self) -> None:
+        uid = f"{UID}-{key_identifier(bytes(32))}"
+        assert str(Token.issue(uid, NOW).under(KEY)) == f"{uid}-{key_identifier(KEY)}.{TOKEN.expiry}"
+
     def test_is_one_to_0_1_0_too(self) -> None:
         """A replica that is not upgraded yet reads the identifier as the end of the UID."""
         assert re.fullmatch(r"[0-9A-Za-z-]{1,128}\.[1-9][0-9]{0,11}", str(TOKEN.under(KEY)))
