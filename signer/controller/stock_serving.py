@@ -76,8 +76,8 @@ class StockServing:
         self._records = records
         self._second_look = SecondLook(records, existence)
         self._trace = trace
-        self._newest: dict[str, tuple[datetime, str]] = {}
-        """When a kubelet's newest request was posted, and its UID, by its node's name."""
+        self._newest: dict[str, datetime] = {}
+        """When a kubelet's newest request was posted, by its username."""
 
     async def decide(
         self, request: StockServingRequest | MalformedStockServingRequest, account: Account
@@ -204,10 +204,8 @@ class StockServing:
         return _approval(record)
 
     def _remember(self, request: StockServingRequest) -> None:
-        username = request.envelope.username
-        posted = posted_at(request), request.envelope.uid
-        before = self._newest.pop(username, posted)
-        self._newest[username] = max(before, posted)
+        username, posted = request.envelope.username, posted_at(request)
+        self._newest[username] = max(self._newest.pop(username, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]
 
@@ -217,7 +215,7 @@ class StockServing:
 
         What is dated ahead of our clock was posted nobody knows when: it makes no other request older.
         """
-        newest, _ = self._newest.get(request.envelope.username, (LONG_AGO, ""))
+        newest = self._newest.get(request.envelope.username, LONG_AGO)
         if posted_at(request) < newest <= case.now:
             raise Deferred(
                 Reason.RESERVATION_PENDING,

@@ -268,9 +268,11 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.RESERVATION_PENDING: ReasonExplanation(
             "Several requests contend for the same record or reservation, what the request is judged by has just "
-            "changed, the node asks too often, or a reservation cannot be read.",
-            "The first two end by themselves. Of a node that asks too often, find out what has it ask again. Where the "
-            "message names an object that cannot be read: look at it, then delete it.",
+            "changed, the node asks too often, its kubelet has posted a newer serving request, or a reservation cannot "
+            "be read.",
+            "The first two end by themselves, and a request that a kubelet has given up needs nothing. Of a node that "
+            "asks too often, find out what has it ask again. Where the message names an object that cannot be read: "
+            "look at it, then delete it.",
         ),
         Reason.POLICY_INVALID: ReasonExplanation(
             "The NodeAttestationPolicy cannot be followed, or there is none, or no Cluster, of that name.",
