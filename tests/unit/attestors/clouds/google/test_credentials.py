@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -56,13 +57,15 @@ def test_the_file_that_the_environment_names(google: FakeGoogle, exchange: Excha
 
 
 @pytest.fixture
-def on_compute_engine(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> FakeGoogle:
-    """As if ``GCE_METADATA_HOST`` had been set when google-auth was imported."""
+def on_compute_engine(google: FakeGoogle) -> Iterator[FakeGoogle]:
+    """``GCE_METADATA_HOST`` is set when google-auth is imported: it reads it then, and keeps it where it likes."""
     from google.auth.compute_engine import _metadata
 
-    host = google.metadata_of(FakeInstance()).removeprefix("http://")
-    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
-    return google
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GCE_METADATA_HOST", google.metadata_of(FakeInstance()).removeprefix("http://"))
+        importlib.reload(_metadata)
+        yield google
+    importlib.reload(_metadata)
 
 
 def test_the_metadata_server(on_compute_engine: FakeGoogle, exchange: Exchange) -> None:
