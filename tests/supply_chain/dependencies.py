@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,7 +50,10 @@ def runtime_packages() -> Mapping[str, Package]:
     while waiting:
         name = waiting.pop()
         distribution = _distribution(name)
-        needed = list(_requirements(distribution, wanted[name]))
+        needed = [
+            (canonicalize_name(each.name), each.extras)
+            for each in requirements_here(distribution.requires or (), wanted[name])
+        ]
         found[name] = Package(
             name, distribution.version, distribution.metadata, frozenset(other for other, _ in needed)
         )
@@ -68,16 +71,14 @@ def _distribution(name: str) -> importlib.metadata.Distribution:
         raise NotInstalled(f"{name} is not installed; see `make provision` for what tpm2-pytss needs") from error
 
 
-def _requirements(
-    distribution: importlib.metadata.Distribution, extras: set[str]
-) -> Iterator[tuple[str, frozenset[str]]]:
-    """Of this platform and Python."""
+def requirements_here(lines: Iterable[str], extras: Iterable[str] = ()) -> Iterator[Requirement]:
+    """Those that hold on this platform and Python, with these extras."""
     environment = {name: str(value) for name, value in default_environment().items()}
-    for text in distribution.requires or ():
-        requirement = Requirement(text)
-        environments = [{**environment, "extra": extra} for extra in ("", *sorted(extras))]
+    environments = [{**environment, "extra": extra} for extra in ("", *sorted(extras))]
+    for line in lines:
+        requirement = Requirement(line)
         if requirement.marker is None or any(requirement.marker.evaluate(each) for each in environments):
-            yield canonicalize_name(requirement.name), frozenset(requirement.extras)
+            yield requirement
 
 
 def constrained_versions(text: str) -> Mapping[str, str]:
