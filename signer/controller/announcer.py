@@ -40,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"
 MESSAGES_SAID: Final = 5
 """Of one request that waits for one reason. What changes in a message may be a hostile API server's to choose."""
+TOLD_AGAIN_SECONDS: Final = 2700.0
+"""Of what still waits for the same. API servers forget Events after an hour (kube-apiserver ``--event-ttl``)."""
 
 
 class _Said(NamedTuple):
@@ -51,6 +53,8 @@ class _Said(NamedTuple):
     """Its hash."""
     messages: int
     """How many were told of this reason."""
+    at: float
+    """On the monotonic clock."""
 
 
 class DecisionListener(Protocol):
@@ -62,7 +66,9 @@ class DecisionListener(Protocol):
 
 
 class Announcer:
-    """Tells of one cluster's decisions; a deferral is told once, until its reason changes, or what it says of it."""
+    """Tells of one cluster's decisions; a deferral once, until its reason changes, or what it says of it, or the Event
+    of it is about to be forgotten.
+    """
 
     def __init__(self, key: ClusterKey, surroundings: Surroundings, listeners: Sequence[DecisionListener] = ()) -> None:
         self._key = key
@@ -100,7 +106,9 @@ class Announcer:
             )
         machines = self._claimed(parsed)
         subject = self._subject(machines)
-        if isinstance(decision, Defer) and self._was_told(name, kind, reason, message, subject):
+        if isinstance(decision, Defer) and self._was_told(
+            name, kind, reason, message, subject, again_after=TOLD_AGAIN_SECONDS
+        ):
             return
         if purpose is Purpose.CLIENT:  # what lets a node join
             for machine in machines:
@@ -129,24 +137,38 @@ class Announcer:
                 _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
             )
 
-    def _was_told(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> bool:
-        """Whether that was told already, or enough of that reason; if not, it is being told now.
+    def _was_told(
+        self,
+        name: str,
+        kind: str,
+        reason: str,
+        message: str,
+        subject: Subject | None,
+        *,
+        again_after: float,
+    ) -> bool:
+        """Whether that was told already, or enough of that reason, in the last ``again_after`` seconds; if not, it is
+        being told now.
 
         What was told of the Cluster is told of the Machine, too, which may get its provider ID after its node asks.
         """
         before, told, digest = self._said.get(name), 0, hash((message, subject))
+        now = self._around.monotonic()
         if before is not None and (before.kind, before.reason) == (kind, reason):
-            if before.message == digest or before.messages >= MESSAGES_SAID:
+            is_said = before.message == digest or before.messages >= MESSAGES_SAID
+            if is_said and now - before.at < again_after:
                 return True
             told = before.messages
-        self._said[name] = _Said(kind, reason, digest, told + 1)
+        self._said[name] = _Said(kind, reason, digest, told + 1, now)
         return False
 
     def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
         """Count and log once what would have been decided; nobody is sent an Event about what did not happen."""
         would_be = decision.instead_of
         kind, reason = type(would_be).__name__, str(would_be.reason)
-        if isinstance(parsed, NotOurs) or self._was_told(name, kind, reason, would_be.message, None):
+        if isinstance(parsed, NotOurs) or self._was_told(
+            name, kind, reason, would_be.message, None, again_after=float("inf")
+        ):
             return
         self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(

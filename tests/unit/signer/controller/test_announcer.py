@@ -12,12 +12,12 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
-from signer.controller.announcer import MESSAGES_SAID, Announcer
+from signer.controller.announcer import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Announcer
 from signer.controller.metrics import Metrics
 from signer.controller.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore
+from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
 from signer.model.envelope import NoCredentialNamed, NotOurs, RequestEnvelope
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
@@ -49,6 +49,10 @@ class Around:
 
     metrics: Metrics = field(default_factory=Metrics)
     recorded: list[Occurrence] = field(default_factory=list)
+    passed: float = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.passed
 
     def now(self) -> datetime:
         return builders.NOW
@@ -162,6 +166,36 @@ def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() 
     announcing.announce("csr", request(), Defer("ClusterPaused", "wait"))
     announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", "one"))
     assert len(around.recorded) == MESSAGES_SAID + 2
+
+
+def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
+    announcing, around = announcer()
+    looks = 12
+    for _ in range(looks):
+        announcing.announce("csr", request(), Defer("MachineNotFound", "wait"))
+        around.passed += TOLD_AGAIN_SECONDS / 4
+    assert len(around.recorded) == looks // 4
+    # kube-apiserver's --event-ttl
+    assert timedelta(hours=1).total_seconds() > TOLD_AGAIN_SECONDS
+
+
+def test_who_changes_what_is_said_is_told_no_more_often_for_it() -> None:
+    announcing, around = announcer()
+    for number in range(MESSAGES_SAID + 50):
+        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
+    around.passed += TOLD_AGAIN_SECONDS
+    for number in range(50):
+        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
+    assert [event.message for event in around.recorded[MESSAGES_SAID:]] == ["late answer 0"]
+
+
+def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = announcer()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            announcing.announce("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
+            around.passed += 2 * TOLD_AGAIN_SECONDS
+    assert len(caplog.records) == 1
 
 
 def test_what_does_not_concern_us_is_not_told() -> None:
