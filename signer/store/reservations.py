@@ -223,7 +223,8 @@ class Reservations:
         else:
             await self._unchanged(found)
             raise Refused(
-                Reason.IDENTITY_CONFLICT, f"the identity belongs to {found.pair.machine}, not to {wanted.machine}"
+                Reason.IDENTITY_CONFLICT,
+                f"the identity belongs to {_owner_told_to(wanted, found)}, not to {wanted.machine}",
             )
 
     async def _remove_dead(self, found: Reservation) -> None:
@@ -312,6 +313,14 @@ class Reservations:
 
 def _gives_way(found: Pair, wanted: Pair) -> bool:
     return found.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE
+
+
+def _owner_told_to(wanted: Pair, found: Reservation) -> str:
+    """A denial is read in the workload cluster: of another namespace's Machine it says where the operator finds it."""
+    owner = found.pair.machine
+    if owner.cluster.namespace == wanted.machine.cluster.namespace:
+        return str(owner)
+    return f"a Machine of another namespace, which IdentityReservation {found.name} names to the operator"
 
 
 def _names(record: AttestedNode | NoRecord, pair: Pair) -> bool:

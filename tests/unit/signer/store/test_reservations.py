@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from attestors.contract import Security
 from signer.kube.errors import ServerError
 from signer.model import record as record_module
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
@@ -268,6 +269,20 @@ def test_refusal_names_what_is_in_the_way() -> None:
         drive(wanted.reserve(pair("m1", "a"), NoRecord()))
     assert refused.value.deny.reason == "IdentityConflict"
     assert "Machine team-a/m2" in refused.value.deny.message
+
+
+def test_refusal_names_no_machine_of_another_namespace() -> None:
+    """Whoever reads CSRs of one tenant's cluster learns nothing of another's; the operator finds it all the same."""
+    world = World(Scenario((), whole(pair("m2", "a"))))
+    ours = Pair(replace(machine("m1"), cluster=ClusterKey("team-b", "prod")), identity("a"))
+    actor = Actor(0, ours)
+    wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
+    with pytest.raises(Refused) as refused:
+        drive(wanted.reserve(ours, NoRecord()))
+    message = refused.value.deny.message
+    assert "team-a" not in message
+    assert "m2" not in message
+    assert ours.name(IDENTITY_SIDE) in message
 
 
 def test_secure_displaces_insecure() -> None:
