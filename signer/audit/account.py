@@ -284,6 +284,11 @@ class Account:
     repeat: RepeatStage | NotReached = NOT_REACHED
     stock: StockStage | NotReached = NOT_REACHED
 
+    @property
+    def is_for_an_allowed_attestor(self) -> bool:
+        """Whether the request got as far as what only an attestor gets to that policy and operator allow here."""
+        return not (isinstance(self.request, NotReached) and isinstance(self.repeat, NotReached))
+
     def without_seals(self) -> Account:
         """The same without the seals of records, which nobody needs for judging."""
         copy = replace(self)

@@ -76,13 +76,15 @@ def require_same_request(
         if parsed.envelope.spec_digest != logged.spec_digest:
             raise Inconsistent("the request is not the one whose digest the line has")
     elif isinstance(parsed, SigningRequest):
-        if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, halves):
+        if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, line, halves):
             raise Inconsistent("of such evidence nothing is replaced in a log")
     elif logged.redacted != (WHOLE_REQUEST,) or isinstance(parsed, StockServingRequest):
         raise Inconsistent("such a request is replaced as a whole, or not at all")
 
 
-def _is_logged_whole(request: SigningRequest, halves: Halves) -> bool:
+def _is_logged_whole(request: SigningRequest, line: DecisionLine, halves: Halves) -> bool:
+    if not line.account.is_for_an_allowed_attestor:
+        return False  # nobody asked the attestor
     try:
         attestor: object = halves.registry.load(request.envelope.signer.provider)
     except AttestorUnavailable:

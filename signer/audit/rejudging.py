@@ -48,7 +48,13 @@ from signer.rules.checks import (
 from signer.rules.claim import require_as_told
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import former_identity_has_run_out, the_machine
-from signer.rules.request import RequestFacts, claimed_provider_id, policy_names_the_attestor, unsupported_version
+from signer.rules.request import (
+    RequestFacts,
+    claimed_provider_id,
+    not_allowed,
+    policy_names_the_attestor,
+    unsupported_version,
+)
 from signer.rules.shape import cluster_is_not_deleting, cluster_is_not_paused, node_name_of
 from signer.rules.stock_serving import (
     StockRequestFacts,
@@ -116,6 +122,7 @@ class _Judging:
         cluster_is_not_paused(case)
         cluster_is_not_deleting(case)
         policy_names_the_attestor(case.policy, parsed.envelope.signer.provider)
+        self._require_allowed(parsed.envelope.signer.provider, case)
         if isinstance(parsed, Malformed):
             return self._malformed(parsed)
         if Condition.APPROVED in parsed.envelope.conditions:
@@ -137,6 +144,17 @@ class _Judging:
         if isinstance(case, NotReached):
             return frozenset()
         return frozenset(attestor.provider for attestor in case.policy.authorized_attestors)
+
+    def _require_allowed(self, provider: str, case: CaseStage) -> None:
+        """An attestor that the operator does not allow is not loaded, and its request not looked at any further.
+
+        Raises:
+            Refused: that is what the line says. What the operator allowed then stands nowhere else.
+        """
+        message = not_allowed(provider, case.policy.cluster.namespace)
+        if isinstance(self.account.request, NotReached) and self.line.decision.message.endswith(message):
+            self.taken.append("that the operator does not allow the attestor")
+            raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, message)
 
     def _malformed(self, parsed: Malformed) -> tuple[str, str]:
         if WHOLE_REQUEST in self.line.request.redacted:

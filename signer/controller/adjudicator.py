@@ -61,7 +61,7 @@ from signer.model.signing_request import (
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import CLUSTER_CHECKS, run_checks
 from signer.rules.machine import NoRecord, require_not_deleting, the_machine
-from signer.rules.request import policy_names_the_attestor, unsupported_version
+from signer.rules.request import operator_allows_the_attestor, policy_names_the_attestor, unsupported_version
 from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -180,8 +180,7 @@ class Adjudicator:
 
     def _screen(self, case: Case, request: SigningRequest) -> Screened:
         provider = request.envelope.signer.provider
-        policy_names_the_attestor(case.policy, provider)
-        return self._attestation.screen(request, case, case.attestors.description(provider))
+        return self._attestation.screen(request, case, self._description(provider, case))
 
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy."""
@@ -214,8 +213,20 @@ class Adjudicator:
         provider = parsed.envelope.signer.provider
         with self._trace.step(Step.ATTESTOR) as note:
             note(lambda: compared.attestor(provider, case.policy))
-            policy_names_the_attestor(case.policy, provider)
-            return case.attestors.description(provider)
+            return self._description(provider, case)
+
+    def _description(self, provider: str, case: Case) -> AttestorDescription:
+        """What the attestor says of itself. One that may not be used here is not imported: its code is third parties'.
+
+        Raises:
+            Refused: the policy does not name it, or the operator does not allow it in this namespace.
+            Deferred: it cannot be loaded.
+        """
+        policy_names_the_attestor(case.policy, provider)
+        operator_allows_the_attestor(
+            provider, self._key.namespace, allowed=self._configuration.attestor(provider).allows(self._key.namespace)
+        )
+        return case.attestors.description(provider)
 
     def _readable(self, parsed: SigningRequest | Malformed, description: AttestorDescription) -> SigningRequest:
         with self._trace.step(Step.READ) as note:

@@ -134,13 +134,28 @@ class Attestation:
     async def _checked(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Authority:
         with self._trace.step(Step.AUTHORITY) as note:
             authority = await self.authority()
-            if request.evidence.cluster.text not in authority.ca_certificate_hashes:
+            if self._names_another(request, case, description, authority):
                 # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
                 authority = await self.authority(not_before=self._monotonic())
             signing = authority.signing.certificate
             note(lambda: compared.authority(signing.public_key_hash, signing.not_after, case.now))
         self._check(request, case, description, authority)
         return authority
+
+    def _names_another(
+        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+    ) -> bool:
+        """Whether nothing stands against the request but that it names another CA than ours as we know it.
+
+        What is refused in any case is not worth a call: whoever asks chooses what CA to name.
+        """
+        if request.evidence.cluster.text in authority.ca_certificate_hashes:
+            return False
+        try:
+            run_checks(REQUEST_CHECKS, self._facts(request, case, description, authority))
+        except (Refused, Deferred) as error:
+            return isinstance(error, Refused) and error.deny.reason is Reason.CLUSTER_MISMATCH
+        return False
 
     def _claimed(
         self, request: SigningRequest, case: Case, description: AttestorDescription
@@ -162,15 +177,7 @@ class Attestation:
     def _check(
         self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
     ) -> None:
-        facts = RequestFacts(
-            request=request,
-            cluster=case.cluster,
-            policy=case.policy,
-            attestor=description,
-            insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
-            operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
-            ca_cert_hashes=authority.ca_certificate_hashes,
-        )
+        facts = self._facts(request, case, description, authority)
         signing = authority.signing.certificate
         case.account.request = RequestStage(
             description,
@@ -181,6 +188,19 @@ class Attestation:
             signing.not_after,
         )
         run_checks(REQUEST_CHECKS, facts, self._trace)
+
+    def _facts(
+        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+    ) -> RequestFacts:
+        return RequestFacts(
+            request=request,
+            cluster=case.cluster,
+            policy=case.policy,
+            attestor=description,
+            insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
+            operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
+            ca_cert_hashes=authority.ca_certificate_hashes,
+        )
 
     async def _answer(
         self, attestation: AttestationRequest, request: SigningRequest, case: Case

@@ -10,6 +10,7 @@ import logging
 from datetime import timedelta
 from typing import Final
 
+from attestors.registry import Registry
 from signer.audit.decision_line import DecisionLine, LoggedDecision, logged_request
 from signer.audit.errors import NotRedacted
 from signer.audit.log import AuditLogUnavailable, NoAuditLog
@@ -23,6 +24,7 @@ from signer.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
 _TRY_AGAIN: Final = timedelta(seconds=5)
+_NO_ATTESTORS: Final = Registry([])
 
 
 class Auditing:
@@ -65,7 +67,7 @@ class Auditing:
             cluster=str(self._key),
             time=around.now(),
             request=logged_request(
-                manifest, adjudication.parsed, around.registry, around.configuration.provider_id_oid
+                manifest, adjudication.parsed, _to_ask(adjudication, around), around.configuration.provider_id_oid
             ),
             account=adjudication.account.without_seals(),
             decision=logged,
@@ -88,3 +90,8 @@ class Auditing:
         if self._failing:
             self._failing = False
             _LOG.info("the audit log is written again", extra={"cluster": str(self._key)})
+
+
+def _to_ask(adjudication: Adjudication, around: Surroundings) -> Registry:
+    """Where to look for who says what of the evidence is left out: an attestor that is not allowed is not loaded."""
+    return around.registry if adjudication.account.is_for_an_allowed_attestor else _NO_ATTESTORS

@@ -126,10 +126,13 @@ class Standings:
             return Unattested(machine, "was made anew since its node was attested")
         record = max(records, key=valid_until)
         identity = record.identity
-        if identity.security is not Security.SECURE or not self._renews(identity.provider):
-            return Unattested(machine, f"was attested by {identity.provider}, which does not renew")
+        does_not_renew = Unattested(machine, f"was attested by {identity.provider}, which does not renew")
+        if identity.security is not Security.SECURE:
+            return does_not_renew
         for objection in self._objections(identity.provider):
             return Unattested(machine, f"was attested by {identity.provider}, {objection}")
+        if not self._renews(identity.provider):  # asked last: an attestor that is not allowed is not loaded
+            return does_not_renew
         end = valid_until(record)
         if end <= self._now():
             return Unattested(machine, f"has no certificate since {end:%Y-%m-%d %H:%M} UTC")

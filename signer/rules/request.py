@@ -55,8 +55,7 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
     """The cluster's policy names the attestor; an insecure one needs the controller's consent besides."""
     provider = facts.attestor.provider
     policy_names_the_attestor(facts.policy, provider)
-    if not facts.operator_allows:
-        raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, not_allowed(provider, facts.cluster.key.namespace))
+    operator_allows_the_attestor(provider, facts.cluster.key.namespace, allowed=facts.operator_allows)
     if facts.attestor.security is Security.INSECURE and not facts.insecure_allowed:
         raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, insecure_not_allowed(provider, facts.cluster.key.namespace))
 
@@ -88,6 +87,16 @@ def policy_names_the_attestor(policy: Policy, provider: str) -> None:
             Reason.ATTESTOR_NOT_AUTHORIZED,
             f"NodeAttestationPolicy {policy.cluster} does not authorize attestor {provider}",
         )
+
+
+def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool) -> None:
+    """What the operator does not allow in a namespace is not loaded for it either.
+
+    Raises:
+        Refused: it is not allowed.
+    """
+    if not allowed:
+        raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, not_allowed(provider, namespace))
 
 
 def attestor_supports_the_purpose(facts: RequestFacts) -> None:

@@ -12,7 +12,7 @@ from attestors.contract import Security
 from attestors.wire import pem
 from attestors.wire.names import PROVIDER_ID_OID, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
 from signer.kube.errors import ApiError
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
@@ -252,6 +252,27 @@ def test_evidence_for_another_cluster(shared_house: House, cluster: WorldCluster
     node = node_of(cluster, machine).but(ca_cert_hash="sha256:" + "0" * 64)
     cluster.submit_with_token(node.client_request("other-cluster"))
     _denied(shared_house, cluster, "other-cluster", "ClusterMismatch", ("Machine", machine))
+
+
+def _reads_of_the_authority(house: House, cluster: WorldCluster) -> int:
+    return len(house.api.requests.matching(f"GET {SECRETS.object(f'{cluster.name}-ca', cluster.namespace)}"))
+
+
+def test_what_is_refused_anyway_has_no_certificate_authority_read(
+    shared_house: House, cluster: WorldCluster, machine: str
+) -> None:
+    """Whoever asks chooses which CA to name; only where that alone is wrong, ours may have changed."""
+    shared_house.join(cluster)
+    before = _reads_of_the_authority(shared_house, cluster)
+    for number in range(3):
+        request = node_of(cluster, machine).but(ca_cert_hash=f"sha256:{number:064x}").client_request(f"both-{number}")
+        request["spec"]["usages"] = ["digital signature", "client auth", "server auth"]
+        cluster.submit_with_token(request)
+        _denied(shared_house, cluster, f"both-{number}", "InvalidUsages", ("Machine", machine))
+    assert _reads_of_the_authority(shared_house, cluster) == before
+    cluster.submit_with_token(node_of(cluster, machine).but(ca_cert_hash="sha256:" + "1" * 64).client_request("one"))
+    _denied(shared_house, cluster, "one", "ClusterMismatch", ("Machine", machine))
+    assert _reads_of_the_authority(shared_house, cluster) == before + 1
 
 
 @pytest.mark.parametrize(

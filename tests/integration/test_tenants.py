@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import sys
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 import pytest
 from keyed_mac.keys import derive_machine_key
 
+from attestors.registry import Registry
+from attestors.wire.names import ENTRY_POINT_GROUP, Purpose, SignerName
 from signer.controller.configuration import OperatorAttestor
+from signer.controller.run import ControllerOptions
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
@@ -19,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 TENANTS_KEY: Final = bytes(reversed(range(32)))
 VICTIM: Final = "victim"
+FORBIDDEN: Final = "tests.support.forbidden_attestor"
 
 
 def allowed_in(*namespaces: str) -> dict[str, OperatorAttestor]:
@@ -100,6 +106,29 @@ def test_settings_that_the_attestor_does_not_take_from_a_policy(house: House, sp
     set_policy(house, cluster, spec)
     house.run()
     assert house.wait_for_condition(cluster, "AttestorsConfigured", "False")["reason"] == "AttestorUnavailable"
+
+
+def test_an_attestor_that_is_not_allowed_is_not_loaded(house: House) -> None:
+    """Importing it runs its code: not for whom the operator does not let use it, whatever policy and CSR name."""
+    entry_points = [
+        EntryPoint("keyed-mac", "keyed_mac:plugin", ENTRY_POINT_GROUP),
+        EntryPoint("forbidden", f"{FORBIDDEN}:plugin", ENTRY_POINT_GROUP),
+    ]
+    cluster = house.cluster(attestors=("keyed-mac", "forbidden"), namespace="team-b")
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    forbidden = OperatorAttestor(namespaces=frozenset({"team-a"}))
+    house.run(
+        ControllerOptions(registry=Registry(entry_points)),
+        attestors={**keyed_mac(), "forbidden": forbidden},
+    )
+    house.join(cluster)
+    request = node_of(cluster, "m").client_request("asks")
+    request["spec"]["signerName"] = str(SignerName(Purpose.CLIENT, "forbidden"))
+    cluster.submit_with_token(request)
+    denied = cluster.wait_until_decided("asks")
+    assert (denied.condition, denied.reason) == ("Denied", "AttestorNotAuthorized")
+    house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    assert FORBIDDEN not in sys.modules
 
 
 def test_insecure_needs_the_operator_whatever_the_policy_says(house: House) -> None:

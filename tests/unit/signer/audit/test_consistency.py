@@ -18,6 +18,7 @@ from attestors.registry import Registry
 from attestors.wire import request as request_format
 from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
+from signer.audit.account import Account
 from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
 from signer.audit.consistency import require_about, require_same_request
@@ -233,6 +234,19 @@ class TestReplaced:
     def test_of_an_attestors_that_replaces_nothing_is_none(self) -> None:
         with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
             self.judge(self.request("one"), "one", provider="tpm")
+
+    def test_of_one_that_nobody_asked_are_all(self) -> None:
+        """The policy does not name it, say: then it was not even loaded."""
+        line = read_decision_line(logged("Approve"))
+        asked = Account(case=line.account.case, request=line.account.request)
+        before = Account(case=line.account.case)
+        redacted = replace(line, request=replace(line.request, redacted=("one",)))
+        request = self.request("one")
+        envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "tpm"))
+        request = replace(request, envelope=envelope)
+        require_same_request(replace(redacted, account=before), request, Halves(Registry(), {}))
+        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+            require_same_request(replace(redacted, account=asked), request, Halves(Registry(), {}))
 
     def test_of_one_that_says_nothing_are_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Registry, "load", lambda _, provider: object())

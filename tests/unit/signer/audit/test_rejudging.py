@@ -28,6 +28,7 @@ from signer.audit.halves import Halves
 from signer.audit.rejudging import Rejudged
 from signer.model.decision import ApproveOnly, Decision, Deferred
 from signer.model.kubernetes_time import format_time
+from signer.rules.request import not_allowed
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
 from tests.unit.signer.builders import CLUSTER, stock_serving_manifest, stock_serving_request
 from tests.unit.signer.controller.stock_serving_world import World as StockServingWorld
@@ -139,6 +140,35 @@ def decided(kind: str, reason: str, *, reserved: bool) -> Content:
     content = changed(logged("Approve"), "account.reserved", reserved)
     content["decision"].update(kind=kind, reason=reason, entry={}, certificate="", node_name="")
     return content
+
+
+def forbidden(kind: str, reason: str, *, prefix: str = "", namespace: str = "team-a") -> Content:
+    """A request for an attestor that the operator does not allow; it ends before the attestor is loaded."""
+    content = changed(decided(kind, reason, reserved=False), "account.request", {})
+    content["decision"]["message"] = prefix + not_allowed("keyed-mac", namespace)
+    return content
+
+
+def test_that_the_operator_does_not_allow_an_attestor_is_taken_from_the_line() -> None:
+    taken = ReproducedInPart(("that the operator does not allow the attestor",))
+    assert judged(forbidden("Deny", "AttestorNotAuthorized")) == taken
+    approved = changed(forbidden("Fail", "ApprovedByOthers", prefix="approved. "), "request.conditions", ["Approved"])
+    assert judged(approved) == taken
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        forbidden("Deny", "AttestorNotAuthorized", namespace="another"),
+        forbidden("Defer", "AttestorUnavailable", prefix="x"),
+        forbidden("Deny", "ClusterMismatch"),
+        changed(forbidden("Deny", "AttestorNotAuthorized"), "account.case.policy.authorized_attestors", []),
+        decided("Deny", "AttestorNotAuthorized", reserved=False),
+    ],
+    ids=["another namespace", "waits", "another reason", "the policy says so first", "it went on"],
+)
+def test_what_else_is_not(content: Content) -> None:
+    assert judged(content) != ReproducedInPart(("that the operator does not allow the attestor",))
 
 
 FROM_OUTSIDE: Final = (
