@@ -27,6 +27,7 @@ from signer.controller.side_door import SideDoor
 from signer.controller.standing import Standings
 from signer.controller.stock_approvals import Seen, StockApprovals
 from signer.controller.surroundings import Surroundings
+from signer.controller.unattested_requests import Told, UnattestedRequests
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.model.cluster import ClusterKey, ClusterView
@@ -104,6 +105,7 @@ class DoorKeeping:
         self._group_sets: set[frozenset[str]] = set()
         self._too_many_group_sets = False
         self._approvals = StockApprovals()
+        self._in_vain = UnattestedRequests()
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
         self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
         """What the policy asked for at the look that found these conditions."""
@@ -115,7 +117,11 @@ class DoorKeeping:
         """What the last look found, if it went by the policy as it is; and how many were approved up to now."""
         if self._found_under != self._asked_for() and any(one.met is not None for one in self._conditions):
             return (_unknown("PolicyChanged", "it has not been looked at since the policy changed"),)
-        return tuple(self._with_approvals(one) for one in self._conditions)
+        return tuple(self._with_requests(one) for one in self._conditions)
+
+    def unattested_requesters(self) -> int:
+        """How many have asked the stock signer in vain within the last hour."""
+        return self._in_vain.count(self._around.now())
 
     def look_again(self) -> None:
         """Something changed that may concern the door."""
@@ -145,6 +151,8 @@ class DoorKeeping:
             self._note_groups(spec)
         if self._approvals.count(manifest, self._around.now) is Seen.NOW:
             self._note_approval(manifest)
+        if self._in_vain.saw(manifest, self._around.now()) is Told.NOW and self._is_removed():
+            self._tell()
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
         named = items_of(spec, "groups")
@@ -293,11 +301,16 @@ class DoorKeeping:
         except TimeoutError:
             return Unfinished(f"the workload cluster answered too slowly: {TEND_TIMEOUT_SECONDS:.0f} s")
 
-    def _with_approvals(self, condition: PolicyCondition) -> PolicyCondition:
-        """Under Observe: what Enforce would have refused."""
-        if condition.type != condition_types.AUTO_APPROVAL_REMOVED or self._mode() is not Mode.OBSERVE:
+    def _is_removed(self) -> bool:
+        return any(one.type == condition_types.AUTO_APPROVAL_REMOVED and one.met is True for one in self._conditions)
+
+    def _with_requests(self, condition: PolicyCondition) -> PolicyCondition:
+        """Under Observe what Enforce would have refused; under Enforce, where approval is gone, who asked in vain."""
+        if condition.type != condition_types.AUTO_APPROVAL_REMOVED:
             return condition
-        return self._approvals.told_in(condition)
+        if self._mode() is Mode.OBSERVE:
+            return self._approvals.told_in(condition)
+        return self._in_vain.told_in(condition, self._around.now()) if condition.met is True else condition
 
 
 def _unknown(reason: str, message: str) -> PolicyCondition:

@@ -49,6 +49,8 @@ class ClusterFigures:
     authority_expiry: tuple[float, ...]
     """Unix time; empty where there is no CA."""
     certificates: NodeCertificates
+    unattested_requesters: int
+    """See :class:`~signer.controller.unattested_requests.UnattestedRequests`."""
     now: float
     """Unix time."""
 
@@ -148,6 +150,13 @@ BUDGET: Final = _Family(
     "When the first attested node whose client certificate is still good loses it if no more are issued, in Unix time.",
     _OF_CLUSTER,
 )
+UNATTESTED: Final = _Family(
+    "unattested_requesters",
+    "gauge",
+    "Nodes and bootstrap tokens that have asked kubernetes.io/kube-apiserver-client-kubelet within the last hour and "
+    "got nothing; 64 at most.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -165,6 +174,7 @@ _FAMILIES: Final = (
     AUTHORITY,
     NODES,
     BUDGET,
+    UNATTESTED,
 )
 
 
@@ -226,3 +236,4 @@ def _add_cluster(add: Callable[..., None], cluster: str, figures: ClusterFigures
     add(NODES, expired, cluster, Certificate.EXPIRED.value)
     for moment in figures.certificates.outage_budget(figures.now):
         add(BUDGET, moment, cluster)
+    add(UNATTESTED, figures.unattested_requesters, cluster)

@@ -166,6 +166,7 @@ class WorkloadCluster:
             conditions=self._surveyor.conditions,
             authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
             certificates=inventory.certificate_lives.of(key),
+            unattested_requesters=self._door.unattested_requesters(),
             now=self._around.now().timestamp(),
         )
 

@@ -91,6 +91,7 @@ def well() -> ClusterFigures:
         conditions=met,
         authority_expiry=(3650 * DAY,),
         certificates=NodeCertificates(ends=(5 * DAY,), renewing_ends=(5 * DAY,), overdue=(4 * DAY,)),
+        unattested_requesters=0,
         now=0.0,
     )
 

@@ -190,6 +190,8 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (doubt_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
+    (lambda scrape: scrape.change(unattested_requesters=1), {"UnattestedRequests"}),
+    (lambda scrape: scrape.change(unattested_requesters=1, mode="Observe"), set()),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),

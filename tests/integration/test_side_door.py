@@ -207,6 +207,27 @@ def test_observe_says_what_enforce_would_refuse(
     house.wait_for_condition(cluster, "Ready", "True")
 
 
+def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
+    house: House, cluster: WorldCluster, controller: RunningController
+) -> None:
+    """Nothing knows of it but what it asks for; it keeps no door open."""
+    house.join(cluster, "m")
+    set_mode(house, cluster, "Enforce")
+    wait_for(house, cluster, "True", "Removed")
+    cluster.submit_as_node(stock_client_request("by-hand-1", "by-hand"), "by-hand")
+
+    def is_named(policy: dict[str, Any]) -> bool:
+        (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
+        return found["status"] == "True" and "got nothing: system:node:by-hand;" in found["message"]
+
+    house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
+    found = controller.options.metrics.registry.get_sample_value(
+        "node_attestation_unattested_requesters", {"cluster": "default/workload"}
+    )
+    assert found == 1
+    assert bindings(cluster) == {}
+
+
 def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(house: House, cluster: WorldCluster) -> None:
     """Its renewal would be denied: with the door shut, the whole cluster would end with its certificates."""
     house.join(cluster, "m")

@@ -73,6 +73,7 @@ def figures(**changes: Any) -> ClusterFigures:
         certificates=NodeCertificates(
             ends=(900.0, 1100.0, 2000.0), renewing_ends=(1100.0, 2000.0), overdue=(990.0, 1900.0)
         ),
+        unattested_requesters=4,
         now=1000.0,
     )
     return replace(well, **changes)
@@ -92,6 +93,7 @@ def test_how_a_cluster_stands(metrics: Metrics) -> None:
     assert value("cluster_condition", condition="AutoApprovalRemoved", status="True") is None
     assert value("certificate_authority_expiry_timestamp_seconds") == 5000
     assert [value("nodes", certificate=one) for one in ("valid", "overdue", "expired")] == [1, 1, 1]
+    assert value("unattested_requesters") == 4
     assert value("outage_budget_timestamp_seconds") == 1100, "who has lost it already has none to lose"
 
 

@@ -1,0 +1,93 @@
+"""Who asks the stock signer for client certificates and gets none: nodes that are lost when theirs run out.
+
+Under Enforce nobody approves such requests any more. Of a Machine whose node is not attested the standings know; a node
+without a Machine, or whose template lacks the plugin, shows by what it asks for.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX, StockSigner
+from signer.controller.conditions import PolicyCondition
+from signer.controller.door_findings import listed
+from signer.kube.client import JsonObject
+from signer.model.decision import printable
+from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.kubernetes_time import parse_time
+
+REMEMBERED: Final = timedelta(hours=1)
+"""A kubelet asks again every quarter of an hour or so (client-go util/certificate, certificateWaitTimeout)."""
+MAXIMUM_REQUESTERS: Final = 64
+"""Of one cluster, whose API server may invent any number. Who came first stays."""
+_STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
+_APPROVED: Final = "Approved"
+_REQUESTER: Final = re.compile(
+    rf"{re.escape(NODE_USER_PREFIX)}[a-z0-9.-]{{1,253}}|{re.escape(BOOTSTRAP_USER_PREFIX)}[a-z0-9]{{6}}"
+)
+
+
+class Told(enum.Enum):
+    """Whether a request says something that was not known."""
+
+    BEFORE = enum.auto()
+    NOW = enum.auto()
+
+
+class UnattestedRequests:
+    """The requesters of one cluster that were seen to ask in vain, and when they asked last."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, datetime] = {}
+
+    def saw(self, manifest: JsonObject, now: datetime) -> Told:
+        """A CSR as it is. An approval takes its requester out: somebody gives certificates away, which is told
+        otherwise.
+        """
+        spec = mapping_of(manifest, "spec")
+        requester = text_of(spec, "username")
+        if text_of(spec, "signerName") != _STOCK_SIGNER or not _REQUESTER.fullmatch(requester):
+            return Told.BEFORE
+        if _is_approved(manifest):
+            return Told.NOW if self._asked.pop(requester, None) is not None else Told.BEFORE
+        try:
+            asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
+        except ValueError:
+            return Told.BEFORE
+        self._forget(now)
+        known = requester in self._asked
+        if now - asked > REMEMBERED or (not known and len(self._asked) >= MAXIMUM_REQUESTERS):
+            return Told.BEFORE
+        self._asked[requester] = max(asked, self._asked.get(requester, asked))
+        return Told.BEFORE if known else Told.NOW
+
+    def count(self, now: datetime) -> int:
+        """How many have asked lately; at most :data:`MAXIMUM_REQUESTERS`."""
+        self._forget(now)
+        return len(self._asked)
+
+    def told_in(self, condition: PolicyCondition, now: datetime) -> PolicyCondition:
+        """The same condition, which names them."""
+        if not self.count(now):
+            return condition
+        said = (
+            f"{condition.message}; asked without attestation within the last hour, and got nothing: "
+            f"{listed(sorted(self._asked))}; their nodes need the credential plugin before their certificates run out"
+        )
+        return replace(condition, message=printable(said))
+
+    def _forget(self, now: datetime) -> None:
+        for requester in [one for one, asked in self._asked.items() if now - asked > REMEMBERED]:
+            del self._asked[requester]
+
+
+def _is_approved(manifest: JsonObject) -> bool:
+    return any(
+        isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
+        for condition in items_of(mapping_of(manifest, "status"), "conditions")
+    )
