@@ -36,6 +36,10 @@ def names(source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) ->
     return lambda view: node_names(view, source, attested)
 
 
+def asking_for(name: str) -> Callable[[MachineView], object]:
+    return lambda view: require_node_name(name, view, AUTOMATIC, ())
+
+
 def final(view: MachineView, source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names, of which no other will come."""
     found = node_names(view, source, attested)
@@ -256,7 +260,7 @@ class TestAzurePool:
         view = self.of_a_pool(f"{SCALE_SET}/pool/virtualMachines/0")
         require_node_name("pool000000", view, AUTOMATIC, ())
         for other in ("pool000001", "pool-0", "prefix000000"):
-            defer = deferred(lambda one, other=other: require_node_name(other, one, AUTOMATIC, ()), view)
+            defer = deferred(asking_for(other), view)
             assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
             assert "its node is pool000000 as long as it has none" in defer.message
             assert "set nodeNameSource" in defer.message
@@ -297,7 +301,7 @@ class TestNamesOfEveryHost:
         view = machine(provider_id, ("InternalIP", "172.22.0.86"), ("Hostname", name), ("InternalDNS", name))
         require_node_name("prod-md-0-x7k2p", view, AUTOMATIC, ())
         for other in ("vm1", "localhost", "localhost.localdomain"):
-            deferred(lambda one, other=other: require_node_name(other, one, AUTOMATIC, ()), view)
+            deferred(asking_for(other), view)
 
     @pytest.mark.parametrize("name", NOBODYS)
     def test_nothing_else(self, name: str) -> None:
