@@ -48,11 +48,11 @@ def is_node_name(text: str) -> bool:
 class OtherNames(enum.Enum):
     """Whether a name that is not among a Machine's may still turn out to be right."""
 
-    WRONG = "wrong"
+    WRONG = enum.auto()
     """For good: the names were proven or chosen, or are what the platform shows."""
-    UNKNOWN = "unknown"
+    UNKNOWN = enum.auto()
     """The names are a guess, until the Machine shows a Hostname address."""
-    WRONG_BUT_FOR_THE_DOMAIN = "wrong but for the domain"
+    WRONG_BUT_FOR_THE_DOMAIN = enum.auto()
     """The names were proven, and the same host may be called so in another domain: the Machine's addresses decide."""
 
 
