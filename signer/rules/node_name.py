@@ -53,7 +53,7 @@ class OtherNames(enum.Enum):
     UNKNOWN = enum.auto()
     """The names are a guess, until the Machine shows a Hostname address."""
     WRONG_BUT_FOR_THE_DOMAIN = enum.auto()
-    """The names were proven, and the same host may be called so in another domain: the Machine's addresses decide."""
+    """The same host may be called so in another domain: the Machine's InternalDNS addresses decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,23 @@ def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str
 def _proven(machine: MachineView, proven: tuple[str, ...]) -> NodeNames:
     """What the attestor proved, and where nodes are called by their InternalDNS, the same host in other domains.
 
-    AWS: EC2 says the name in its own domain, also where DHCP options give the VPC another, by which the node is called.
-    Cluster API's provider then shows both. It leaves out the second when it could not look the domain up, and older
-    ones always do: so a list without it is no ground to deny. An instance of a MachinePool never has a list.
+    An instance of a MachinePool never has addresses.
     """
-    if machine.kind == MACHINE_POOL_KIND or _ADDRESS_CONVENTIONS.get(_scheme(machine)) != "InternalDNS":
+    if machine.kind == MACHINE_POOL_KIND or not _domain_may_differ(machine):
         return NodeNames(proven, OtherNames.WRONG)
     hosts = frozenset(map(_host, proven))
     elsewhere = (name for name in _named_addresses(machine, "InternalDNS") if _host(name) in hosts)
     return NodeNames(tuple(dict.fromkeys((*proven, *elsewhere))), OtherNames.WRONG_BUT_FOR_THE_DOMAIN)
+
+
+def _domain_may_differ(machine: MachineView) -> bool:
+    """Whether the Machine may show another domain's name for the same host, beside or after that of the platform's own.
+
+    AWS: EC2 says the name in its own domain, also where DHCP options give the VPC another, by which the node is called.
+    Cluster API's provider then shows both. It leaves out the second when it could not look the domain up, and older
+    ones always do: so a list without it is no ground to deny.
+    """
+    return _ADDRESS_CONVENTIONS.get(_scheme(machine)) == "InternalDNS"
 
 
 def _conventional(machine: MachineView) -> NodeNames:
@@ -141,7 +149,8 @@ def _conventional(machine: MachineView) -> NodeNames:
     if machine.kind == MACHINE_POOL_KIND:
         return NodeNames(_instance_names(machine), OtherNames.WRONG)
     if scheme in _ADDRESS_CONVENTIONS:
-        return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), OtherNames.WRONG)
+        others = OtherNames.WRONG_BUT_FOR_THE_DOMAIN if _domain_may_differ(machine) else OtherNames.WRONG
+        return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), others)
     if scheme in _INFRASTRUCTURE_NAME_SCHEMES and not machine.of_a_pool:
         return NodeNames((_infrastructure_name(machine),), OtherNames.WRONG)
     hostnames = _named_addresses(machine, "Hostname")

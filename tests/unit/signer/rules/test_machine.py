@@ -68,7 +68,7 @@ class TestState:
 
 
 class TestNodeName:
-    @pytest.mark.parametrize("name", ["other", NODE + "x", NODE[:-1], "prod-md-0-x7k2p", "10.0.0.1"])
+    @pytest.mark.parametrize("name", ["other", "x" + NODE, NODE[1:], "prod-md-0-x7k2p", "10.0.0.1"])
     def test_of_another_machine(self, name: str) -> None:
         deny = refused(judge, machine_facts(node_name=name))
         assert deny.reason == Reason.NODE_NAME_MISMATCH

@@ -92,7 +92,9 @@ class TestAutomatic:
             ("InternalDNS", "ip-10-0-0-1.corp.example"),
             ("InternalDNS", "ip-10-0-0-1.ec2.internal"),
         )
-        assert final(view) == ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example")
+        assert node_names(view, AUTOMATIC, ()) == NodeNames(
+            ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example"), OtherNames.WRONG_BUT_FOR_THE_DOMAIN
+        )
 
     def test_docker(self) -> None:
         view = machine("docker:////c", ("InternalDNS", "not-this"), ("Hostname", "c1"))
@@ -179,6 +181,12 @@ class TestDomainOfDHCPOptions:
     @pytest.mark.parametrize("kind", ["Hostname", "ExternalDNS", "InternalIP"])
     def test_that_is_another_kind_of_address(self, kind: str) -> None:
         deferred(lambda one: self.ask(CUSTOM, one), machine("aws:///a/i-1", ("InternalDNS", PROVEN), (kind, CUSTOM)))
+
+    def test_without_an_attestor_that_proves_names(self) -> None:
+        """The addresses alone decide, and the domain's may come after the platform's own."""
+        require_node_name(CUSTOM, on_aws(PROVEN, CUSTOM), AUTOMATIC, ())
+        assert deferred(asking_for(CUSTOM), on_aws(PROVEN)).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert refused(asking_for(OTHER_INTERFACE), on_aws(PROVEN)).reason == Reason.NODE_NAME_MISMATCH
 
     def test_instance_of_a_pool(self) -> None:
         """It has no addresses, and none will come."""
