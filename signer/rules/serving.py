@@ -9,7 +9,7 @@ the control-plane endpoint          DNS name or address, however it is written
                                     such a name serves without its name, by its addresses
 ``localhost``                       also below it and as a top-level domain (RFC 6761 section 6.3)
 names of Services and Pods          below ``svc``, ``cluster.local`` and the Cluster's own service domain
-what is no host's name              wildcards, root dots, upper case, IP addresses in any of their spellings
+what is no host's name              wildcards, root dots, IP addresses in any of their spellings
 addresses of nobody                 loopback, unspecified, "this network", link-local, multicast, broadcast and reserved
 addresses of Services               the Cluster's service networks
 addresses inside addresses          IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64, IPv4-translated
@@ -18,6 +18,12 @@ what belongs to others              addresses and names of the cluster's other M
 ==================================  =======================================================================
 
 Everything else must be the Machine's own: its node name, ``status.addresses``, or the attestor's own answer.
+
+Upper case is no difference between DNS names (RFC 4343; RFC 9525 section 6.3): every check looks at a name in lower
+case, and the certificate holds it as it was asked for. A kubelet asks for what its Node's addresses are, as they are
+written there, and wants exactly that back: vSphere's cloud provider writes the guest's host name as the guest does. A
+root dot has no place in a certificate (RFC 5280 section 4.2.1.6), and Go 1.25.2 did not read one with it: a kubelet
+that got one could not be reached (golang/go issue 75828).
 """
 
 from __future__ import annotations
@@ -183,8 +189,8 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     if facts.purpose is not Purpose.SERVING:
         return
     own_names, own_addresses = _own_dns_names(facts), _own_ip_addresses(facts)
-    for dns_name in facts.dns_names:
-        _require_host_name(dns_name, facts)
+    for asked in facts.dns_names:
+        dns_name = _host_name(asked, facts)
         _require_not_of_the_cluster(dns_name, facts)
         if dns_name != facts.node_name and dns_name not in own_names:
             raise _foreign(dns_name, (dns_name,), bool(own_names), facts)
@@ -198,14 +204,21 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
         _require_nobody_elses(str(address), written, facts)
 
 
-def _require_host_name(dns_name: str, facts: AlternativeNameFacts) -> None:
+def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
+    """``asked`` in lower case, where it is a host's name.
+
+    In ASCII alone: a Kelvin sign is a k in lower case, to Unicode and to no resolver.
+    """
+    dns_name = asked.lower()
     labels = dns_name.split(".")
     if (
-        not is_node_name(dns_name)
+        not asked.isascii()
+        or not is_node_name(dns_name)
         or any(len(label) > MAXIMUM_LABEL_CHARACTERS for label in labels)
         or _NUMBER.fullmatch(labels[-1])
     ):
-        raise _refused(dns_name, facts, "is no host's name (lower case, no wildcard, no root dot, no IP address)")
+        raise _refused(asked, facts, "is no host's name (no wildcard, no root dot, no IP address)")
+    return dns_name
 
 
 def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
+from signer.rules.node_name import scale_set_names
 from signer.rules.serving import canonical
 from signer.store.mirror import ObjectKey
 
 
 class NameIndex:
-    """Names, infrastructure names, addresses and ends of provider IDs of all Machines, in their one spelling.
+    """Names, infrastructure names, addresses and what provider IDs say, of all Machines, in their one spelling.
 
     Instances of MachinePools have none of their own. A nodeRef is what a kubelet chose: it is no name of its Machine,
     and only says which node is there.
@@ -22,7 +23,7 @@ class NameIndex:
         self._holders: _Holders = {}
         self._nodes: _Holders = {}
         self._called: dict[ClusterKey, dict[str, dict[str, int]]] = {}
-        """Of each Cluster the provider IDs by their ends; how many pools list each, for several may list the same."""
+        """Of each Cluster the provider IDs by the names in them; how many pools list each, for several may do so."""
 
     def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         """A Machine appeared, changed or went."""
@@ -46,23 +47,22 @@ class NameIndex:
             self._call(after.cluster, frozenset(), after.provider_ids)
 
     def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
-        by_end = self._called.setdefault(cluster, {})
-        for provider_id in gone:
-            end = _segment(provider_id)
-            called = by_end[end]
+        by_name = self._called.setdefault(cluster, {})
+        for provider_id, name in _names_by_provider_id(gone):
+            called = by_name[name]
             called[provider_id] -= 1
             if not called[provider_id]:
                 del called[provider_id]
             if not called:
-                del by_end[end]
-        for provider_id in new:
-            called = by_end.setdefault(_segment(provider_id), {})
+                del by_name[name]
+        for provider_id, name in _names_by_provider_id(new):
+            called = by_name.setdefault(name, {})
             called[provider_id] = called.get(provider_id, 0) + 1
-        if not by_end:
+        if not by_name:
             del self._called[cluster]
 
     def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
-        """Provider IDs of other instances of MachinePools of the same Cluster that end in that name."""
+        """Provider IDs of other instances of MachinePools of the same Cluster that have that name in them."""
         called = self._called.get(machine.cluster, {}).get(node_name, {})
         return frozenset(called.keys() - {machine.provider_id})
 
@@ -93,9 +93,15 @@ def _move(
         holders.setdefault(held, set()).add(key)
 
 
-def _segment(provider_id: str) -> str:
-    """What ``nodeNameSource: ProviderID`` calls a node."""
-    return provider_id.rpartition("/")[2]
+def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for provider_id in provider_ids:
+        for name in _names_in(provider_id):
+            yield provider_id, name
+
+
+def _names_in(provider_id: str) -> tuple[str, ...]:
+    """What ``nodeNameSource: ProviderID`` calls a node, and what Azure does."""
+    return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
 
 
 def _node(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
@@ -106,7 +112,7 @@ def _names(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
     names = (
         machine.name,
         machine.infrastructure_name,
-        _segment(machine.provider_id),
+        *_names_in(machine.provider_id),
         *(address.address for address in machine.addresses),
     )
     return frozenset((machine.cluster, canonical(name)) for name in names if name)

@@ -62,6 +62,15 @@ def test_own(neighbourhood: Kubelet) -> None:
     assert names.value.get_values_for_type(x509.IPAddress) == [ip_address("192.0.2.10")]
 
 
+def test_own_in_upper_case(neighbourhood: Kubelet) -> None:
+    """The certificate holds what was asked for: a kubelet that got anything else would ask again."""
+    csr = _ask(neighbourhood, "M", "M.Internal.EXAMPLE", "192.0.2.10")
+    names = certificate_of(neighbourhood.cluster.wait_until_decided(csr)).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert names.value.get_values_for_type(x509.DNSName) == ["M", "M.Internal.EXAMPLE"]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -80,7 +89,8 @@ def test_own(neighbourhood: Kubelet) -> None:
         ("64:ff9b::127.0.0.1", "of no host, or of every host"),
         ("::ffff:192.0.2.10", "in the form of IPv6"),
         # In another spelling.
-        ("M", "is no host's name"),
+        ("KUBERNETES-m", "begins with kubernetes"),
+        ("Neighbour", "does not belong to"),
         ("m.", "is no host's name"),
         ("*.internal.example", "is no host's name"),
         # Of somebody else.

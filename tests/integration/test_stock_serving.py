@@ -81,6 +81,12 @@ def test_a_kubelets_own_request(house: House, cluster: WorldCluster) -> None:
     assert [f"{entry.method} {entry.path}" for entry in here] == [f"PUT {approval}"]
 
 
+def test_own_names_in_upper_case(cluster: WorldCluster) -> None:
+    """As the Node's addresses are written, whoever wrote them."""
+    attest(cluster, "m").submit(stock_serving_request("serving", "m", ["M", "192.0.2.10"]))
+    _approved(cluster, "serving")
+
+
 def test_on_an_old_api_server_that_names_no_credential(house: House) -> None:
     cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
@@ -280,7 +286,7 @@ def test_honest(neighbourhood: Kubelet) -> None:
     [
         *("kubernetes", "kubernetes.default.svc.cluster.local", "api.default.svc", "localhost", "127.0.0.1", "::1"),
         *("control-plane.example", "10.200.0.1", "neighbour", "192.0.2.11", "::ffff:192.0.2.10", "169.254.169.254"),
-        *("*.example", "*", "M", "m.", "unknown.example", "198.51.100.1"),
+        *("*.example", "*", "KUBERNETES", "M.", "unknown.example", "198.51.100.1"),
     ],
 )
 def test_smuggled_names(neighbourhood: Kubelet, smuggled: str) -> None:

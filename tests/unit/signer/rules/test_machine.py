@@ -68,17 +68,17 @@ class TestState:
 
 
 class TestNodeName:
-    @pytest.mark.parametrize("name", ["other", NODE + "x", NODE[:-1], "prod-md-0-x7k2p", "10.0.0.1"])
+    @pytest.mark.parametrize("name", ["other", "x" + NODE, NODE[1:], "prod-md-0-x7k2p", "10.0.0.1"])
     def test_of_another_machine(self, name: str) -> None:
         deny = refused(judge, machine_facts(node_name=name))
         assert deny.reason == Reason.NODE_NAME_MISMATCH
-        assert deny.message.endswith(f"is node {NODE}")
+        assert f"is node {NODE} by nodeNameSource" in deny.message
 
     def test_one_of_several(self) -> None:
         addresses = (MachineAddress("InternalDNS", "a.b"), MachineAddress("InternalDNS", NODE))
         judge(machine_facts(machine=machine_view(addresses=addresses)))
         deny = refused(judge, machine_facts(machine=machine_view(addresses=addresses), node_name="c"))
-        assert deny.message.endswith(f"is node a.b or {NODE}")
+        assert f"is node a.b or {NODE} by nodeNameSource" in deny.message
 
     def test_addresses_unknown(self) -> None:
         facts = machine_facts(machine=machine_view(addresses=()))
@@ -102,7 +102,8 @@ class TestNodeName:
         renamed = machine_view(addresses=(MachineAddress("InternalDNS", "renamed"),))
         defer = deferred(judge, machine_facts(machine=renamed, record=record()))
         assert (defer.reason, defer.retry_after) == (Reason.NODE_NAME_MISMATCH, LOOK_AGAIN)
-        assert f"is node renamed; it was attested as node {NODE} before" in defer.message
+        assert "is node renamed by nodeNameSource Automatic" in defer.message
+        assert f"; it was attested as node {NODE} before" in defer.message
         judge(machine_facts(record=record()))
 
     @pytest.mark.parametrize(

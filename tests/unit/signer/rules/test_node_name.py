@@ -1,17 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from signer.model.cluster import MachineAddress, MachineView
+from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameSource
 from signer.model.reasons import Reason
-from signer.rules.node_name import NodeNames, is_node_name, node_names, require_node_name
+from signer.rules.node_name import (
+    NodeNames,
+    OtherNames,
+    is_node_name,
+    node_names,
+    require_node_name,
+    scale_set_names,
+)
 from tests.unit.signer.builders import machine_view
 from tests.unit.signer.outcomes import deferred, refused
 
 AUTOMATIC = NodeNameSource.AUTOMATIC
+fast = settings(max_examples=200, deadline=None)
 
 
 def machine(provider_id: str, *addresses: tuple[str, str], **changes: str) -> MachineView:
@@ -24,10 +36,14 @@ def names(source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) ->
     return lambda view: node_names(view, source, attested)
 
 
+def asking_for(name: str) -> Callable[[MachineView], object]:
+    return lambda view: require_node_name(name, view, AUTOMATIC, ())
+
+
 def final(view: MachineView, source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names, of which no other will come."""
     found = node_names(view, source, attested)
-    assert found.final
+    assert found.others is OtherNames.WRONG
     return found.names
 
 
@@ -76,7 +92,9 @@ class TestAutomatic:
             ("InternalDNS", "ip-10-0-0-1.corp.example"),
             ("InternalDNS", "ip-10-0-0-1.ec2.internal"),
         )
-        assert final(view) == ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example")
+        assert node_names(view, AUTOMATIC, ()) == NodeNames(
+            ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example"), OtherNames.WRONG_BUT_FOR_THE_DOMAIN
+        )
 
     def test_docker(self) -> None:
         view = machine("docker:////c", ("InternalDNS", "not-this"), ("Hostname", "c1"))
@@ -93,12 +111,12 @@ class TestAutomatic:
     def test_others_by_machine_name(self, address: tuple[str, str]) -> None:
         """Which denies nobody: the Hostname may come later."""
         assert node_names(machine("vsphere://x", address), AUTOMATIC, ()) == NodeNames(
-            ("prod-md-0-x7k2p",), final=False
+            ("prod-md-0-x7k2p",), OtherNames.UNKNOWN
         )
 
-    @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "docker:////c", "azure:///x", "vsphere://x"])
+    @pytest.mark.parametrize("provider_id", ["gce://p/z/n1", "docker:////c", "azure:///x", "vsphere://x"])
     def test_attested_names_come_first(self, provider_id: str) -> None:
-        view = machine(provider_id, ("Hostname", "h"), ("InternalDNS", "d"))
+        view = machine(provider_id, ("Hostname", "h"), ("InternalDNS", "d"), ("InternalDNS", "n1.example"))
         assert final(view, attested=("n1", "NOT a name", "n2")) == ("n1", "n2")
 
     def test_attested_nonsense_does_not_count(self) -> None:
@@ -124,6 +142,232 @@ class TestAutomatic:
         assert "infrastructureRef" in defer.message
 
 
+PROVEN = "ip-10-0-1-17.eu-west-1.compute.internal"
+CUSTOM = "ip-10-0-1-17.corp.example"
+OTHER_INTERFACE = "ip-10-0-2-99.corp.example"
+
+
+def on_aws(*internal_dns: str) -> MachineView:
+    return machine("aws:///a/i-1", ("InternalIP", "10.0.1.17"), *(("InternalDNS", name) for name in internal_dns))
+
+
+class TestDomainOfDHCPOptions:
+    """EC2 says an instance's name in AWS's domain, also where its host calls itself by another one."""
+
+    @staticmethod
+    def ask(name: str, view: MachineView) -> None:
+        require_node_name(name, view, AUTOMATIC, (PROVEN,))
+
+    @pytest.mark.parametrize("name", [PROVEN, CUSTOM])
+    def test_that_the_machine_shows(self, name: str) -> None:
+        self.ask(name, on_aws(PROVEN, CUSTOM.upper() + "."))
+
+    @pytest.mark.parametrize("view", [machine("aws:///a/i-1"), on_aws(), on_aws(PROVEN), on_aws(OTHER_INTERFACE)])
+    def test_that_the_machine_does_not_show_yet(self, view: MachineView) -> None:
+        """Its provider leaves the domain out while it cannot look it up, and before v2.4."""
+        defer = deferred(lambda one: self.ask(CUSTOM, one), view)
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert f"asks for node {CUSTOM}; Machine team-a/prod-md-0-x7k2p is node {PROVEN}, and" in defer.message
+        assert "DHCP options" in defer.message
+        self.ask(PROVEN, view)
+
+    @pytest.mark.parametrize("name", [OTHER_INTERFACE, "ip-10-0-1-1.corp.example", "corp.example", "ip-10-0-1-170"])
+    def test_of_another_host(self, name: str) -> None:
+        """Even where the Machine shows it: a second interface's name is not what the instance is called."""
+        for view in (machine("aws:///a/i-1"), on_aws(PROVEN, CUSTOM, name)):
+            deny = refused(lambda one: self.ask(name, one), view)
+            assert deny.reason == Reason.NODE_NAME_MISMATCH
+
+    @pytest.mark.parametrize("kind", ["Hostname", "ExternalDNS", "InternalIP"])
+    def test_that_is_another_kind_of_address(self, kind: str) -> None:
+        deferred(lambda one: self.ask(CUSTOM, one), machine("aws:///a/i-1", ("InternalDNS", PROVEN), (kind, CUSTOM)))
+
+    def test_without_an_attestor_that_proves_names(self) -> None:
+        """The addresses alone decide, and the domain's may come after the platform's own."""
+        require_node_name(CUSTOM, on_aws(PROVEN, CUSTOM), AUTOMATIC, ())
+        assert deferred(asking_for(CUSTOM), on_aws(PROVEN)).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert refused(asking_for(OTHER_INTERFACE), on_aws(PROVEN)).reason == Reason.NODE_NAME_MISMATCH
+
+    def test_instance_of_a_pool(self) -> None:
+        """It has no addresses, and none will come."""
+        deny = refused(lambda one: self.ask(CUSTOM, one), instance("aws:///a/i-1"))
+        assert deny.reason == Reason.NODE_NAME_MISMATCH
+        self.ask(PROVEN, instance("aws:///a/i-1"))
+
+    @pytest.mark.parametrize("provider_id", ["gce://p/z/n1", "vsphere://x", "azure:///x", "docker:////c"])
+    def test_elsewhere_a_proven_name_is_the_whole_name(self, provider_id: str) -> None:
+        view = machine(provider_id, ("InternalDNS", CUSTOM))
+        assert refused(lambda one: self.ask(CUSTOM, one), view).reason == Reason.NODE_NAME_MISMATCH
+
+    def test_all_that_it_may_be_called(self) -> None:
+        view = on_aws(CUSTOM, PROVEN, OTHER_INTERFACE)
+        assert node_names(view, AUTOMATIC, (PROVEN,)) == NodeNames(
+            (PROVEN, CUSTOM), OtherNames.WRONG_BUT_FOR_THE_DOMAIN
+        )
+
+
+SCALE_SET = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets"
+
+
+class TestScaleSet:
+    @pytest.mark.parametrize(
+        ("end", "name"),
+        [
+            ("pool/virtualMachines/0", "pool000000"),
+            ("pool/virtualMachines/10", "pool00000a"),
+            ("nsgvmss/virtualMachines/85", "nsgvmss00002d"),
+            ("Pool-1/virtualMachines/1146", "pool-10000vu"),
+            ("pool/virtualMachines/2176782335", "poolzzzzzz"),
+        ],
+    )
+    def test_uniform(self, end: str, name: str) -> None:
+        assert scale_set_names(f"{SCALE_SET}/{end}") == (name,)
+        assert scale_set_names(f"{SCALE_SET.lower()}/{end.lower()}") == (name,)
+
+    @pytest.mark.parametrize(
+        "provider_id",
+        [
+            f"{SCALE_SET}/pool/virtualMachines/2176782336",
+            f"{SCALE_SET}/pool/virtualMachines/00",
+            f"{SCALE_SET}/pool/virtualMachines/\u0663",
+            f"{SCALE_SET}/pool/virtualMachines/",
+            f"{SCALE_SET}/pool/virtualMachines/pool_0",
+            f"{SCALE_SET}/pool/virtualMachines/0/x",
+            f"{SCALE_SET}/-pool/virtualMachines/0",
+            f"{SCALE_SET}/poo\u212a/virtualMachines/0",
+            f"{SCALE_SET}//virtualMachines/0",
+            f"{SCALE_SET}/{'p' * 248}/virtualMachines/0",
+            SCALE_SET.replace("azure", "aws") + "/pool/virtualMachines/0",
+            SCALE_SET.removesuffix("virtualMachineScaleSets") + "virtualMachines/pool_1a2b3c4d",
+            "",
+        ],
+    )
+    def test_nothing_such(self, provider_id: str) -> None:
+        assert scale_set_names(provider_id) == ()
+
+    @fast
+    @given(st.integers(0, 36**6 - 1))
+    def test_its_number_can_be_read_back(self, number: int) -> None:
+        (name,) = scale_set_names(f"{SCALE_SET}/pool/virtualMachines/{number}")
+        assert len(name) == len("pool") + 6
+        assert int(name.removeprefix("pool"), 36) == number
+
+
+class TestAzurePool:
+    """What its Machines are called is a guess: their infrastructure machines are called otherwise than their nodes."""
+
+    @staticmethod
+    def of_a_pool(provider_id: str, *addresses: tuple[str, str]) -> MachineView:
+        return replace(
+            machine(provider_id, *addresses, name="pool-0", infrastructure_name="pool-0"),
+            of_a_pool=True,
+            owner_pool="pool",
+        )
+
+    def test_uniform(self) -> None:
+        view = self.of_a_pool(f"{SCALE_SET}/pool/virtualMachines/0")
+        require_node_name("pool000000", view, AUTOMATIC, ())
+        for other in ("pool000001", "pool-0", "prefix000000"):
+            defer = deferred(asking_for(other), view)
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+            assert "its node is pool000000 as long as it has none" in defer.message
+            assert "set nodeNameSource" in defer.message
+
+    def test_flexible(self) -> None:
+        """Its computer's name ends in characters that nothing in Cluster API shows."""
+        view = self.of_a_pool("azure:///subscriptions/s/virtualMachines/pool_1a2b3c4d")
+        deferred(lambda one: require_node_name("pool1a2b3c", one, AUTOMATIC, ()), view)
+        require_node_name("pool-0", view, AUTOMATIC, ())
+
+    def test_a_host_name_decides(self) -> None:
+        view = self.of_a_pool(f"{SCALE_SET}/pool/virtualMachines/0", ("Hostname", "prefix000000"))
+        assert final(view) == ("prefix000000",)
+        refused(lambda one: require_node_name("pool000000", one, AUTOMATIC, ()), view)
+
+    def test_instance_without_a_machine(self) -> None:
+        """Nothing can come that would say otherwise."""
+        view = instance(f"{SCALE_SET}/pool/virtualMachines/10")
+        assert final(view) == ("pool00000a",)
+        deny = refused(lambda one: require_node_name("pool00000b", one, AUTOMATIC, ()), view)
+        assert "where that is wrong, set another in the policy" in deny.message
+
+    def test_of_no_pool(self) -> None:
+        """The virtual machine is called as its infrastructure machine, and so is its node."""
+        deny = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("azure:///x"))
+        assert "is node prod-md-0-infra by nodeNameSource Automatic (where that is wrong, set" in deny.message
+
+
+NOBODYS = ["localhost", "LOCALHOST.", "localhost.localdomain", "localhost4.localdomain4", "localhost6", "vm.localhost"]
+
+
+class TestNamesOfEveryHost:
+    """What an inspected host calls itself before it has a name is no address."""
+
+    @pytest.mark.parametrize("name", NOBODYS)
+    @pytest.mark.parametrize("provider_id", ["metal3://default/node-1/m", "vsphere://x"])
+    def test_guess_stands(self, provider_id: str, name: str) -> None:
+        view = machine(provider_id, ("InternalIP", "172.22.0.86"), ("Hostname", name), ("InternalDNS", name))
+        require_node_name("prod-md-0-x7k2p", view, AUTOMATIC, ())
+        for other in ("vm1", "localhost", "localhost.localdomain"):
+            deferred(asking_for(other), view)
+
+    @pytest.mark.parametrize("name", NOBODYS)
+    def test_nothing_else(self, name: str) -> None:
+        """As if there were no address at all."""
+        view = machine("metal3://x", ("Hostname", name), ("InternalDNS", name))
+        assert deferred(names(), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert deferred(names(NodeNameSource.MACHINE_ADDRESS), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        for provider_id in ("aws:///a/i-1", "docker:////c"):
+            assert deferred(names(), replace(view, provider_id=provider_id)).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    def test_a_name_beside_it(self) -> None:
+        view = machine("metal3://x", ("Hostname", "localhost.localdomain"), ("Hostname", "vm1"))
+        assert final(view) == ("vm1",)
+        assert final(view, NodeNameSource.MACHINE_ADDRESS) == ("vm1",)
+
+    @pytest.mark.parametrize(
+        "name", ["localhost-1", "localhost40", "vm1.localdomain", "a.localhost.example", "my-localhost"]
+    )
+    def test_names_of_one_host(self, name: str) -> None:
+        assert final(machine("metal3://x", ("Hostname", name))) == (name,)
+
+
+# Whatever may be proven and shown, nobody is called by another host's name, and a guess denies nobody.
+
+HOSTS = st.sampled_from(["ip-10-0-1-17", "ip-10-0-2-99", "i-0abc", "localhost", "vm1"])
+DOMAINS = st.sampled_from(["", ".eu-west-1.compute.internal", ".corp.example", ".localdomain"])
+SOME_NAMES = st.builds("{}{}".format, HOSTS, DOMAINS)
+VIEWS = st.builds(
+    machine,
+    st.sampled_from(["aws:///a/i-1", "gce://p/z/vm1", "metal3://x", "azure:///x", "docker:////vm1"]),
+    st.tuples(st.sampled_from(["InternalDNS", "Hostname", "InternalIP", "ExternalDNS"]), SOME_NAMES),
+    st.tuples(st.sampled_from(["InternalDNS", "Hostname", "InternalIP", "ExternalDNS"]), SOME_NAMES),
+)
+
+
+@settings(fast, max_examples=500)
+@given(SOME_NAMES, VIEWS, st.lists(SOME_NAMES, max_size=2).map(tuple))
+def test_automatic(asked: str, view: MachineView, attested: tuple[str, ...]) -> None:
+    shown = {address.address for address in view.addresses}
+    try:
+        require_node_name(asked, view, AUTOMATIC, attested)
+    except Refused:
+        # Proven or shown otherwise, or by the one convention that nothing comes after.
+        assert attested or shown or view.provider_id.startswith("azure")
+        if attested and view.provider_id.startswith("aws"):
+            assert asked.partition(".")[0] not in {name.partition(".")[0] for name in attested}
+    except Deferred:
+        assert asked not in attested
+    else:
+        if attested:
+            assert asked in attested or (
+                asked in shown and asked.partition(".")[0] in {name.partition(".")[0] for name in attested}
+            )
+        else:
+            assert asked in shown | {view.name, view.infrastructure_name}
+            assert not asked.startswith("localhost")
+
+
 class TestChosen:
     def test_machine_name(self) -> None:
         view = machine("aws:///a/i-1", ("InternalDNS", "d"))
@@ -140,7 +384,7 @@ class TestChosen:
         both = machine("aws:///a/i-1", ("InternalDNS", "d"), ("Hostname", "h"))
         assert final(both, source, ("attested",)) == ("h",)
         only = node_names(machine("aws:///a/i-1", ("InternalDNS", "d")), source, ())
-        assert only == NodeNames(("d",), final=False)
+        assert only == NodeNames(("d",), OtherNames.UNKNOWN)
         view = machine("aws:///a/i-1", ("InternalIP", "10.0.0.1"), ("ExternalDNS", "x"))
         assert deferred(names(source), view).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
 
@@ -192,7 +436,18 @@ class TestRequired:
         view = machine("aws:///a/i-1", ("InternalDNS", "d1"), ("InternalDNS", "d2"))
         deny = refused(lambda one: require_node_name("d3", one, AUTOMATIC, ()), view)
         assert deny.reason == Reason.NODE_NAME_MISMATCH
-        assert deny.message.endswith("is node d1 or d2")
+        assert deny.message == (
+            "the request asks for node d3; Machine team-a/prod-md-0-x7k2p is node d1 or d2 by nodeNameSource Automatic "
+            "(where that is wrong, set another in the policy)"
+        )
+
+    def test_another_name_than_was_chosen(self) -> None:
+        """What was chosen is what the operator wants: nothing is proposed."""
+        deny = refused(
+            lambda one: require_node_name("d1", one, NodeNameSource.MACHINE_NAME, ()),
+            machine("aws:///a/i-1", ("InternalDNS", "d1")),
+        )
+        assert deny.message.endswith("is node prod-md-0-x7k2p by nodeNameSource MachineName")
 
     def test_addresses_arrive_in_stages(self) -> None:
         """A Machine shows its InternalIP first; its node knows its host name from the start, and is not denied."""

@@ -71,6 +71,12 @@ class TestOwn:
         addresses = (MachineAddress("InternalDNS", f"{NODE.upper()}."), MachineAddress("ExternalIP", "2001:DB8:0::1"))
         judge(serving((NODE,), ("2001:db8::1",), machine=machine_view(addresses=addresses)))
 
+    @pytest.mark.parametrize("name", [NODE.upper(), "VM-1.Corp.Example", "vm-1.corp.example", "EC2-1.Example.COM"])
+    def test_own_asked_for_in_upper_case(self, name: str) -> None:
+        """As vSphere's cloud provider writes a guest's host name into its Node, from which the kubelet asks."""
+        machine = machine_view(addresses=(MachineAddress("Hostname", "VM-1.corp.example"),))
+        judge(serving((name,), machine=machine, proven=verified(dns_names=("ec2-1.example.com",))))
+
     def test_own_beside_the_node_name(self) -> None:
         addresses = (MachineAddress("InternalDNS", NODE), MachineAddress("ExternalDNS", "EC2-1.Example.COM."))
         judge(serving((NODE, "ec2-1.example.com"), machine=machine_view(addresses=addresses)))
@@ -156,7 +162,20 @@ class TestNoHostsName:
     @pytest.mark.parametrize(
         "name",
         [
-            *("*.ec2.internal", "*", f"*.{NODE}", f"{NODE}.", ".", "", NODE.upper(), "a_b", "a..b", "-a", "a-", "a\0b"),
+            *(
+                "*.ec2.internal",
+                "*",
+                f"*.{NODE}",
+                f"{NODE}.",
+                f"{NODE.upper()}.",
+                ".",
+                "",
+                "a_b",
+                "a..b",
+                "-a",
+                "a-",
+                "a\0b",
+            ),
             *("10.0.0.1", "10.0.0.1/8", "10.1", "167772161", "0x7f000001", "0x7f.1", "127.1", "0x", "010.0.0.1"),
             *("a.1", "::1", "[::1]", "a b", f"{NODE}\n", "a" * 64, f"{'a' * 64}.example", f"x.{'a' * 64}", "a." * 130),
         ],
@@ -166,6 +185,13 @@ class TestNoHostsName:
         deny = refused(judge, facts)
         assert deny.reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
         assert "is no host's name" in deny.message
+
+    @pytest.mark.parametrize("name", ["node\u212a", "\u212aubernetes", "a\uff41", "\u0130.example"])
+    def test_letters_that_are_no_ascii(self, name: str) -> None:
+        """Python's lower case of a Kelvin sign is a k: what was compared must be what the certificate holds."""
+        lower = name.lower()
+        facts = serving((name,), node_name=lower, **everywhere(lower))
+        assert refused(judge, facts).reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
 
     @pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 63}.{'b' * 63}", "1.a", "a1", "0xa.b", "node-10"])
     def test_hosts(self, name: str) -> None:
@@ -198,6 +224,24 @@ class TestNamesOfTheCluster:
         cluster = cluster_view(service_domain="prod.example", control_plane_host="api.example.com")
         not_permitted(serving((name,), cluster=cluster, **everywhere(name)), name, why)
         not_permitted(serving((name,), cluster=cluster, node_name=name), name, why)
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("KUBERNETES.default", "begins with kubernetes"),
+            ("Kubernetes-worker-1", "begins with kubernetes"),
+            ("LocalHost", "is a name of every host"),
+            ("a.LOCALHOST", "is a name of every host"),
+            ("api.default.Svc", "is in the domain svc"),
+            ("api.CLUSTER.Local", "is in the domain cluster.local"),
+            ("api.PROD.example", "is in the domain prod.example"),
+            ("API.example.com", "is the control-plane endpoint"),
+        ],
+    )
+    def test_in_upper_case(self, name: str, why: str) -> None:
+        """To a client it is the same name."""
+        cluster = cluster_view(service_domain="prod.example", control_plane_host="api.example.com")
+        not_permitted(serving((name,), cluster=cluster, **everywhere(name)), name.lower(), why)
 
     @pytest.mark.parametrize(
         "name", ["my-kubernetes", "a.kubernetes", "localhost-1", "x.svc.example", "acluster.local"]
@@ -346,6 +390,11 @@ class TestOfOthers:
         facts = serving((), (address,), held_by_others=frozenset({"192.0.2.1"}), **everywhere(address))
         assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
 
+    def test_dns_name_of_another_in_upper_case(self) -> None:
+        facts = serving((NODE.upper(),), held_by_others=frozenset({NODE}))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
+        not_permitted(serving(("Other",), held_by_others=frozenset({"other"})), "other", "does not belong to")
+
     def test_of_another_alone(self) -> None:
         facts = serving(("other",), held_by_others=frozenset({"other"}))
         not_permitted(facts, "other", f"does not belong to {MACHINE}")
@@ -393,9 +442,10 @@ class TestCanonical:
 DNS_NAMES = st.sampled_from(
     [
         *(NODE, NODE.upper(), f"{NODE}.", "own.example", "other.example", "*.example", "kubernetes", "kubernetes-1"),
+        *("Kubernetes", "LOCALHOST", "api.default.SVC", "X.prod.example", "API.example.com", "Own.Example"),
         *("localhost", "api.default.svc", "x.cluster.local", "x.prod.example", "api.example.com", "10.0.0.1", "a.1"),
     ]
-) | st.from_regex(r"[a-z0-9.*-]{1,12}", fullmatch=True)
+) | st.from_regex(r"[a-zA-Z0-9.*\u212a-]{1,12}", fullmatch=True)
 V4 = st.sampled_from([*NOBODYS, "10.0.0.1", "10.0.0.2", "10.96.0.1", "192.0.2.7", "192.0.2.8"]).map(IPv4Address)
 ADDRESSES = (
     V4
@@ -432,9 +482,11 @@ def test_what_passes(
     except (Refused, Deferred):
         return
     mine = {canonical(text) for text in own} | {NODE}
-    for name in dns_names:
+    for asked in dns_names:
+        name = asked.lower()
+        assert asked.isascii()
         assert name in mine
-        assert name == name.lower().strip(".")
+        assert name == name.strip(".")
         assert "*" not in name
         assert not name.startswith("kubernetes")
         assert not f".{name}".endswith((".svc", ".cluster.local", ".prod.example", ".localhost"))

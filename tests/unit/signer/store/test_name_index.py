@@ -115,9 +115,12 @@ def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]
         assert index.held_by_others(asking, asked) == expected & asked
 
 
+# By either name of one of its instances.
+SCALE_SET = "azure:///s/virtualMachineScaleSets/x/virtualMachines/10"
 POOL_CHANGES = st.tuples(
     st.sampled_from(["p1", "p2", "p3"]),
-    st.none() | st.tuples(st.sampled_from(["prod", "lab"]), st.frozensets(st.sampled_from(["a/x", "b/x", "b/y"]))),
+    st.none()
+    | st.tuples(st.sampled_from(["prod", "lab"]), st.frozensets(st.sampled_from(["a/x", "b/x", "b/y", SCALE_SET]))),
 )
 
 
@@ -140,7 +143,9 @@ def test_instances_like_a_look_at_all_pools(
             replace(ASKING, cluster=ClusterKey("team-a", "lab")),
         ):
             listed = {one for pool in pools.values() if pool.cluster == asking.cluster for one in pool.provider_ids}
-            for end in ("x", "y", "z"):
-                expected = {one for one in listed if one.endswith(f"/{end}")} - {asking.provider_id}
-                assert index.instances_called(asking, end) == expected
+            for name in ("x", "y", "z", "10", "x00000a"):
+                expected = {
+                    one for one in listed if one.endswith(f"/{name}") or (one, name) == (SCALE_SET, "x00000a")
+                } - {asking.provider_id}
+                assert index.instances_called(asking, name) == expected
     assert index._called == {}
