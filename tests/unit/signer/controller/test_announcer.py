@@ -247,7 +247,13 @@ class Fleet:
         self.inventory.clusters.replaced([{"metadata": metadata}])
         self.told = Told()
         self.recorded: list[Occurrence] = []
-        around = SimpleNamespace(metrics=Metrics(), inventory=self.inventory, recorder=self, now=lambda: builders.NOW)
+        around = SimpleNamespace(
+            metrics=Metrics(),
+            inventory=self.inventory,
+            recorder=self,
+            now=lambda: builders.NOW,
+            monotonic=lambda: 1000.0,
+        )
         self._announcer = Announcer(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
 
     def record(self, occurrence: Occurrence) -> None:
