@@ -5,6 +5,7 @@ References name a kind and, in v1beta2, no version; a path needs the resource's 
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ LOOK_AGAIN_SECONDS: Final = 600.0
 """What a definition said is asked for again after this long."""
 REMEMBERED: Final = 16384
 _CONTRACT_LABELS: Final = ("cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1")
+_STABILITY: Final = ("", "beta", "alpha")
+_VERSION: Final = re.compile(r"v(?P<major>[1-9][0-9]{0,3})(?:(?P<stability>alpha|beta)(?P<minor>[1-9][0-9]{0,3}))?")
 _CLUSTER_API_GROUP_PREFIX: Final = "cluster.x-k8s.io/"
 
 Key = TypeVar("Key")
@@ -103,9 +106,21 @@ def _preferred_versions(
     labels = mapping_of(mapping_of(definition, "metadata"), "labels")
     preferred = [reference.version]
     for label in _CONTRACT_LABELS:
-        preferred += reversed(str(labels.get(label, "")).split("_"))
+        preferred += sorted(str(labels.get(label, "")).split("_"), key=_age)
     preferred += sorted(versions, key=lambda name: versions[name].get("storage") is not True)
     return [name for name in dict.fromkeys(preferred) if name in versions]
+
+
+def _age(version: str) -> tuple[int, int, int]:
+    """Small for new ones, in the order that Kubernetes has for versions: v2, v1, v1beta2, v1beta1, v1alpha1, others.
+
+    What stands first in a contract's label says nothing; Cluster API takes the newest (``util/contract/version.go``).
+    """
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (len(_STABILITY), 0, 0)
+    stability = _STABILITY.index(found["stability"] or "")
+    return (stability, -int(found["major"]), -int(found["minor"] or 0))
 
 
 def objects_of(parent: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -209,6 +209,27 @@ async def test_the_version_is_the_references_own_else_the_newest_of_the_contract
 
 
 @pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("v1beta2_v1beta1", "v1beta2"),
+        ("v1beta2_v1beta10", "v1beta10"),
+        ("v1beta2_v1", "v1"),
+        ("v2alpha1_v1beta1", "v1beta1"),
+        ("v2_v10", "v10"),
+        ("another_v1alpha1", "v1alpha1"),
+        ("another", "another"),
+    ],
+)
+async def test_the_newest_version_of_the_contract_is_by_its_number(named: str, expected: str) -> None:
+    """Whoever writes the label may do so in any order."""
+    versions = [version(name, storage=False) for name in named.split("_")] + [version("v1gamma1")]
+    world = World(definition(*versions, labels={"cluster.x-k8s.io/v1beta2": named}))
+    world.version = expected
+    reference = {**REFERENCE, "apiGroup": "", "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha4"}
+    assert await world.publish(of=cluster(reference)) == Published()
+
+
+@pytest.mark.parametrize(
     "reference",
     [
         {**REFERENCE, "apiGroup": "apps", "kind": "Deployment"},
