@@ -35,7 +35,7 @@ from typing import Final, Protocol
 
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
-from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, ClusterView, MachineView
+from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.envelope import Credential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
@@ -256,6 +256,12 @@ def _foreign(
     """
     if facts.machine.addresses and (any_of_its_kind or not facts.held_by_others.isdisjoint(written)):
         return _refused(name, facts, f"does not belong to {facts.machine}")
+    if facts.machine.kind == MACHINE_POOL_KIND:
+        return Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN,
+            f"alternative name {name}: a MachinePool shows no addresses, and no Machine stands for {facts.machine}: "
+            "let the node's agent ask, through an attestor that proves addresses, or ask for the node name alone",
+        )
     lacking = "no address of that kind (yet)" if facts.machine.addresses else "no addresses (yet)"
     return Deferred(
         Reason.MACHINE_ADDRESSES_UNKNOWN,

@@ -121,6 +121,16 @@ class TestOwn:
                 assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
                 assert f"{MACHINE} has no addresses (yet); the infrastructure provider" in defer.message
 
+    def test_an_instance_that_no_machine_stands_for_is_told_what_to_do(self) -> None:
+        """No infrastructure provider will ever give it addresses: a MachinePool has no place for them."""
+        instance = machine_view(kind="MachinePool", name="pool", provider_id="test:///i-1", addresses=())
+        judge(serving((NODE,), machine=instance))
+        for proven in (None, verified(ip_addresses=(ip_address("10.0.0.1"),))):
+            judge(serving((NODE,), ("10.0.0.1",) if proven else (), machine=instance, proven=proven))
+            defer = deferred(judge, serving((NODE,), ("10.0.0.9",), machine=instance, proven=proven))
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+            assert f"no Machine stands for {instance}: let the node's agent ask" in defer.message
+
     STAGES = (
         pytest.param(("InternalIP", "10.0.0.1"), ("InternalDNS", "vm1.corp"), "vm1.corp", id="an address, then a name"),
         pytest.param(("Hostname", "vm1"), ("InternalIP", "10.0.0.7"), "10.0.0.7", id="a name, then an address"),
