@@ -122,6 +122,10 @@ class Token:
                 "the challenge was made by a controller whose clock was ahead; the node starts again with a new key"
             )
 
+    def expires_in(self, now: datetime) -> timedelta:
+        """How long a token that is valid stays so."""
+        return timedelta(seconds=self.expiry - now.timestamp())
+
 
 @dataclass(frozen=True, slots=True)
 class Challenged:

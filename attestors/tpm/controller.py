@@ -17,8 +17,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Final
 
 from attestors.contract import (
     AttestationRequest,
@@ -61,9 +59,6 @@ from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
 from attestors.wire.binding import BindingMismatch, ProvenBinding
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, EVIDENCE_EXPIRED
-
-_KEY_RETRY: Final = timedelta(seconds=10)
-"""A new controller key is read within three minutes; another replica may have it already, and answers first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +219,7 @@ class TPMControllerHalf:
             raise not_yet(
                 "ChallengeKeysMissing",
                 "the challenge was made under a controller key that is not known here, or not yet: it was rotated",
-                _KEY_RETRY,
+                challenged.token.expires_in(request.now),
             )
         raise mismatch or BindingMismatch("the quote is for no challenge of this controller")
 
@@ -232,7 +227,8 @@ class TPMControllerHalf:
         """Whether the challenge was made under a key of ours, as far as its token says.
 
         One so new that it was not read yet, or that was rotated away, is no fault of the node: until the token expires
-        its answer waits for whoever has that key, and then the node starts again.
+        its answer waits for whoever has that key, and then the node starts again. The core judges it again when it has
+        read other keys; not before, for whoever asks names any key that he likes.
         """
         if not token.key_identifier:
             return True

@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
@@ -95,11 +95,19 @@ def _nobody(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode
     """Nobody is told."""
 
 
-class AuthenticRecords:
-    """Records under the controller keys; told of each change by the mirror of AttestedNodes."""
+def _no_one() -> None:
+    """The same, of the keys."""
 
-    def __init__(self, tell: AuthenticChanged = _nobody) -> None:
+
+class AuthenticRecords:
+    """Records under the controller keys; told of each change by the mirror of AttestedNodes.
+
+    ``keys_changed`` is called when other keys were read than before.
+    """
+
+    def __init__(self, tell: AuthenticChanged = _nobody, keys_changed: Callable[[], None] = _no_one) -> None:
         self._tell = tell
+        self._keys_changed = keys_changed
         self._keys: ControllerKeys | KeysUnavailable = KeysUnavailable("the controller key has not been read yet")
         self._seals: RecordSeals | KeysUnavailable = self._keys
         self._stored: dict[ObjectKey, StoredRecord] = {}
@@ -133,6 +141,8 @@ class AuthenticRecords:
         late = frozenset(self._arrived_while_reading)
         for key, stored in list(concerned.items()):
             self._verify(key, stored, keys_are_newest=key not in late)
+        if changed:
+            self._keys_changed()
 
     def use_no_keys(self, unavailable: KeysUnavailable) -> None:
         """The keys cannot be had any more: everything waits."""

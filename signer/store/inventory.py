@@ -140,7 +140,7 @@ class Inventory:
         )
         """Stays empty where the management cluster has none."""
         self.certificate_lives = CertificateLives(self.machine)
-        self.authentic = AuthenticRecords(self.certificate_lives.record_changed)
+        self.authentic = AuthenticRecords(self.certificate_lives.record_changed, self._keys_changed)
         """Of the mirrored records those that are ours; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
         self.records: Mirror[StoredRecord] = Mirror(
@@ -273,6 +273,11 @@ class Inventory:
     def _tell(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:
             wake(cluster, provider_ids)
+
+    def _keys_changed(self) -> None:
+        """Answers to challenges may wait for a key, and everything does while there is none."""
+        for cluster in self.clusters.values():
+            self._tell(cluster.key, ALL_PROVIDER_IDS)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.arrivals.cluster_changed(ClusterKey(*key), before, after)

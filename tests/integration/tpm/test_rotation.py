@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import secrets
+from datetime import UTC, datetime
 from typing import Final
 
 import pytest
 
 from attestors.tpm.attestation_key import AttestationKey
 from attestors.tpm.challenge import Challenged, Token
+from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
 from signer.controller.configuration import OperatorAttestor
 from signer.kube.resources import SECRETS
@@ -71,6 +74,25 @@ def test_an_answer_to_a_challenge_of_before(house: House, cluster: WorldCluster)
     answer = node.chip.answer(node.challenge("first"), node.binding())
     rotate(house, probe)
     verdict = node.ask("answer", answer)
+    assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+
+
+def test_an_answer_under_a_key_that_is_not_known_yet_is_judged_when_it_is(house: House, cluster: WorldCluster) -> None:
+    """Another replica has read it already. Nothing asks again meanwhile, and nothing has to be asked for it again."""
+    node = machine_of(cluster)
+    path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    former = parse_controller_keys(house.management.client.get(path))
+    rotated = ControllerKeys(hashlib.sha256(former.current).digest(), former.current)
+    others = AuthenticRecords()
+    others.use_keys(rotated)
+    keys = node.chip.key, AttestationKey(node.chip.attestation_area)
+    selection = PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
+    challenged = Challenged(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
+    challenge = challenged.text(others.challenge_keys("tpm")[0], selection, random_bytes=secrets.token_bytes)
+    node.post("early", node.chip.answer(challenge, node.binding()))
+    house.wait_for_event("ChallengeKeysMissing", node.machine)
+    house.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
+    verdict = cluster.wait_until_decided("early")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 

@@ -349,7 +349,10 @@ class TestKeys:
         answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32, *KEYS)).challenge(), BINDING)
         outcome = DESK.ask(answer)
         assert isinstance(outcome, NotProvableYet)
-        assert (outcome.reason, outcome.retry_after) == ("ChallengeKeysMissing", timedelta(seconds=10))
+        assert (outcome.reason, outcome.retry_after) == ("ChallengeKeysMissing", timedelta(minutes=5))
+        outcome = DESK.but(now=NOW + timedelta(minutes=3)).ask(answer)
+        assert isinstance(outcome, NotProvableYet)
+        assert outcome.retry_after == timedelta(minutes=2)
         assert isinstance(DESK.but(keys=lambda: (KEYS[0], b"o" * 32)).ask(answer), VerifiedIdentity)
         assert DESK.but(now=NOW + timedelta(minutes=5)).denial(answer)[0] == EVIDENCE_EXPIRED
 

@@ -214,6 +214,16 @@ def test_each_change_of_a_record_of_ours_is_told() -> None:
     assert told == [("none", "2"), ("2", "none"), ("none", "3"), ("3", "none")]
 
 
+def test_whoever_waits_for_a_key_is_told_when_there_is_another() -> None:
+    told: list[tuple[bytes, ...]] = []
+    authentic = AuthenticRecords(keys_changed=lambda: told.append(authentic.challenge_keys("tpm")))
+    for keys in (KEYS, KEYS, ROTATED, ROTATED):
+        authentic.reading_keys()
+        authentic.use_keys(keys)
+    former, newest = told
+    assert former != newest, "told twice, when the new ones are in use"
+
+
 def test_a_changed_record_is_indexed_anew(world: World) -> None:
     world.mirror.applied(manifest(record()))
     world.mirror.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
