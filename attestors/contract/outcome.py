@@ -110,6 +110,7 @@ class NotProvableYet:
     reason: str
     message: str
     retry_after: timedelta = timedelta(seconds=10)
+    """Until the request is judged again. It grows by a quarter each time, up to 5 minutes."""
 
     def __post_init__(self) -> None:
         _check_reason_and_message(self.reason, self.message)

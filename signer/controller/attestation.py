@@ -212,7 +212,7 @@ class Attestation:
                 case Denied():
                     raise Refused(outcome.reason, outcome.message)
                 case NotProvableYet():
-                    raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
+                    raise Deferred(outcome.reason, outcome.message, outcome.retry_after, grows=True)
                 case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
                     return outcome
 

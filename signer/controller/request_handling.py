@@ -12,6 +12,7 @@ from signer.controller.adjudicator import Adjudication, Adjudicator, deferral_of
 from signer.controller.announcer import Announcer
 from signer.controller.auditing import Auditing
 from signer.controller.logs import log_context
+from signer.controller.pauses import Pauses
 from signer.controller.pending import request_name
 from signer.controller.publisher import Publisher
 from signer.controller.request_intake import HeedsRoom, RequestIntake
@@ -68,6 +69,7 @@ class RequestHandling:
         self._heeds = heeds
         self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
         self._auditing = Auditing(key, surroundings)
+        self._pauses = Pauses()
         self.intake = RequestIntake(
             key,
             surroundings,
@@ -85,6 +87,7 @@ class RequestHandling:
     def _forgotten(self, name: str) -> None:
         self._announcer.forget(name)
         self._auditing.forget(name)
+        self._pauses.forget(name)
 
     def workers_over(self, client: Client, publisher: Publisher) -> Workers:
         """Who handles the requests from now on, over this connection; those of the one before have ended."""
@@ -246,7 +249,7 @@ class RequestHandling:
             return  # until the policy changes
         self.intake.waits_for_us(name)
         if isinstance(decision, Defer) and decision.retry_after is not None:
-            self._queue.add_after(name, decision.retry_after.total_seconds())
+            self._queue.add_after(name, self._pauses.seconds(name, decision, decision.retry_after))
         else:
             self._queue.retry(name)
 

@@ -85,6 +85,8 @@ class Defer:
 
     ``system:node:<name>`` stands for the record of that node.
     """
+    grows: bool = False
+    """Whether the pause grows with each time: a node may choose what an attestor waits for, and ask a thousand times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,10 @@ class Deferred(Exception):
         retry_after: timedelta | None = None,
         *,
         waits_for: tuple[str, ...] = (),
+        grows: bool = False,
     ) -> None:
         super().__init__(printable(f"{reason}: {message}"))
-        self.defer = Defer(reason, printable(message), retry_after, waits_for)
+        self.defer = Defer(reason, printable(message), retry_after, waits_for, grows)
 
 
 def printable(text: str) -> str:

@@ -40,7 +40,7 @@ from signer.controller.lookups import Lookups
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
 from signer.model.cluster import ClusterKey
-from signer.model.decision import Deferred
+from signer.model.decision import Defer, Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
@@ -402,8 +402,9 @@ async def test_an_attestor_that_holds_up_the_event_loop_is_told_of(
     blocking = Blocking(world)
     case = Case(cluster_view(), policy(), cast("AttestorSet", blocking), NOW)
     world.screen(case)
-    with pytest.raises(Deferred):
+    with pytest.raises(Deferred) as waits:
         await world.attest(blocking, monkeypatch)
+    assert waits.value.defer == Defer("NotYet", "later", timedelta(seconds=10), grows=True)
     assert world.held == [("tpm", 1.0), ("tpm", 2.0), ("tpm", 3.0)]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -57,6 +58,23 @@ async def test_what_no_machine_has_waits_for_it_also_where_it_cannot_be_read() -
     parsed = Malformed(cast("RequestEnvelope", None), Reason.UNSUPPORTED_VERSION, "newer")
     handling._awaits("node-0", parsed, Defer(Reason.MACHINE_NOT_FOUND, "none yet"))
     assert handling.intake.pending.waiting_for(["node-0"]) == ["node-0"]
+
+
+async def test_what_an_attestor_has_wait_is_judged_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Judge()
+    handling = holding(judge, 1)
+    waited: list[float] = []
+    monkeypatch.setattr(handling._queue, "add_after", lambda name, seconds: waited.append(seconds))
+    adjudication = Adjudication(NotOurs(), Ignore())
+    for grows in (True, False):
+        for _ in range(10):
+            asks = Defer("InstanceNotRunning", "it starts", timedelta(seconds=10), grows=grows)
+            handling._wait("node-0", adjudication, asks)
+    first, *_, last = waited[:10]
+    assert (10 <= first <= 11, last > 60) == (True, True)
+    assert waited[10:] == [10.0] * 10, "an API server's own word is not made longer"
+    handling.intake.drop("node-0")
+    assert len(handling._pauses) == 0
 
 
 async def test_workers_come_as_they_are_needed_and_one_stays() -> None:
