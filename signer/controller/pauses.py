@@ -1,8 +1,8 @@
 """How long requests wait for an attestor's second look: at first as long as it asks for, then in step with their age.
 
-What an attestor waits for may be the node's to choose, such as a TPM that nobody knows: each of a thousand requests would
-be judged every ten seconds for a day. One that has waited for long can wait a little longer; whatever wakes a request
-does so all the same.
+What an attestor waits for may be the node's to choose, such as a TPM that nobody knows: each of a thousand requests
+would be judged every ten seconds for a day. One that has waited for long can wait a little longer; whatever wakes a
+request does so all the same.
 """
 
 from __future__ import annotations

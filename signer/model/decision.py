@@ -86,7 +86,7 @@ class Defer:
     ``system:node:<name>`` stands for the record of that node.
     """
     grows: bool = False
-    """Whether the pause grows with each time: a node may choose what an attestor waits for, and ask a thousand times."""
+    """Whether the pause grows with each time: a node may choose what an attestor waits for, a thousand times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -34,7 +35,7 @@ def test_in_a_day_a_few_hundred_times_and_not_thousands() -> None:
 
 def test_what_has_passed_is_noticed_within_a_fraction_of_how_long_it_lasted() -> None:
     looked = ages(TEN, until=1200)
-    for before, after in zip(looked, looked[1:], strict=False):
+    for before, after in pairwise(looked):
         assert after - before <= 2 * TEN.total_seconds() + before * (GROWTH - 1) * (1 + SPREAD)
 
 
