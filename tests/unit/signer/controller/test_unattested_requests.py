@@ -137,5 +137,8 @@ def test_what_is_remembered_is_bounded() -> None:
     told = [requests.saw(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
     assert told.count(Told.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
     assert "system:node:n0007 and at least 56 more;" in said(requests)
+    soon = NOW + timedelta(minutes=15)
+    requests.saw(asks("system:node:n0000", at=soon), soon)
     later = NOW + REMEMBERED + timedelta(seconds=1)
+    assert requests.count(later) == 1, "one of them has asked again"
     assert requests.saw(asks("system:node:late", at=later), later) is Told.NOW, "there is room again"
