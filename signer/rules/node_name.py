@@ -172,7 +172,7 @@ def _guessed(machine: MachineView) -> tuple[str, ...]:
 
 
 def _instance(machine: MachineView) -> NodeNames:
-    """Of an instance of a MachinePool: only its provider ID says anything of it, as long as no Machine stands for it."""
+    """Of an instance of a MachinePool, of which only its provider ID says anything, until a Machine stands for it."""
     if _scheme(machine) in _LAST_SEGMENT_SCHEMES:
         return NodeNames((_last_segment(machine),), OtherNames.WRONG)
     names = scale_set_names(machine.provider_id)

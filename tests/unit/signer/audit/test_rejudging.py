@@ -142,9 +142,7 @@ def decided(kind: str, reason: str, *, reserved: bool) -> Content:
     return content
 
 
-def forbidden(
-    kind: str, reason: str, *, prefix: str = "", namespace: str = "team-a", went_on: bool = False
-) -> Content:
+def forbidden(kind: str, reason: str, *, prefix: str = "", namespace: str = "team-a", went_on: bool = False) -> Content:
     """A request for an attestor that the operator does not allow; it ends before the attestor is loaded."""
     content = decided(kind, reason, reserved=False)
     if not went_on:
