@@ -154,10 +154,10 @@ def _blamed(grant: ReportedGrant) -> str:
     )
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first of them, and how many more there are."""
+def listed(names: Iterable[str], *, most: int = MAXIMUM_UNATTESTED) -> str:
+    """The first of them, and how many more there are; there may be more than ``most``, of which nobody knows."""
     every = list(names)
-    at_least = "at least " if len(every) >= MAXIMUM_UNATTESTED else ""
+    at_least = "at least " if len(every) >= most else ""
     more = f" and {at_least}{len(every) - _NAMES_SHOWN} more" if len(every) > _NAMES_SHOWN else ""
     return ", ".join(printable(name[:600]) for name in every[:_NAMES_SHOWN]) + more
 

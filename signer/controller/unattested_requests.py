@@ -17,7 +17,7 @@ from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX, StockS
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_findings import listed
 from signer.kube.client import JsonObject
-from signer.model.decision import printable
+from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.kubernetes_time import parse_time
 
@@ -25,6 +25,8 @@ REMEMBERED: Final = timedelta(hours=1)
 """A kubelet asks again every quarter of an hour or so (client-go util/certificate, certificateWaitTimeout)."""
 MAXIMUM_REQUESTERS: Final = 64
 """Of one cluster, whose API server may invent any number. Who came first stays."""
+_ROOM: Final = MAXIMUM_MESSAGE_CHARACTERS // 2
+"""In the condition's message, however much it says of Machines."""
 _STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
 _APPROVED: Final = "Approved"
 _REQUESTER: Final = re.compile(
@@ -53,12 +55,14 @@ class UnattestedRequests:
         requester = text_of(spec, "username")
         if text_of(spec, "signerName") != _STOCK_SIGNER or not _REQUESTER.fullmatch(requester):
             return Told.BEFORE
-        if _is_approved(manifest):
-            return Told.NOW if self._asked.pop(requester, None) is not None else Told.BEFORE
         try:
             asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
         except ValueError:
             return Told.BEFORE
+        if _is_approved(manifest):
+            if asked < self._asked.get(requester, asked):
+                return Told.BEFORE  # from before the door was shut; lists are in the order of names
+            return Told.NOW if self._asked.pop(requester, None) is not None else Told.BEFORE
         self._forget(now)
         known = requester in self._asked
         if now - asked > REMEMBERED or (not known and len(self._asked) >= MAXIMUM_REQUESTERS):
@@ -72,14 +76,17 @@ class UnattestedRequests:
         return len(self._asked)
 
     def told_in(self, condition: PolicyCondition, now: datetime) -> PolicyCondition:
-        """The same condition, which names them."""
+        """The same condition, which names them; nodes first, for they have something to lose."""
         if not self.count(now):
             return condition
+        requesters = sorted(self._asked, key=lambda one: (not one.startswith(NODE_USER_PREFIX), one))
         said = (
-            f"{condition.message}; asked without attestation within the last hour, and got nothing: "
-            f"{listed(sorted(self._asked))}; their nodes need the credential plugin before their certificates run out"
+            "; asked without attestation within the last hour, and got nothing: "
+            f"{listed(requesters, most=MAXIMUM_REQUESTERS)}; their nodes need the credential plugin before their "
+            "certificates run out"
         )
-        return replace(condition, message=printable(said))
+        before = condition.message[: MAXIMUM_MESSAGE_CHARACTERS - min(len(said), _ROOM)]
+        return replace(condition, message=printable(f"{before}{said}"))
 
     def _forget(self, now: datetime) -> None:
         for requester in [one for one, asked in self._asked.items() if now - asked > REMEMBERED]:

@@ -147,7 +147,7 @@ def _conventional(machine: MachineView) -> NodeNames:
     """By the convention of the provider that the provider ID's scheme names."""
     scheme = _scheme(machine)
     if machine.kind == MACHINE_POOL_KIND:
-        return NodeNames(_instance_names(machine), OtherNames.WRONG)
+        return _instance(machine)
     if scheme in _ADDRESS_CONVENTIONS:
         others = OtherNames.WRONG_BUT_FOR_THE_DOMAIN if _domain_may_differ(machine) else OtherNames.WRONG
         return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), others)
@@ -171,14 +171,16 @@ def _guessed(machine: MachineView) -> tuple[str, ...]:
     return (machine.name,)
 
 
-def _instance_names(machine: MachineView) -> tuple[str, ...]:
-    """Of an instance of a MachinePool: only its provider ID says anything of it, and nothing else will come."""
+def _instance(machine: MachineView) -> NodeNames:
+    """Of an instance of a MachinePool, of which only its provider ID says anything, until a Machine stands for it."""
     if _scheme(machine) in _LAST_SEGMENT_SCHEMES:
-        return (_last_segment(machine),)
+        return NodeNames((_last_segment(machine),), OtherNames.WRONG)
     names = scale_set_names(machine.provider_id)
     if not names:
         raise _instance_without_name(machine)
-    return names
+    # A guess, as it is for its Machine, which may come later: that a scale set calls its instances by its own name is
+    # Cluster API's choice.
+    return NodeNames(names, OtherNames.UNKNOWN)
 
 
 def scale_set_names(provider_id: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
 from cryptography.x509.oid import NameOID
 
-from signer.audit.account import RepeatStage, RequestStage
+from signer.audit.account import Account, RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry, read_decision_line
 from signer.audit.errors import Inconsistent
 from signer.audit.issued import require_issued, require_repeated
@@ -190,3 +190,9 @@ class TestCertificate:
     )
     def test_of_another(self, changes: dict[str, Any], words: str) -> None:
         refuses(words, lambda: require_issued(self.forged(**changes), request(), facts(), stage()))
+
+
+def test_what_was_repeated_was_for_an_attestor_that_is_allowed() -> None:
+    """Its evidence is left out as the attestor says, like that of what is attested."""
+    assert Account(repeat=repeated(ENTRY)).is_for_an_allowed_attestor
+    assert not Account().is_for_an_allowed_attestor

@@ -142,9 +142,11 @@ def decided(kind: str, reason: str, *, reserved: bool) -> Content:
     return content
 
 
-def forbidden(kind: str, reason: str, *, prefix: str = "", namespace: str = "team-a") -> Content:
+def forbidden(kind: str, reason: str, *, prefix: str = "", namespace: str = "team-a", went_on: bool = False) -> Content:
     """A request for an attestor that the operator does not allow; it ends before the attestor is loaded."""
-    content = changed(decided(kind, reason, reserved=False), "account.request", {})
+    content = decided(kind, reason, reserved=False)
+    if not went_on:
+        content = changed(content, "account.request", {})
     content["decision"]["message"] = prefix + not_allowed("keyed-mac", namespace)
     return content
 
@@ -163,7 +165,7 @@ def test_that_the_operator_does_not_allow_an_attestor_is_taken_from_the_line() -
         forbidden("Defer", "AttestorUnavailable", prefix="x"),
         forbidden("Deny", "ClusterMismatch"),
         changed(forbidden("Deny", "AttestorNotAuthorized"), "account.case.policy.authorized_attestors", []),
-        decided("Deny", "AttestorNotAuthorized", reserved=False),
+        forbidden("Deny", "AttestorNotAuthorized", went_on=True),
     ],
     ids=["another namespace", "waits", "another reason", "the policy says so first", "it went on"],
 )

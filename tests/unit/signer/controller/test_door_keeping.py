@@ -18,6 +18,7 @@ from signer.controller.door_keeping import LOOK_SECONDS, SPREAD, DoorKeeping
 from signer.controller.metrics import Metrics
 from signer.controller.pool_tokens import Intent, NothingToTend, Tended
 from signer.model.cluster import ClusterKey
+from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode
 from signer.store.inventory import UnreadablePolicy
 from tests.unit.signer.builders import cluster_view, policy
@@ -236,6 +237,25 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
     ]
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
     assert keeping.conditions == (found(False, "Observing"),)
+
+
+@pytest.mark.parametrize(("met", "named"), [(True, True), (False, False), (None, False)])
+def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
+    keeping: DoorKeeping, met: bool | None, named: bool
+) -> None:
+    """Where it is not, somebody may still let them in."""
+    has_policy(keeping, mode="Enforce")
+    keeping._found_under = keeping._asked_for()
+    keeping._conditions = (found(met, "Reason"),)
+    told: list[str] = []
+    keeping._tell = lambda: told.append(keeping.conditions[0].message)
+    request = csr("system:node:by-hand")
+    request["metadata"]["creationTimestamp"] = format_time(NOW)
+    for _ in range(2):
+        keeping.saw(request)
+    assert keeping.unattested_requesters() == 1
+    assert len(told) == named
+    assert ("got nothing: system:node:by-hand;" in keeping.conditions[0].message) is named
 
 
 # What a look says, and of what

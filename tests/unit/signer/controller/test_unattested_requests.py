@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from signer.controller.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.controller.unattested_requests import MAXIMUM_REQUESTERS, REMEMBERED, Told, UnattestedRequests
 from signer.kube.client import JsonObject
+from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
 from signer.model.kubernetes_time import format_time
 from tests.unit.signer.controller.support import NOW
 
@@ -41,7 +43,7 @@ def test_who_asks_is_named_once() -> None:
     assert requests.saw(asks(), NOW) is Told.BEFORE
     assert requests.saw(asks("system:bootstrap:abcdef"), NOW) is Told.NOW
     assert requests.count(NOW) == 2
-    assert "and got nothing: system:bootstrap:abcdef, system:node:by-hand;" in said(requests)
+    assert "and got nothing: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,36 @@ def test_who_is_approved_after_all_is_not_named_any_more() -> None:
     assert said(requests) == ""
 
 
+def test_an_approval_from_before_the_door_was_shut_hides_nobody() -> None:
+    """Approved requests are kept for an hour, and a list may have them behind newer ones."""
+    requests = UnattestedRequests()
+    requests.saw(asks(), NOW)
+    assert requests.saw(asks(at=NOW - timedelta(minutes=50), approved=True), NOW) is Told.BEFORE
+    assert requests.count(NOW) == 1
+
+
+def test_joining_machines_hide_no_node_that_is_about_to_be_lost() -> None:
+    requests = UnattestedRequests()
+    for number in range(20):
+        requests.saw(asks(f"system:bootstrap:tok{number:03}"), NOW)
+    requests.saw(asks(), NOW)
+    assert f"and got nothing: {NODE}, system:bootstrap:tok000" in said(requests)
+
+
+def test_there_is_room_beside_what_is_said_of_machines() -> None:
+    requests = UnattestedRequests()
+    requests.saw(asks(), NOW)
+    condition = replace(CONDITION, message="m" * MAXIMUM_MESSAGE_CHARACTERS)
+    message = requests.told_in(condition, NOW).message
+    assert len(message) == MAXIMUM_MESSAGE_CHARACTERS
+    assert message.startswith("mmm")
+    assert message.endswith(f"{NODE}; their nodes need the credential plugin before their certificates run out")
+    for number in range(8):
+        requests.saw(asks(f"system:node:{number:0>253}"), NOW)
+    message = requests.told_in(condition, NOW).message
+    assert (len(message), message.count("m") > MAXIMUM_MESSAGE_CHARACTERS // 2) == (MAXIMUM_MESSAGE_CHARACTERS, True)
+
+
 def test_who_asks_no_more_is_forgotten() -> None:
     requests = UnattestedRequests()
     requests.saw(asks(), NOW)
@@ -104,6 +136,9 @@ def test_what_is_remembered_is_bounded() -> None:
     requests = UnattestedRequests()
     told = [requests.saw(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
     assert told.count(Told.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
-    assert "system:node:n0007 and 56 more;" in said(requests)
+    assert "system:node:n0007 and at least 56 more;" in said(requests)
+    soon = NOW + timedelta(minutes=15)
+    requests.saw(asks("system:node:n0000", at=soon), soon)
     later = NOW + REMEMBERED + timedelta(seconds=1)
+    assert requests.count(later) == 1, "one of them has asked again"
     assert requests.saw(asks("system:node:late", at=later), later) is Told.NOW, "there is room again"

@@ -285,11 +285,13 @@ class TestAzurePool:
         refused(lambda one: require_node_name("pool000000", one, AUTOMATIC, ()), view)
 
     def test_instance_without_a_machine(self) -> None:
-        """Nothing can come that would say otherwise."""
-        view = instance(f"{SCALE_SET}/pool/virtualMachines/10")
-        assert final(view) == ("pool00000a",)
-        deny = refused(lambda one: require_node_name("pool00000b", one, AUTOMATIC, ()), view)
-        assert "where that is wrong, set another in the policy" in deny.message
+        """It may get one, whose Hostname then decides: until then another prefix is no ground to deny it."""
+        provider_id = f"{SCALE_SET}/pool/virtualMachines/10"
+        require_node_name("pool00000a", instance(provider_id), AUTOMATIC, ())
+        defer = deferred(asking_for("prefix00000a"), instance(provider_id))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "set nodeNameSource in the policy" in defer.message
+        require_node_name("prefix00000a", self.of_a_pool(provider_id, ("Hostname", "prefix00000a")), AUTOMATIC, ())
 
     def test_of_no_pool(self) -> None:
         """The virtual machine is called as its infrastructure machine, and so is its node."""

@@ -115,6 +115,13 @@ def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]
         assert index.held_by_others(asking, asked) == expected & asked
 
 
+def test_a_machine_of_a_scale_set_is_called_as_azure_calls_it() -> None:
+    other = machine("other", provider_id=SCALE_SET)
+    index = index_of(ASKING, other)
+    assert index.held_by_others(ASKING, {"x00000a"}) == {"x00000a"}
+    assert index.others_called(ASKING, "x00000a") == (("team-a", "other"),)
+
+
 # By either name of one of its instances.
 SCALE_SET = "azure:///s/virtualMachineScaleSets/x/virtualMachines/10"
 POOL_CHANGES = st.tuples(
