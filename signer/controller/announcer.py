@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 from collections.abc import Sequence
 from datetime import datetime
@@ -42,6 +43,16 @@ MESSAGES_SAID: Final = 5
 """Of one request that waits for one reason. What changes in a message may be a hostile API server's to choose."""
 TOLD_AGAIN_SECONDS: Final = 2700.0
 """Of what still waits for the same. API servers forget Events after an hour (kube-apiserver ``--event-ttl``)."""
+
+
+class _Telling(enum.Enum):
+    """Whether what is to be said of a request that waits was told before."""
+
+    FIRST = enum.auto()
+    AGAIN = enum.auto()
+    """The Event of it is about to be forgotten."""
+    ENOUGH = enum.auto()
+    """Lately, or often enough of that reason."""
 
 
 class _Said(NamedTuple):
@@ -106,11 +117,11 @@ class Announcer:
             )
         machines = self._claimed(parsed)
         subject = self._subject(machines)
-        if isinstance(decision, Defer) and self._was_told(
-            name, kind, reason, message, subject, again_after=TOLD_AGAIN_SECONDS
-        ):
+        telling = self._telling(name, kind, reason, message, subject) if isinstance(decision, Defer) else _Telling.FIRST
+        if telling is _Telling.ENOUGH:
             return
-        if purpose is Purpose.CLIENT:  # what lets a node join
+        # What lets a node join. Of what still waits nothing is new: another request may have been decided since.
+        if purpose is Purpose.CLIENT and telling is _Telling.FIRST:
             for machine in machines:
                 for listener in self._listeners:
                     listener.decided(machine, decision, explain_hint(name, self._key))
@@ -137,38 +148,27 @@ class Announcer:
                 _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
             )
 
-    def _was_told(
-        self,
-        name: str,
-        kind: str,
-        reason: str,
-        message: str,
-        subject: Subject | None,
-        *,
-        again_after: float,
-    ) -> bool:
-        """Whether that was told already, or enough of that reason, in the last ``again_after`` seconds; if not, it is
-        being told now.
+    def _telling(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Telling:
+        """What is to be said now; it is remembered as told.
 
         What was told of the Cluster is told of the Machine, too, which may get its provider ID after its node asks.
         """
-        before, told, digest = self._said.get(name), 0, hash((message, subject))
-        now = self._around.monotonic()
+        before, messages, digest = self._said.get(name), 0, hash((message, subject))
+        now, telling = self._around.monotonic(), _Telling.FIRST
         if before is not None and (before.kind, before.reason) == (kind, reason):
-            is_said = before.message == digest or before.messages >= MESSAGES_SAID
-            if is_said and now - before.at < again_after:
-                return True
-            told = before.messages
-        self._said[name] = _Said(kind, reason, digest, told + 1, now)
-        return False
+            messages = before.messages
+            if before.message == digest or messages >= MESSAGES_SAID:
+                telling = _Telling.AGAIN if now - before.at >= TOLD_AGAIN_SECONDS else _Telling.ENOUGH
+        if telling is not _Telling.ENOUGH:
+            self._said[name] = _Said(kind, reason, digest, messages + 1, now)
+        return telling
 
     def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
         """Count and log once what would have been decided; nobody is sent an Event about what did not happen."""
         would_be = decision.instead_of
         kind, reason = type(would_be).__name__, str(would_be.reason)
-        if isinstance(parsed, NotOurs) or self._was_told(
-            name, kind, reason, would_be.message, None, again_after=float("inf")
-        ):
+        telling = self._telling(name, kind, reason, would_be.message, None)
+        if isinstance(parsed, NotOurs) or telling is not _Telling.FIRST:
             return
         self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(

@@ -24,7 +24,7 @@ from signer.model.kubernetes_time import parse_time
 REMEMBERED: Final = timedelta(hours=1)
 """A kubelet asks again every quarter of an hour or so (client-go util/certificate, certificateWaitTimeout)."""
 MAXIMUM_REQUESTERS: Final = 64
-"""Of one cluster, whose API server may invent any number. Who came first stays."""
+"""Of one cluster, whose API server may invent any number. Who came first stays; bootstrap tokens make way for nodes."""
 _ROOM: Final = MAXIMUM_MESSAGE_CHARACTERS // 2
 """In the condition's message, however much it says of Machines."""
 _STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
@@ -65,10 +65,19 @@ class UnattestedRequests:
             return Told.NOW if self._asked.pop(requester, None) is not None else Told.BEFORE
         self._forget(now)
         known = requester in self._asked
-        if now - asked > REMEMBERED or (not known and len(self._asked) >= MAXIMUM_REQUESTERS):
+        if now - asked > REMEMBERED or not (known or self._has_room_for(requester)):
             return Told.BEFORE
         self._asked[requester] = max(asked, self._asked.get(requester, asked))
         return Told.BEFORE if known else Told.NOW
+
+    def _has_room_for(self, requester: str) -> bool:
+        if len(self._asked) < MAXIMUM_REQUESTERS:
+            return True
+        token = next((one for one in self._asked if one.startswith(BOOTSTRAP_USER_PREFIX)), "")
+        if not token or not requester.startswith(NODE_USER_PREFIX):
+            return False
+        del self._asked[token]
+        return True
 
     def count(self, now: datetime) -> int:
         """How many have asked lately; at most :data:`MAXIMUM_REQUESTERS`."""

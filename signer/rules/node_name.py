@@ -79,8 +79,8 @@ def require_node_name(node_name: str, machine: MachineView, source: NodeNameSour
     if known.others is OtherNames.UNKNOWN:
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"{asked}; {machine} has no Hostname address (yet), and its node is {names} as long as it has none: where "
-            "that is wrong, set nodeNameSource in the policy",
+            f"{asked}; {machine} has no Hostname address (yet) that names a host, and its node is {names} as long as "
+            "it has none: where that is wrong, set nodeNameSource in the policy",
         )
     if known.others is OtherNames.WRONG_BUT_FOR_THE_DOMAIN and _host(node_name) in map(_host, known.names):
         raise Deferred(
@@ -124,9 +124,9 @@ def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str
 def _proven(machine: MachineView, proven: tuple[str, ...]) -> NodeNames:
     """What the attestor proved, and where nodes are called by their InternalDNS, the same host in other domains.
 
-    An instance of a MachinePool never has addresses.
+    An instance of a MachinePool has no addresses; a Machine that shows some may come to stand for it.
     """
-    if machine.kind == MACHINE_POOL_KIND or not _domain_may_differ(machine):
+    if not _domain_may_differ(machine):
         return NodeNames(proven, OtherNames.WRONG)
     hosts = frozenset(map(_host, proven))
     elsewhere = (name for name in _named_addresses(machine, "InternalDNS") if _host(name) in hosts)

@@ -247,12 +247,13 @@ class Fleet:
         self.inventory.clusters.replaced([{"metadata": metadata}])
         self.told = Told()
         self.recorded: list[Occurrence] = []
+        self.passed = 0.0
         around = SimpleNamespace(
             metrics=Metrics(),
             inventory=self.inventory,
             recorder=self,
             now=lambda: builders.NOW,
-            monotonic=lambda: 1000.0,
+            monotonic=lambda: self.passed,
         )
         self._announcer = Announcer(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
 
@@ -302,6 +303,16 @@ async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> Non
     fleet.machine(builders.NODE)
     assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
     assert fleet.told.decisions == [(builders.NODE, "Defer")]
+
+
+async def test_what_is_told_again_is_no_news_to_whoever_listens() -> None:
+    """A newer request of the Machine may have been denied since, and its condition says so."""
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    for _ in range(3):
+        fleet.announce(Defer("MachineNotReady", "its bootstrap data is not ready"))
+        fleet.passed += TOLD_AGAIN_SECONDS
+    assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
 
 
 async def test_what_was_told_before_the_machine_was_known_is_told_of_it_once_it_is() -> None:

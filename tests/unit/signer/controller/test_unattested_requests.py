@@ -142,3 +142,15 @@ def test_what_is_remembered_is_bounded() -> None:
     later = NOW + REMEMBERED + timedelta(seconds=1)
     assert requests.count(later) == 1, "one of them has asked again"
     assert requests.saw(asks("system:node:late", at=later), later) is Told.NOW, "there is room again"
+
+
+def test_bootstrap_tokens_hide_no_node() -> None:
+    """They have nothing to lose, and are easily had."""
+    requests = UnattestedRequests()
+    for number in range(MAXIMUM_REQUESTERS):
+        requests.saw(asks(f"system:bootstrap:{number:06}"), NOW)
+    assert requests.saw(asks("system:bootstrap:zzzzzz"), NOW) is Told.BEFORE
+    for number in range(1000):
+        told = requests.saw(asks(f"system:node:n{number:04}"), NOW)
+        assert (told is Told.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
+    assert "nothing: system:node:n0000, system:node:n0001," in said(requests)

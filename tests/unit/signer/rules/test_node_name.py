@@ -189,8 +189,11 @@ class TestDomainOfDHCPOptions:
         assert refused(asking_for(OTHER_INTERFACE), on_aws(PROVEN)).reason == Reason.NODE_NAME_MISMATCH
 
     def test_instance_of_a_pool(self) -> None:
-        """It has no addresses, and none will come."""
-        deny = refused(lambda one: self.ask(CUSTOM, one), instance("aws:///a/i-1"))
+        """It has no addresses; its Machine may still come, and show them."""
+        assert deferred(lambda one: self.ask(CUSTOM, one), instance("aws:///a/i-1")).reason == (
+            Reason.MACHINE_ADDRESSES_UNKNOWN
+        )
+        deny = refused(lambda one: self.ask(OTHER_INTERFACE, one), instance("aws:///a/i-1"))
         assert deny.reason == Reason.NODE_NAME_MISMATCH
         self.ask(PROVEN, instance("aws:///a/i-1"))
 
@@ -404,7 +407,7 @@ class TestChosen:
 class TestInstanceOfMachinePool:
     """It has no Machine: what a Machine says of itself is nobody's, or the pool's."""
 
-    @pytest.mark.parametrize("provider_id", ["aws:///a/i-1", "docker:////c", "azure:///x", "vsphere://x"])
+    @pytest.mark.parametrize("provider_id", ["gce://p/z/n", "docker:////c", "azure:///x", "vsphere://x"])
     def test_attested_names(self, provider_id: str) -> None:
         assert final(instance(provider_id), attested=("n1", "NOT a name")) == ("n1",)
 
