@@ -108,6 +108,13 @@ def test_only_a_colon_at_its_end_is_punctuation(end: str) -> None:
     assert two.line_of(provider_id) == two.line_of(f"other://2{end}") == Contradiction((1,))
 
 
+@pytest.mark.parametrize("between", [",", "|", "="])
+def test_the_first_eight_pieces_of_a_line_are_at_fault(between: str) -> None:
+    listing = parse_listing(between.join("abcdefghij"))
+    assert all(listing.line_of(piece) == Contradiction((1,)) for piece in "abcdefgh")
+    assert listing.line_of("i") == listing.line_of("j") == NoLine()
+
+
 def test_the_others_are_not_concerned() -> None:
     text = f"p {ONE}\np {TWO}\nbroken\nhonest sha256:{'0' * 64}"
     assert parse_listing(text).line_of("honest") == ListingLine("sha256:" + "0" * 64)
