@@ -93,9 +93,9 @@ def test_what_of_them_cannot_be_read_is_none(sent: bytes) -> None:
 
 
 def test_the_first_that_cannot_be_read_is_told_of() -> None:
-    """Whatever stands in the next places of the TPM."""
-    others = endorsement(elliptic_key("other"))
-    for sent in ([others + b"\x04\x00", others], [others, others + b"\x04\x00", b"", b"\x04\x00"]):
+    """Whatever stands behind it, or in the next places of the TPM."""
+    others, none, cut_short = endorsement(elliptic_key("other")), b"\x30\x00", b"\x30\x05"
+    for sent in ([others + none, others], [others, others + none, b"", none], [others + none + cut_short]):
         with pytest.raises(AuthorityMissing, match="certificates cannot be read: certificate 2 "):
             Attempt(intermediates=[], sent=sent).verify()
 
