@@ -24,6 +24,8 @@ T = TypeVar("T")
 Contents: TypeAlias = Mapping[str, bytes]
 """By absolute path, in the order of names."""
 _Signature: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
+_Digests: TypeAlias = tuple[tuple[tuple[str, bytes], ...], ...]
+"""Of each source the paths, and digests of what stood there."""
 
 
 class OperatorFileUnusable(Exception):
@@ -76,7 +78,7 @@ class _Read(Generic[T]):
     since: int
     """When they were first seen to look so, in nanoseconds."""
     settled: bool
-    digest: bytes
+    digests: _Digests
     result: T | OperatorFileUnusable
 
 
@@ -137,15 +139,15 @@ class WatchedFiles(Generic[T]):
         settled = since < now - _SETTLED_NANOSECONDS or all(
             max(changed, modified) < now - _SETTLED_NANOSECONDS for *_, modified, changed in signature
         )
-        digest = _digest(contents)
-        if isinstance(before, _Read) and before.digest == digest:
-            return _Read(signature, since, settled, digest, before.result)
+        digests = tuple(_digests(content) for content in contents)
+        if isinstance(before, _Read) and before.digests == digests:
+            return _Read(signature, since, settled, digests, before.result)
         result: T | OperatorFileUnusable
         try:
             result = self._parse(contents)
         except OperatorFileUnusable as error:
             result = error
-        return _Read(signature, since, settled, digest, result)
+        return _Read(signature, since, settled, digests, result)
 
     def _look(self) -> _Signature:
         found = []
@@ -190,14 +192,8 @@ def _read_file(source: OperatorFile | OperatorFolder, path: str, maximum_bytes: 
     return content
 
 
-def _digest(contents: tuple[Contents, ...]) -> bytes:
-    hashed = hashlib.sha256()
-    for content in contents:
-        hashed.update(len(content).to_bytes(8, "big"))
-        for path, data in content.items():
-            name = os.fsencode(path)
-            hashed.update(len(name).to_bytes(8, "big") + name + len(data).to_bytes(8, "big") + data)
-    return hashed.digest()
+def _digests(contents: Contents) -> tuple[tuple[str, bytes], ...]:
+    return tuple((path, hashlib.sha256(data).digest()) for path, data in contents.items())
 
 
 def _result(read: _Read[T]) -> T:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
@@ -56,8 +56,8 @@ class NotConfigured:
 class TrustFromFiles:
     """Trust that follows the operator's files, each time it is asked for."""
 
-    authorities: WatchedFiles[EndorsementAuthorities] | NoAuthorities = field(repr=False)
-    denied_file: WatchedFiles[frozenset[str]] | NotConfigured = field(repr=False)
+    authorities: WatchedFiles[EndorsementAuthorities] | NoAuthorities
+    denied_file: WatchedFiles[frozenset[str]] | NotConfigured
     denied: frozenset[str]
     """From the settings; the file adds to them."""
 
@@ -136,13 +136,13 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
     if not data:
         raise OperatorFileUnusable(f"{place}: is empty; a list of nobody has a comment at least")
     try:
-        lines = data.decode("utf-8").split("\n")
+        listed = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OperatorFileUnusable(f"{place}: is not UTF-8") from error
-    if _is_list_in_a_comment(lines):
+    if _is_list_in_a_comment(listed):
         raise OperatorFileUnusable(f"{place}: is one comment that ends with a fingerprint: are line ends lost?")
     denied = set()
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(listed.split("\n"), start=1):
         text = line.strip(" \t\r")
         if FINGERPRINT.fullmatch(text):
             denied.add(text)
@@ -154,10 +154,10 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
     return frozenset(denied)
 
 
-def _is_list_in_a_comment(lines: Sequence[str]) -> bool:
+def _is_list_in_a_comment(listed: str) -> bool:
     """One line, a comment: words, and a fingerprint behind them. One without words is an entry that was taken out."""
-    written = [line for line in lines if line.strip()]
-    if len(written) != 1 or not written[0].lstrip().startswith("#"):
+    line = listed.strip()
+    if "\n" in line or not line.startswith("#"):
         return False
-    words = written[0].lstrip(" \t#").split()
-    return len(words) > 1 and FINGERPRINT.fullmatch(words[-1]) is not None
+    *words, last = line.split()
+    return any(word.strip("#") for word in words) and FINGERPRINT.fullmatch(last) is not None

@@ -73,9 +73,10 @@ def survivors(mutants: Sequence[Mutant], processes: int, tell: Callable[[Mutant]
     packages = dict.fromkeys(_package(mutant) for mutant in mutants)
     # First those that need a process without the modules: afterwards they are loaded here.
     for package in packages:
-        first = [mutant for mutant in outside if _package(mutant) == package][:1]
-        unchanged = [Mutant(mutant.path, "", mutant.original, mutant.original) for mutant in first]
-        if len(_run_all(unchanged, processes, _run_fresh)) != len(unchanged):
+        originals = {mutant.path: mutant.original for mutant in outside if _package(mutant) == package}
+        # All at once: that they are imported from elsewhere must be nothing that a test notices.
+        unchanged = [Mutant(path, "", original, original) for path, original in originals.items()]
+        if len(_run_all(unchanged[:1], 1, lambda _, unchanged=unchanged: _run_fresh(*unchanged))) != len(unchanged[:1]):
             raise TestsFailUnchanged
     found = _run_all(outside, processes, _run_fresh, tell)
     for package in packages:
@@ -228,21 +229,27 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     return found
 
 
-def _run_fresh(mutant: Mutant) -> int:
-    try:
-        compile(mutant.source, str(mutant.path), "exec", flags=ast.PyCF_ONLY_AST)
-    except SyntaxError:
-        return _BROKEN
-    sys.meta_path.insert(0, _Changed(mutant))
-    mirrors = [str(path) for path in Path("tests/unit").joinpath(mutant.path.parent).glob(f"test_{mutant.path.stem}*")]
+def _run_fresh(*mutants: Mutant) -> int:
+    """All of one package."""
+    for mutant in mutants:
+        try:
+            compile(mutant.source, str(mutant.path), "exec", flags=ast.PyCF_ONLY_AST)
+        except SyntaxError:
+            return _BROKEN
+        sys.meta_path.insert(0, _Changed(mutant))
+    mirrors = [
+        str(path)
+        for mutant in mutants
+        for path in Path("tests/unit").joinpath(mutant.path.parent).glob(f"test_{mutant.path.stem}*")
+    ]
     # Together: Hypothesis does not let a process collect the same test twice, and a mutant would seem to be noticed.
-    if pytest.main([*_OPTIONS, *mirrors, *TESTS[_package(mutant)]]) != pytest.ExitCode.OK:
+    if pytest.main([*_OPTIONS, *mirrors, *TESTS[_package(mutants[0])]]) != pytest.ExitCode.OK:
         return _KILLED
     return _SURVIVED
 
 
-class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports one module from a mutant's source."""
+class _Changed(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
+    """Imports one module from a mutant's source, as if it stood in its file: tests may ask where that is."""
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
@@ -250,7 +257,12 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if fullname != _module_name(self._mutant.path):
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=str(self._mutant.path))
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=self.get_filename(fullname))
+        spec.has_location = True
+        return spec
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self._mutant.path.resolve())
 
     def get_source(self, fullname: str) -> str:
         return self._mutant.source

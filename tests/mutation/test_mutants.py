@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 from pathlib import Path
 
 import pytest
 
 from tests.mutation import __main__ as run
+from tests.mutation import reach
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.reach import Recorder, function_key
-from tests.mutation.runner import TESTS, _function_code, _package
+from tests.mutation.runner import TESTS, _Changed, _function_code, _package
 
 SOURCE = '''
 from typing import overload
@@ -70,6 +72,22 @@ def test_changes_are_those_of_the_function_that_they_are_in(module: Path) -> Non
 def test_the_code_that_is_replaced_is_not_an_overloads(module: Path) -> None:
     code = _function_code(compile(SOURCE, str(module), "exec"), "judge")
     assert "too large" in code.co_consts
+
+
+def test_a_mutant_is_imported_as_if_it_stood_in_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that asks where a module stands would seem to notice each of its mutants."""
+    monkeypatch.chdir(Path(__file__).parents[2])
+    spec = _Changed(Mutant(Path("tests/mutation/reach.py"), "", "", "LIMIT = 1")).find_spec(reach.__name__, None)
+    assert spec is not None
+    assert spec.loader is not None
+    changed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(changed)
+    assert changed.LIMIT == 1
+    assert (changed.__file__, changed.__name__, changed.__package__) == (
+        reach.__file__,
+        reach.__name__,
+        reach.__package__,
+    )
 
 
 def test_tests_are_known_by_the_functions_that_they_run(module: Path) -> None:

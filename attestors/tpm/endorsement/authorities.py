@@ -7,7 +7,7 @@ Two groups, because they mean two things:
   one whose own certificate is signed with SHA-1 (Infineon's for TPM 1.2), and the operator's decision.
 - **intermediates** are help for finding a path and must chain to a root like those that a node sends.
 
-Version 1 certificates, which cannot say that they are authorities, are accepted as roots only.
+Certificates before version 3, which cannot say that they are authorities, are accepted as roots only.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ What holds for every issuer on the path:
 
 1. its subject is the issuer's name of the certificate below (`names`); key identifiers only choose whom to try first
 2. it signed the original bytes below, with an algorithm that proves something (`signatures`)
-3. it is an authority: basic constraints say so, or it is a version 1 certificate and a configured root
+3. it is an authority: basic constraints say so, or it is of an earlier version than 3 and a configured root
 4. its key usage, where there is one, has keyCertSign
 5. its extended key usage, where there is one, allows endorsement key certificates: Microsoft's authorities for
    attestation keys stand beside those for endorsement keys

@@ -137,14 +137,11 @@ def _require_line_ends(line: str, number: int, at_fault: frozenset[str]) -> None
     Raises:
         InvalidListing: more machines stand in the line than are looked for in one that cannot be read.
     """
-    if line.count(_KEY_PREFIX) < 2:
-        return
-    machines, end = [], 0
-    for key in _KEY.finditer(line):
-        before = _PIECE.findall(line, end, key.start())
-        if before and "://" in before[-1]:
-            machines.append(before[-1].rstrip(":"))
-        end = key.end()
+    machines = []
+    for before in _KEY.split(line)[:-1]:
+        pieces = _PIECE.findall(before)
+        if pieces and "://" in pieces[-1]:
+            machines.append(pieces[-1].rstrip(":"))
     if len(machines) > 1 and not at_fault.issuperset(machines):
         raise InvalidListing(f"line {number} has {len(machines)} machines: are its line ends lost?")
 

@@ -87,6 +87,19 @@ def test_what_they_say_is_of_now(watch: Watch) -> None:
     assert len(watch.parsed) == 6
 
 
+def test_what_moves_from_one_file_to_the_next_is_another_content(watch: Watch) -> None:
+    """All octets are the same, in the same order; each file says something else."""
+    watch.write("b", b"BB")
+    watch.files.current()
+    watch.write("a", b"AB")
+    watch.write("b", b"B")
+    watch.files.current()
+    watch.write("b", b"BF")
+    watch.file.write_bytes(b"")
+    watch.files.current()
+    assert watch.parsed == [b"ABB|F", b"ABB|F", b"ABBF|"]
+
+
 def test_one_that_is_replaced_by_another_of_the_same_size_and_time(watch: Watch) -> None:
     watch.files.current()
     status = watch.file.stat()

@@ -71,12 +71,32 @@ class TestDenyList:
         with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
             denied(f"{ONE}\n{listed}\n")
 
+    @pytest.mark.parametrize("between", ["\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"])
+    def test_line_ends_of_another_kind_behind_a_comment(self, between: str) -> None:
+        """One key is behind it, which would be let in: the others are in lines of their own."""
+        with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
+            denied(f"{ONE}\n# Stolen in May.{between}{TWO}\n")
+
     def test_a_list_of_one_whose_line_ends_are_lost(self) -> None:
-        for folded in (f"# Stolen in May, from the depot. {ONE}\n", f"\n# 7\t{ONE}"):
+        rack = (f"{comment} {ONE}" for comment in ("# 7", "#X", "# # 7", "# 7 #", "## x"))
+        for folded in (f"# Stolen in May, from the depot. {ONE}\n", f"\n# 7\t{ONE}", *rack):
             with pytest.raises(OperatorFileUnusable, match="/list: is one comment that ends with a fingerprint"):
                 denied(folded)
-        for meant in (f"# {ONE}\n", f"#{ONE}", f"# {ONE} was found again\n", f"# was {ONE}\n{TWO}\n"):
+        for meant in (
+            f"# {ONE}\n",
+            f"#{ONE}",
+            f"## {ONE}",
+            f"# # {ONE}",
+            f"# {ONE} was found again\n",
+            f"# was {ONE}\n{TWO}\n",
+            f"# This one was found again: {ONE}.\n",
+            f"\n\n# {ONE}\n\n",
+        ):
             assert ONE not in denied(meant)
+
+    def test_a_line_before_a_key_is_no_comment_without_its_sign(self) -> None:
+        with pytest.raises(OperatorFileUnusable, match="/list: line 1 is not sha256:"):
+            denied(f"Stolen in May: {ONE}\n")
 
     def test_an_empty_file_is_just_being_written(self) -> None:
         with pytest.raises(OperatorFileUnusable, match="/list: is empty"):

@@ -112,6 +112,24 @@ def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -
     assert world.authentic.ignored == 1
 
 
+def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World) -> None:
+    """For a person, who asks why nodes must attest again. What is no record names no cluster."""
+    ours, theirs = record(), replace(CLUSTER, name="other")
+    world.mirror.applied(manifest(ours))
+    assert world.authentic.not_ours() == {}
+    for name, keys in (("one", OTHER), ("two", OTHER), ("three", KEYS)):
+        made = record(machine_view(cluster=theirs if name == "three" else CLUSTER), node_name=name)
+        world.mirror.applied(manifest(made, keys=keys))
+    for name in ("four", "five"):
+        world.mirror.applied(manifest(record(machine_view(cluster=theirs), node_name=name), keys=OTHER))
+    world.mirror.applied(manifest(record(node_name="six"), keys=OTHER))
+    world.mirror.applied({**manifest(record(node_name="seven")), "spec": {}})
+    world.authentic.reading_keys()
+    world.authentic.use_keys(KEYS)
+    assert world.authentic.not_ours() == {CLUSTER: 3, theirs: 2}
+    assert len(world.authentic.values()) == 2
+
+
 def test_a_record_that_is_replaced_by_a_forgery_is_forgotten(world: World) -> None:
     world.mirror.applied(manifest(record()))
     forgery = manifest(record(identity="ek:2"))

@@ -71,7 +71,7 @@ def test_intermediates_may_come_from_the_node_in_any_shape() -> None:
         assert Attempt(intermediates=[], sent=sent).verify().root == "CN=Test endorsement root"
 
 
-@pytest.mark.parametrize("behind", [b"\n", b"\r\n", b"\x00\n"])
+@pytest.mark.parametrize("behind", [b"\n", b"\r\n", b"\x00\n", b"X", b"\xff\xfe"])
 def test_a_node_sends_nothing_but_padding_behind_them(behind: bytes) -> None:
     """Files that an operator keeps may have line ends; no TPM has. What stands behind them is not read."""
     others = endorsement(elliptic_key("other"))
@@ -90,6 +90,14 @@ def test_what_of_them_cannot_be_read_is_none(sent: bytes) -> None:
         AuthorityMissing, match=r"^The TPM's intermediate .* cannot be read: certificate 1 .*\. No endo"
     ):
         Attempt(intermediates=[], sent=[sent]).verify()
+
+
+def test_the_first_that_cannot_be_read_is_told_of() -> None:
+    """Whatever stands behind it, or in the next places of the TPM."""
+    others, none, cut_short = endorsement(elliptic_key("other")), b"\x30\x00", b"\x30\x05"
+    for sent in ([others + none, others], [others, others + none, b"", none], [others + none + cut_short]):
+        with pytest.raises(AuthorityMissing, match="certificates cannot be read: certificate 2 "):
+            Attempt(intermediates=[], sent=sent).verify()
 
 
 def test_the_root_alone_may_issue() -> None:
@@ -162,11 +170,13 @@ def test_a_signature_by_another_key_is_refused() -> None:
         Attempt(intermediates=[forged]).verify()
 
 
-@pytest.mark.parametrize("signer", ["elliptic", "rsa"])
-def test_another_authority_of_the_same_name_is_missing_where_key_identifiers_say_so(signer: str) -> None:
+@pytest.mark.parametrize(
+    "algorithm", [write.SHA256_ECDSA, write.SHA256_RSA, write.SHA256_PSS], ids=["EC", "RSA", "PSS"]
+)
+def test_another_authority_of_the_same_name_is_missing_where_key_identifiers_say_so(algorithm: write.Algorithm) -> None:
     """It is the operator's to add; a signature that is nobody's, or proves nothing, is refused all the same."""
-    key = elliptic_key("another intermediate") if signer == "elliptic" else rsa_key()
-    algorithm = write.SHA256_ECDSA if signer == "elliptic" else write.SHA256_RSA
+    elliptic = algorithm is write.SHA256_ECDSA
+    key = elliptic_key("another intermediate") if elliptic else rsa_key()
     known = intermediate(extensions=(*AUTHORITY, write.subject_key_identifier(b"known")))
 
     def attempt(identifier: bytes, algorithm: write.Algorithm = algorithm) -> Attempt:
@@ -179,9 +189,22 @@ def test_another_authority_of_the_same_name_is_missing_where_key_identifiers_say
     for refused in (attempt(b"known"), attempt(b""), without):
         with pytest.raises(SignatureRefused):
             refused.verify()
-    weak = write.SHA1_ECDSA if signer == "elliptic" else write.SHA1_RSA
+    weak = write.SHA1_ECDSA if elliptic else write.SHA1_RSA
     with pytest.raises(SignatureRefused, match="SHA-1"):
         attempt(b"another", weak).verify()
+
+
+def test_another_root_of_the_same_name_is_missing_too() -> None:
+    """Such as the next generation's: what is missing is who issued the intermediate, the last of the path."""
+    known = root(extensions=(*AUTHORITY, write.subject_key_identifier(b"first")))
+    named = (*AUTHORITY, write.authority_key_identifier(b"next"))
+    draft = authority_draft(INTERMEDIATE_NAME, ROOT_NAME, elliptic_key("intermediate"), extensions=named)
+    by_next = draft.signed(elliptic_key("next root"), write.SHA256_ECDSA)
+    for mine in ((), (write.authority_key_identifier(b"mine"),)):
+        certificate = endorsement(extensions=(*ENDORSEMENT, *mine))
+        with pytest.raises(AuthorityMissing) as refused:
+            Attempt(certificate, roots=[known], intermediates=[by_next]).verify()
+        assert (refused.value.issuer, refused.value.key_identifier) == ("CN=Test endorsement root", b"next".hex())
 
 
 def test_names_are_compared_through_string_type_case_and_space() -> None:
@@ -258,9 +281,11 @@ def test_what_genuine_issuers_do_is_accepted(extensions: tuple[bytes, ...]) -> N
     Attempt(roots=[root(extensions=extensions)]).verify()
 
 
-def test_a_version_1_certificate_issues_as_a_configured_root_only() -> None:
-    Attempt(roots=[root(version=1, extensions=None)]).verify()
-    sent = intermediate(version=1, extensions=None)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_certificate_before_version_3_issues_as_a_configured_root_only(version: int) -> None:
+    """It cannot say whether it is an authority; the operator does."""
+    Attempt(roots=[root(version=version, extensions=None)]).verify()
+    sent = intermediate(version=version, extensions=None)
     Attempt(roots=[sent], intermediates=[]).verify()
     with pytest.raises(AuthorityRefused, match="without being a certificate authority"):
         Attempt(intermediates=[], sent=[sent]).verify()
@@ -363,7 +388,10 @@ def test_sent_certificates_are_bounded() -> None:
     full = authority * MAXIMUM_SENT_CERTIFICATES
     Attempt(intermediates=[], sent=[full]).verify()
     Attempt(intermediates=[], sent=[authority, b"\x00" * (MAXIMUM_SENT_BYTES - len(authority))]).verify()
-    others = endorsement(elliptic_key("other")) * MAXIMUM_SENT_CERTIFICATES
+    one = endorsement(elliptic_key("other"))
+    others = one * MAXIMUM_SENT_CERTIFICATES
+    for sent in ([one] * (MAXIMUM_SENT_CERTIFICATES - 1) + [authority], [others[len(one) :] + authority]):
+        Attempt(intermediates=[], sent=sent).verify()
     for sent in ([others + authority], [others, authority]):
         with pytest.raises(AuthorityMissing, match="more than"):
             Attempt(intermediates=[], sent=sent).verify()

@@ -63,7 +63,7 @@ def test_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lines"),
+    ("text", "where"),
     [
         (MINE + f"{PROVIDER_ID} {OTHER.fingerprint}", "see line 1, 2"),
         (MINE + f"other://machine {CHIP.fingerprint}", "see line 1, 2"),
@@ -73,12 +73,11 @@ def test_nothing_is_said() -> None:
     ],
     ids=["two-keys", "two-machines", "no-key", "some", "many"],
 )
-def test_what_contradicts_itself_is_unclear(text: str, lines: str) -> None:
-    found = ask(listed(text))
-    assert isinstance(found, Unclear)
-    assert found.message.endswith(lines)
-    for content in (PROVIDER_ID, CHIP.fingerprint, OTHER.fingerprint, "other"):
-        assert content not in found.message
+def test_what_contradicts_itself_is_unclear(text: str, where: str) -> None:
+    """Nothing of its content is shown."""
+    assert ask(listed(text)) == Unclear(
+        f"ConfigMap inventory is unreadable or contradicts itself about this provider ID: {where}"
+    )
 
 
 @pytest.mark.parametrize("line", ["other://machine {} stolen", "other://machine  #{0} {0}", "{} other://machine"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import string
 import time
 from typing import Final
 
@@ -24,6 +25,7 @@ from tests.unit.attestors.support import PATIENT
 
 ONE: Final = "sha256:" + "1a" * 32
 TWO: Final = "sha256:" + "2b" * 32
+THREE: Final = "sha256:" + "3c" * 32
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,29 @@ def test_a_provider_id_may_hold_punctuation() -> None:
     assert listing.line_of("rack://[1]") == ListingLine(TWO)
 
 
+def test_one_that_holds_punctuation_is_at_fault_as_a_whole() -> None:
+    """Without its line, what an operator wrote about it would say nothing, and a source behind would be asked."""
+    for provider_id in ("azure:///rg(1)/vm,2", "rack://[1]", '"rack://1'):
+        for said in (f"{ONE} # stolen", "", "sha256:", f"-> {ONE}"):
+            assert parse_listing(f"{provider_id} {said}").line_of(provider_id) == Contradiction((1,))
+
+
+@pytest.mark.parametrize("end", string.ascii_letters + string.digits + "-._~/")
+def test_only_a_colon_at_its_end_is_punctuation(end: str) -> None:
+    provider_id = f"rack://1{end}"
+    for line in (f"{provider_id}: {ONE}", f"{provider_id}:: {ONE}", f'"{provider_id}": "{ONE}"'):
+        assert parse_listing(line).line_of(provider_id) == Contradiction((1,))
+    two = parse_listing(f"{provider_id} {ONE} other://2{end} {TWO}")
+    assert two.line_of(provider_id) == two.line_of(f"other://2{end}") == Contradiction((1,))
+
+
+@pytest.mark.parametrize("between", [",", "|", "="])
+def test_the_first_eight_pieces_of_a_line_are_at_fault(between: str) -> None:
+    listing = parse_listing(between.join("abcdefghij"))
+    assert all(listing.line_of(piece) == Contradiction((1,)) for piece in "abcdefgh")
+    assert listing.line_of("i") == listing.line_of("j") == NoLine()
+
+
 def test_the_others_are_not_concerned() -> None:
     text = f"p {ONE}\np {TWO}\nbroken\nhonest sha256:{'0' * 64}"
     assert parse_listing(text).line_of("honest") == ListingLine("sha256:" + "0" * 64)
@@ -128,6 +153,21 @@ def test_line_ends_of_other_forms_may_be_lost_too(between: str) -> None:
     entries = '", "'.join(f"rack://{number}{between}sha256:{number:064x}" for number in range(5))
     with pytest.raises(InvalidListing, match="line 1 has 5 machines: are its line ends lost"):
         parse_listing(f'{{"{entries}"}}')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"rack://1 {ONE} was returned, and in its place stands rack://2 {TWO}",
+        f"# rack://1 {ONE} rack://2 {TWO}",
+        f"# Delivered in March. rack://1 {ONE} # was elsewhere rack://2 {TWO} until May",
+        f"rack://1 {ONE} was {ONE}, and of the next: rack://2: {TWO}",
+    ],
+)
+def test_two_machines_in_a_line_are_enough(line: str) -> None:
+    """The second one's line would be said not to be there."""
+    with pytest.raises(InvalidListing, match="line 2 has 2 machines: are its line ends lost"):
+        parse_listing(f"p {THREE}\n{line}")
 
 
 def test_comments_and_faulty_lines_may_speak_of_machines() -> None:
