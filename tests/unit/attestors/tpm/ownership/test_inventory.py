@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from typing import Any, Final
 
@@ -141,6 +142,7 @@ def test_a_listing_weighs_at_least_what_it_takes(line: str) -> None:
         parsed = inventory_module._Parsed()
         text = "\n".join(numbers)
         parsed.listing(text)
+        gc.collect()  # nobody keeps it
         traces = tracemalloc.take_snapshot().filter_traces(_OF_LISTINGS)
     finally:
         tracemalloc.stop()
