@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
+from signer.model.program_version import program_version
+
 VERSION: Final = "audit.attestation.cluster.x-k8s.io/v1"
 START: Final = "Start"
 DECISION: Final = "Decision"
@@ -96,9 +98,10 @@ def digest_of_line(line: bytes) -> str:
 def start_content(previous_torn: str) -> bytes:
     """The content of a start line. ``previous_torn`` is the digest of a line before it that a crash cut off, or empty.
 
-    A file begins with one, and so does what a new process appends.
+    A file begins with one, and so does what a new process appends: ``program`` is the version that writes what follows.
     """
-    return json.dumps({"time": datetime.now(UTC).isoformat(), "torn": previous_torn}, separators=(",", ":")).encode()
+    content = {"time": datetime.now(UTC).isoformat(), "torn": previous_torn, "program": program_version()}
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def read_lines(path: Path) -> Iterator[AnyLine]:
@@ -146,9 +149,14 @@ def read_line(line: bytes) -> AnyLine:
         return Unreadable("is of no known kind", digest, ended=True)
     if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
         return Unreadable("has no place in a chain", digest, ended=True)
-    if kind == START and not (content.keys() == {"time", "torn"} and isinstance(content["torn"], str)):
+    if kind == START and not _is_start(content):
         return Unreadable("is no start line", digest, ended=True)
     return ChainedLine(kind, chain, sequence, previous, content, digest)
+
+
+def _is_start(content: Mapping[str, Any]) -> bool:
+    texts = all(isinstance(content.get(name, ""), str) for name in ("torn", "program"))
+    return texts and content.keys() - {"program"} == {"time", "torn"}  # 0.1.0 did not say which program it was
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

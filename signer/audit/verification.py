@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -14,6 +14,7 @@ from signer.audit.decision_line import DecisionLine, read_decision_line
 from signer.audit.halves import Halves
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
+from signer.model.program_version import program_version
 
 _MAXIMUM_UNREADABLE: Final = 1000
 """Kept of those that stand together: a file of nothing but line feeds must not take all memory."""
@@ -178,7 +179,7 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
     Raises:
         OSError: a file cannot be read.
     """
-    chain = _Chain()
+    chain, written_by = _Chain(), ""
     for path in paths:
         number, any_of_ours = 0, False
         for number, line in enumerate(read_lines(path), start=1):
@@ -188,11 +189,22 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
             if isinstance(line, ChainedLine):
                 any_of_ours = True
                 if line.kind == DECISION:
-                    yield await _judged(place, line, halves)
+                    yield _by_version(await _judged(place, line, halves), written_by)
+                else:
+                    written_by = str(line.content.get("program", ""))
         if not any_of_ours:
             yield Broken(Place(printable(path.name), 1), _NO_LINE if number else _EMPTY)
     for finding in chain.ends():
         yield finding
+
+
+def _by_version(finding: Judged | Broken, written_by: str) -> Judged | Broken:
+    """Rules change: what another version decided otherwise is not forged for that."""
+    if isinstance(finding, Broken) or not isinstance(finding.comparison, Differs) or written_by == program_version():
+        return finding
+    writer = f"version {written_by}" if written_by else "a version that does not say which"
+    advice = f"written by {writer}, judged by the rules of {program_version()}: judge it with the one that wrote it"
+    return replace(finding, comparison=Differs(printable(f"{finding.comparison.why}; {advice}")))
 
 
 async def _judged(place: Place, line: ChainedLine, halves: Halves) -> Judged | Broken:

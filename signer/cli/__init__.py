@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Final
 
 from signer.cli.arguments import WrongUse
@@ -37,8 +36,8 @@ from signer.controller.preflight import PreflightFailed
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
+from signer.model.program_version import program_version
 
-_DISTRIBUTION: Final = "capi-node-attestation"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_LEADERSHIP_LOST: Final = 4
@@ -91,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="node-attestation-controller",
         description="Approves and signs kubelet certificates of Cluster API workload clusters, on proof of identity.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version(_DISTRIBUTION)}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_run(commands)
     add_preflight(commands)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -16,10 +15,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from attestors.contract import CloudCall
 from attestors.wire.names import EVIDENCE_EXPIRED
 from signer.controller.figures import ClusterFigures, Figures, ProcessFigures
+from signer.model.program_version import program_version
 from signer.model.reasons import Reason
 
 NAMESPACE: Final = "node_attestation"
-_DISTRIBUTION: Final = "capi-node-attestation"
 _KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), EVIDENCE_EXPIRED})
 """With the one reason of attestors that means something to others: the node asks again by itself."""
 OTHER_REASON: Final = "AttestorSpecific"
@@ -138,7 +137,7 @@ class Metrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
-        self.build.labels(version(_DISTRIBUTION)).set(1)
+        self.build.labels(program_version()).set(1)
         self._cloud_operations: set[tuple[str, str]] = set()
         self.figures = Figures(NAMESPACE)
         self.registry.register(self.figures)

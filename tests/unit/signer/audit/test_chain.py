@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from datetime import UTC, datetime
+from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from signer.audit.chain import (
     digest_of_line,
     read_line,
     read_lines,
+    start_content,
 )
 from signer.audit.lines import FileLines
 from signer.audit.verification import Broken, Noticed, files_in_order
+from signer.model.program_version import program_version
 from tests.unit.signer.audit.found import broken, found_in
 
 START_LINE = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
@@ -226,12 +229,25 @@ def test_headers_are_strict(old: bytes, new: bytes) -> None:
         (b'"chain":"%s"' % (b"a" * 32), b'"chain":"%s"' % (b"a" * 33), "has no place in a chain"),
         (b'"torn":""', b'"torn":1', "is no start line"),
         (b'"torn":""', b'"turn":""', "is no start line"),
+        (b'"torn":""', b'"program":"0.2.0"', "is no start line"),
+        (b'"torn":""', b'"torn":"","program":1', "is no start line"),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_why_a_line_is_none(old: bytes, new: bytes, why: str) -> None:
     line = START_LINE.replace(old, new)
     assert read_line(line) == Unreadable(why, digest_of_line(line), ended=True)
+
+
+@pytest.mark.parametrize("more", [b"", b',"program":"0.2.0"', b',"program":"whatever stands there"'])
+def test_a_start_line_may_say_which_program_it_was(more: bytes) -> None:
+    assert isinstance(read_line(START_LINE.replace(b'"torn":""', b'"torn":""' + more)), ChainedLine)
+
+
+def test_a_new_start_line_says_it() -> None:
+    found = read_line(Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, start_content("")))
+    assert isinstance(found, ChainedLine)
+    assert found.content["program"] == program_version() == version("capi-node-attestation")
 
 
 def test_the_last_place_in_a_chain() -> None:

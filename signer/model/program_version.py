@@ -1,0 +1,15 @@
+"""Which version of the project runs here."""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import version
+from typing import Final
+
+DISTRIBUTION: Final = "capi-node-attestation"
+
+
+@functools.cache
+def program_version() -> str:
+    """As the installed package has it, such as ``0.2.0``."""
+    return version(DISTRIBUTION)

@@ -1,0 +1,91 @@
+"""What is said of a decision that does not come out the same, by who wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from attestors.registry import Registry
+from signer.audit.chain import DECISION, NOTHING_BEFORE, START, Link, digest_of_line
+from signer.audit.comparison import Differs
+from signer.audit.halves import Halves
+from signer.audit.verification import Broken, Judged, is_bad, verify
+from signer.model.program_version import program_version
+from tests.unit.signer.audit.test_consistency import Content, logged
+
+
+def verdict(path: Path, program: str | None, content: Content) -> Judged | Broken:
+    """The last finding in a log that a controller of that version began."""
+    says = {"time": "now", "torn": ""} | ({} if program is None else {"program": program})
+    start = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, json.dumps(says).encode())
+    line = Link("a" * 32, 0, digest_of_line(start)).next_line(DECISION, json.dumps(content).encode())
+    path.write_bytes(start + b"\n" + line + b"\n")
+
+    async def last() -> Judged | Broken:
+        *_, found = [one async for one in verify([path], Halves(Registry(), {}))]
+        assert isinstance(found, Judged | Broken)
+        return found
+
+    return asyncio.run(last())
+
+
+def forged() -> Content:
+    content = logged("Approve")
+    content["decision"]["reason"] = "Asserted"
+    return content
+
+
+@pytest.mark.parametrize(
+    ("program", "writer"), [("0.0.9", "version 0.0.9"), (None, "a version that does not say which")]
+)
+def test_another_versions_rules_may_have_been_others(tmp_path: Path, program: str | None, writer: str) -> None:
+    """It is bad all the same: whoever forges a line can forge who wrote it."""
+    found = verdict(tmp_path / "audit.log", program, forged())
+    assert isinstance(found, Judged)
+    assert isinstance(found.comparison, Differs)
+    assert found.comparison.why.startswith("logged is Approve Asserted; the line's facts give ")
+    assert found.comparison.why.endswith(
+        f"; written by {writer}, judged by the rules of {program_version()}: judge it with the one that wrote it"
+    )
+    assert is_bad(found)
+
+
+def test_our_own_have_not_changed(tmp_path: Path) -> None:
+    found = verdict(tmp_path / "audit.log", program_version(), forged())
+    assert isinstance(found, Judged)
+    assert isinstance(found.comparison, Differs)
+    assert "written by" not in found.comparison.why
+
+
+@pytest.mark.parametrize("program", [None, "0.0.9"])
+def test_what_comes_out_the_same_needs_no_word(tmp_path: Path, program: str | None) -> None:
+    assert not is_bad(verdict(tmp_path / "audit.log", program, logged("Deny")))
+
+
+def test_what_is_no_decision_is_none_of_any_version(tmp_path: Path) -> None:
+    found = verdict(tmp_path / "audit.log", "0.0.9", {**logged("Approve"), "more": 1})
+    assert isinstance(found, Broken)
+    assert "written by" not in found.why
+
+
+def test_who_wrote_the_last_start_line_wrote_what_follows(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    verdict(path, "0.0.9", forged())
+    *_, last = path.read_bytes().splitlines()
+    says = json.dumps({"time": "now", "torn": "", "program": program_version()}).encode()
+    start = Link("a" * 32, 1, digest_of_line(last)).next_line(START, says)
+    line = Link("a" * 32, 2, digest_of_line(start)).next_line(DECISION, json.dumps(forged()).encode())
+    path.write_bytes(path.read_bytes() + start + b"\n" + line + b"\n")
+
+    async def found() -> list[bool]:
+        judged = [one async for one in verify([path], Halves(Registry(), {}))]
+        return [
+            "written by" in one.comparison.why
+            for one in judged
+            if isinstance(one, Judged) and is_bad(one) and isinstance(one.comparison, Differs)
+        ]
+
+    assert asyncio.run(found()) == [True, False]
