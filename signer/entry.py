@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from signer.model.program_version import DISTRIBUTION
+
 EXIT_USAGE: Final = 2
-_DISTRIBUTION: Final = "capi-node-attestation"
 _EXTRA: Final = frozenset(
     {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
 )
@@ -31,4 +32,4 @@ def what_is_missing(error: ModuleNotFoundError, extra: str) -> str:
     """Which library of the controller's is missing, and how ``extra`` is installed; empty where it is another one."""
     if (error.name or "").partition(".")[0] not in _EXTRA:
         return ""
-    return f"{error.name} is not installed: pip install '{_DISTRIBUTION}[{extra}]'"
+    return f"{error.name} is not installed: pip install '{DISTRIBUTION}[{extra}]'"

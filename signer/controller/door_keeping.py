@@ -27,7 +27,7 @@ from signer.controller.side_door import SideDoor
 from signer.controller.standing import Standings
 from signer.controller.stock_approvals import Seen, StockApprovals
 from signer.controller.surroundings import Surroundings
-from signer.controller.unattested_requests import Told, UnattestedRequests
+from signer.controller.unattested_requests import UnattestedRequests
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.model.cluster import ClusterKey, ClusterView
@@ -151,7 +151,7 @@ class DoorKeeping:
             self._note_groups(spec)
         if self._approvals.count(manifest, self._around.now) is Seen.NOW:
             self._note_approval(manifest)
-        if self._in_vain.saw(manifest, self._around.now()) is Told.NOW and self._is_removed():
+        if self._in_vain.saw(manifest, self._around.now()) is Seen.NOW and self._is_removed():
             self._tell()
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ _STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
 
 
 class Seen(enum.Enum):
-    """Whether an approval was seen before."""
+    """Whether what a request says was seen before."""
 
     BEFORE = enum.auto()
     NOW = enum.auto()
@@ -77,14 +77,21 @@ class StockApprovals:
         return Seen.NOW
 
 
-def _is_stock_approval(manifest: JsonObject) -> bool:
-    """Whether it is a kubelet's request for a client certificate that somebody approved."""
-    if text_of(mapping_of(manifest, "spec"), "signerName") != _STOCK_SIGNER:
-        return False
+def is_stock_request(manifest: JsonObject) -> bool:
+    """Whether it asks the stock signer for a kubelet's client certificate."""
+    return text_of(mapping_of(manifest, "spec"), "signerName") == _STOCK_SIGNER
+
+
+def is_approved(manifest: JsonObject) -> bool:
+    """Whether somebody approved that CSR."""
     return any(
         isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
         for condition in items_of(mapping_of(manifest, "status"), "conditions")
     )
+
+
+def _is_stock_approval(manifest: JsonObject) -> bool:
+    return is_stock_request(manifest) and is_approved(manifest)
 
 
 def _at_least(count: int) -> str:

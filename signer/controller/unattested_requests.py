@@ -6,19 +6,18 @@ without a Machine, or whose template lacks the plugin, shows by what it asks for
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX, StockSigner
+from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX
 from signer.controller.conditions import PolicyCondition
 from signer.controller.door_findings import listed
+from signer.controller.stock_approvals import Seen, is_approved, is_stock_request
 from signer.kube.client import JsonObject
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, printable
-from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import parse_time
 
 REMEMBERED: Final = timedelta(hours=1)
@@ -27,18 +26,9 @@ MAXIMUM_REQUESTERS: Final = 64
 """Of one cluster, whose API server may invent any number. Who came first stays; bootstrap tokens make way for nodes."""
 _ROOM: Final = MAXIMUM_MESSAGE_CHARACTERS // 2
 """In the condition's message, however much it says of Machines."""
-_STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
-_APPROVED: Final = "Approved"
 _REQUESTER: Final = re.compile(
     rf"{re.escape(NODE_USER_PREFIX)}[a-z0-9.-]{{1,253}}|{re.escape(BOOTSTRAP_USER_PREFIX)}[a-z0-9]{{6}}"
 )
-
-
-class Told(enum.Enum):
-    """Whether a request says something that was not known."""
-
-    BEFORE = enum.auto()
-    NOW = enum.auto()
 
 
 class UnattestedRequests:
@@ -47,28 +37,29 @@ class UnattestedRequests:
     def __init__(self) -> None:
         self._asked: dict[str, datetime] = {}
 
-    def saw(self, manifest: JsonObject, now: datetime) -> Told:
-        """A CSR as it is. An approval takes its requester out: somebody gives certificates away, which is told
-        otherwise.
+    def saw(self, manifest: JsonObject, now: datetime) -> Seen:
+        """A CSR as it is: ``NOW`` where who is to be named has changed.
+
+        An approval takes its requester out: somebody gives certificates away, which is told otherwise.
         """
         spec = mapping_of(manifest, "spec")
         requester = text_of(spec, "username")
-        if text_of(spec, "signerName") != _STOCK_SIGNER or not _REQUESTER.fullmatch(requester):
-            return Told.BEFORE
+        if not is_stock_request(manifest) or not _REQUESTER.fullmatch(requester):
+            return Seen.BEFORE
         try:
             asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
         except ValueError:
-            return Told.BEFORE
-        if _is_approved(manifest):
+            return Seen.BEFORE
+        if is_approved(manifest):
             if asked < self._asked.get(requester, asked):
-                return Told.BEFORE  # from before the door was shut; lists are in the order of names
-            return Told.NOW if self._asked.pop(requester, None) is not None else Told.BEFORE
+                return Seen.BEFORE  # from before the door was shut; lists are in the order of names
+            return Seen.NOW if self._asked.pop(requester, None) is not None else Seen.BEFORE
         self._forget(now)
         known = requester in self._asked
         if now - asked > REMEMBERED or not (known or self._has_room_for(requester)):
-            return Told.BEFORE
+            return Seen.BEFORE
         self._asked[requester] = max(asked, self._asked.get(requester, asked))
-        return Told.BEFORE if known else Told.NOW
+        return Seen.BEFORE if known else Seen.NOW
 
     def _has_room_for(self, requester: str) -> bool:
         if len(self._asked) < MAXIMUM_REQUESTERS:
@@ -100,10 +91,3 @@ class UnattestedRequests:
     def _forget(self, now: datetime) -> None:
         for requester in [one for one, asked in self._asked.items() if now - asked > REMEMBERED]:
             del self._asked[requester]
-
-
-def _is_approved(manifest: JsonObject) -> bool:
-    return any(
-        isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
-        for condition in items_of(mapping_of(manifest, "status"), "conditions")
-    )

@@ -93,6 +93,17 @@ def test_what_is_not_there_is_found() -> None:
     ]
 
 
+def test_each_panel_of_the_dashboard_says_what_is_its_own() -> None:
+    """One that was made after another is told apart from it, and stands beside it."""
+    panels = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))["panels"]
+    places = [tuple(panel["gridPos"].items()) for panel in panels]
+    titles = [panel["title"] for panel in panels]
+    said = [panel["description"] for panel in panels if panel["description"]]
+    ids = [panel["id"] for panel in panels]
+    for each in (places, titles, said, ids):
+        assert len(set(each)) == len(each)
+
+
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     used = {metric.name for one in ALL for name in one.metrics if (metric := metric_of(name))}
     told_otherwise = {"node_attestation_build_info", "node_attestation_certificates_published_total"}

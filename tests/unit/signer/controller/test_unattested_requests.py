@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from signer.controller.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
-from signer.controller.unattested_requests import MAXIMUM_REQUESTERS, REMEMBERED, Told, UnattestedRequests
+from signer.controller.stock_approvals import Seen
+from signer.controller.unattested_requests import MAXIMUM_REQUESTERS, REMEMBERED, UnattestedRequests
 from signer.kube.client import JsonObject
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
 from signer.model.kubernetes_time import format_time
@@ -39,9 +40,9 @@ def test_nobody_asked() -> None:
 
 def test_who_asks_is_named_once() -> None:
     requests = UnattestedRequests()
-    assert requests.saw(asks(), NOW) is Told.NOW
-    assert requests.saw(asks(), NOW) is Told.BEFORE
-    assert requests.saw(asks("system:bootstrap:abcdef"), NOW) is Told.NOW
+    assert requests.saw(asks(), NOW) is Seen.NOW
+    assert requests.saw(asks(), NOW) is Seen.BEFORE
+    assert requests.saw(asks("system:bootstrap:abcdef"), NOW) is Seen.NOW
     assert requests.count(NOW) == 2
     assert "and got nothing: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
 
@@ -66,15 +67,15 @@ def test_who_asks_is_named_once() -> None:
 )
 def test_what_says_nothing_of_a_node(manifest: dict[str, Any]) -> None:
     requests = UnattestedRequests()
-    assert requests.saw(manifest, NOW) is Told.BEFORE
+    assert requests.saw(manifest, NOW) is Seen.BEFORE
     assert requests.count(NOW) == 0
 
 
 def test_who_is_approved_after_all_is_not_named_any_more() -> None:
     requests = UnattestedRequests()
-    assert requests.saw(asks(approved=True), NOW) is Told.BEFORE
+    assert requests.saw(asks(approved=True), NOW) is Seen.BEFORE
     requests.saw(asks(), NOW)
-    assert requests.saw(asks(approved=True), NOW) is Told.NOW
+    assert requests.saw(asks(approved=True), NOW) is Seen.NOW
     assert said(requests) == ""
 
 
@@ -82,7 +83,7 @@ def test_an_approval_from_before_the_door_was_shut_hides_nobody() -> None:
     """Approved requests are kept for an hour, and a list may have them behind newer ones."""
     requests = UnattestedRequests()
     requests.saw(asks(), NOW)
-    assert requests.saw(asks(at=NOW - timedelta(minutes=50), approved=True), NOW) is Told.BEFORE
+    assert requests.saw(asks(at=NOW - timedelta(minutes=50), approved=True), NOW) is Seen.BEFORE
     assert requests.count(NOW) == 1
 
 
@@ -135,13 +136,13 @@ def test_a_clock_that_is_ahead_keeps_nobody_longer() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     requests = UnattestedRequests()
     told = [requests.saw(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
-    assert told.count(Told.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
+    assert told.count(Seen.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
     assert "system:node:n0007 and at least 56 more;" in said(requests)
     soon = NOW + timedelta(minutes=15)
     requests.saw(asks("system:node:n0000", at=soon), soon)
     later = NOW + REMEMBERED + timedelta(seconds=1)
     assert requests.count(later) == 1, "one of them has asked again"
-    assert requests.saw(asks("system:node:late", at=later), later) is Told.NOW, "there is room again"
+    assert requests.saw(asks("system:node:late", at=later), later) is Seen.NOW, "there is room again"
 
 
 def test_bootstrap_tokens_hide_no_node() -> None:
@@ -149,8 +150,8 @@ def test_bootstrap_tokens_hide_no_node() -> None:
     requests = UnattestedRequests()
     for number in range(MAXIMUM_REQUESTERS):
         requests.saw(asks(f"system:bootstrap:{number:06}"), NOW)
-    assert requests.saw(asks("system:bootstrap:zzzzzz"), NOW) is Told.BEFORE
+    assert requests.saw(asks("system:bootstrap:zzzzzz"), NOW) is Seen.BEFORE
     for number in range(1000):
         told = requests.saw(asks(f"system:node:n{number:04}"), NOW)
-        assert (told is Told.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
+        assert (told is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
     assert "nothing: system:node:n0000, system:node:n0001," in said(requests)
