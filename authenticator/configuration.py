@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.contract import IPAddress
-from attestors.wire.names import InvalidProviderName, check_provider_name
-from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from attestors.wire.provider_id import InvalidOID, InvalidProviderID, check_oid, check_provider_id
 from authenticator.model.failures import InvalidConfiguration, UnreadableConfiguration
 from authenticator.stored_credential import DEFAULT_CONFIGURATION_FILE, DEFAULT_STORE, ENVIRONMENT_PREFIX
 
@@ -46,6 +46,7 @@ _FILE_KEYS: Final = frozenset(
         "settings",
         "nodeName",
         "providerID",
+        "providerIDOID",
         "bootstrapKubeconfig",
         "kubeconfig",
         "store",
@@ -53,6 +54,11 @@ _FILE_KEYS: Final = frozenset(
         "serving",
     }
 )
+_WHAT: Final[Mapping[type[ValueError], str]] = {
+    InvalidProviderName: "provider",
+    InvalidProviderID: "providerID",
+    InvalidOID: "providerIDOID",
+}
 _SERVING_KEYS: Final = frozenset({"dnsNames", "ipAddresses"})
 
 
@@ -75,6 +81,8 @@ class Configuration:
     node_name: str
     provider_id: str
     """Empty where the attestor is to find it out."""
+    provider_id_oid: str
+    """Of the extension that requests hold it in."""
     bootstrap_kubeconfig: Path
     kubeconfig: Path
     store: Path
@@ -89,6 +97,8 @@ class Configuration:
     def asker(self) -> str:
         """As whom and with what this node asks, without saying it: another configuration has another one."""
         told = [self.provider, self.node_name, self.provider_id, sorted(self.settings.items())]
+        if self.provider_id_oid != PROVIDER_ID_OID:  # else as before there was a choice: pauses outlast an upgrade
+            told.append(self.provider_id_oid)
         return hashlib.sha256(json.dumps(told).encode("utf-8")).hexdigest()[:16] + " "
 
 
@@ -101,6 +111,7 @@ class Given:
     setting: tuple[str, ...] = field(default=(), repr=False)
     node_name: str | None = None
     provider_id: str | None = None
+    provider_id_oid: str | None = None
     bootstrap_kubeconfig: str | None = None
     kubeconfig: str | None = None
     store: str | None = None
@@ -144,14 +155,15 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
     # In lower case, as kubeadm and the kubelet write it.
     node_name = (value(given.node_name, "NODE_NAME", "nodeName") or socket.gethostname()).strip().lower()
     provider_id = value(given.provider_id, "PROVIDER_ID", "providerID")
+    provider_id_oid = value(given.provider_id_oid, "PROVIDER_ID_OID", "providerIDOID", PROVIDER_ID_OID)
     try:
         if provider:
             check_provider_name(provider)
         if provider_id:
             check_provider_id(provider_id)
-    except (InvalidProviderName, InvalidProviderID) as error:
-        what = "provider" if isinstance(error, InvalidProviderName) else "providerID"
-        raise InvalidConfiguration(f"{what}: {error}") from None
+        check_oid(provider_id_oid)
+    except (InvalidProviderName, InvalidProviderID, InvalidOID) as error:
+        raise InvalidConfiguration(f"{_WHAT[type(error)]}: {error}") from None
     if not _NODE_NAME.fullmatch(node_name):
         raise InvalidConfiguration(f"nodeName: {node_name!r} can be no node's name; give --node-name")
     return Configuration(
@@ -159,6 +171,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
         settings=_settings(given, environment, content, file),
         node_name=node_name,
         provider_id=provider_id,
+        provider_id_oid=provider_id_oid,
         bootstrap_kubeconfig=path(
             given.bootstrap_kubeconfig, "BOOTSTRAP_KUBECONFIG", "bootstrapKubeconfig", DEFAULT_BOOTSTRAP_KUBECONFIG
         ),

@@ -32,6 +32,7 @@ CREDENTIAL_FLAGS = (
     "--setting",
     "--node-name",
     "--provider-id",
+    "--provider-id-oid",
     "--bootstrap-kubeconfig",
     "--timeout",
 )

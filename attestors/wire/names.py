@@ -23,7 +23,10 @@ ATTESTATION_DATA_LABEL_ALIAS: Final = "ATTESTATION DATA"
 """What the proposal's own example calls the data block; read, never written."""
 
 PROVIDER_ID_OID: Final = "1.3.6.1.4.1.11129.2.1.21"
-"""KubernetesNodeProviderIdentifierOID: Google's arc, as the proposal suggests until one is assigned to Kubernetes."""
+"""KubernetesNodeProviderIdentifierOID: Google's arc, as the proposal suggests until one is assigned to Kubernetes.
+
+A default: nodes and controllers can be told another.
+"""
 
 ENTRY_POINT_GROUP: Final = "node_attestation.attestors"
 

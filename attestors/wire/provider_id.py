@@ -9,7 +9,7 @@ import functools
 import re
 from typing import Final
 
-from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS
+from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, PROVIDER_ID_OID
 
 # `scheme://rest` without white space or control characters: what every Cluster API provider writes.
 _PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9+.-]*://[\x21-\x7e]+")
@@ -17,6 +17,25 @@ _MAXIMUM_DER_BYTES: Final = MAXIMUM_PROVIDER_ID_CHARACTERS + 8
 _UTF8_STRING: Final = 0x0C
 """Identifier octet of a primitive UTF8String (X.690 section 8.23)."""
 _LONG_LENGTH: Final = 0x80
+_ARCS_BELOW_0_AND_1: Final = 40
+"""X.660: below 0 and 1 there are no more; their encoding has no room."""
+
+MAXIMUM_OIDS: Final = 4
+"""That a controller reads: the one that nodes write, and those that others still write."""
+_OID: Final = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]{0,9})){2,19}", re.ASCII)
+_OF_OTHERS: Final = (
+    "2.5.29",  # extensions of X.509 itself
+    "1.3.6.1.5.5.7",  # PKIX
+    "1.3.6.1.4.1.11129.2.4",  # Certificate Transparency
+    "1.3.6.1.4.1.311",  # Microsoft
+    "1.3.36",  # TeleTrusT
+    "2.16.840.1.113730",  # Netscape
+)
+"""Arcs of extensions that mean something else, to libraries as to API servers."""
+
+
+class InvalidOID(ValueError):
+    """No extension with this OID can hold a provider ID; the message says why."""
 
 
 class InvalidProviderID(ValueError):
@@ -34,6 +53,33 @@ def check_provider_id(text: str) -> str:
     if not _PROVIDER_ID.fullmatch(text):
         raise InvalidProviderID("not of the form <provider>://<identifier> in printable ASCII without spaces")
     return text
+
+
+def check_oid(text: str) -> str:
+    """Return ``text`` if it is an OID in dotted form under which requests may hold the provider ID.
+
+    Raises:
+        InvalidOID: it is none, or other extensions have it.
+    """
+    if not _OID.fullmatch(text) or (text[0] != "2" and int(text.split(".")[1]) >= _ARCS_BELOW_0_AND_1):
+        raise InvalidOID(f"{text[:40]!r} is no OID: numbers with dots between them, such as {PROVIDER_ID_OID}")
+    if any(f"{text}.".startswith(f"{arc}.") for arc in _OF_OTHERS):
+        raise InvalidOID(f"{text} is the OID of another extension, or could be")
+    return text
+
+
+def read_oids(text: str) -> tuple[str, ...]:
+    """OIDs with commas between them, the one that counts first.
+
+    Raises:
+        InvalidOID: one is none, or is there twice, or there are more than :data:`MAXIMUM_OIDS`.
+    """
+    oids = tuple(map(check_oid, text.split(",")))
+    if len(oids) > MAXIMUM_OIDS:
+        raise InvalidOID(f"more than {MAXIMUM_OIDS} OIDs")
+    if len(set(oids)) < len(oids):
+        raise InvalidOID("an OID is there twice")
+    return oids
 
 
 def encode(provider_id: str) -> bytes:

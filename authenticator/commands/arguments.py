@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.configuration import (
     DEFAULT_BOOTSTRAP_KUBECONFIG,
     DEFAULT_KUBECONFIG,
@@ -33,6 +34,7 @@ _HELP = {
     "--setting": ("NAME=VALUE", "a setting of the attestor's node half; may be repeated"),
     "--node-name": ("NAME", "the Node's name (default: the host's name in lower case, as the kubelet's)"),
     "--provider-id": ("ID", "this machine's provider ID (default: what the attestor finds out)"),
+    "--provider-id-oid": ("OID", f"of the extension that requests hold it in (default: {PROVIDER_ID_OID})"),
     "--bootstrap-kubeconfig": ("FILE", f"where the bootstrap token is (default: {DEFAULT_BOOTSTRAP_KUBECONFIG})"),
     "--timeout": ("SECONDS", f"how long to wait for a certificate (default: {DEFAULT_TIMEOUT_SECONDS:.0f})"),
 }
@@ -86,6 +88,7 @@ def given(options: argparse.Namespace) -> Given:
         setting=tuple(options.setting),
         node_name=options.node_name,
         provider_id=options.provider_id,
+        provider_id_oid=options.provider_id_oid,
         bootstrap_kubeconfig=options.bootstrap_kubeconfig,
         kubeconfig=getattr(options, "kubeconfig", None),
         store=options.store,

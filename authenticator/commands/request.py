@@ -14,7 +14,6 @@ from attestors.wire.names import (
     ATTESTATION_DATA_LABEL,
     ATTESTATION_PROVIDER_LABEL,
     CERTIFICATE_REQUEST_LABEL,
-    PROVIDER_ID_OID,
     Purpose,
 )
 from authenticator.commands.arguments import (
@@ -127,6 +126,12 @@ def _cluster(configuration: Configuration, store: Store) -> Cluster:
     return known.cluster
 
 
+def _provider_id_oid(csr: x509.CertificateSigningRequest) -> str:
+    """The one extension that the library does not know."""
+    (oid,) = (str(one.oid.dotted_string) for one in csr.extensions if isinstance(one.value, x509.UnrecognizedExtension))
+    return oid
+
+
 def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
     """The request and its blocks, for a person."""
     sent = signing_request(pending, purpose)
@@ -139,7 +144,7 @@ def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
         f"  usages       {', '.join(sent['spec']['usages'])}",
         f"block {CERTIFICATE_REQUEST_LABEL} ({len(blocks.certificate_request)} bytes)",
         f"  subject      {name_of(csr).rfc4514_string()}",
-        f"  provider ID  {pending.subject.provider_id} (extension {PROVIDER_ID_OID})",
+        f"  provider ID  {pending.subject.provider_id} (extension {_provider_id_oid(csr)})",
     ]
     for label, values in (("DNS names", pending.subject.dns_names), ("addresses", pending.subject.ip_addresses)):
         if values:

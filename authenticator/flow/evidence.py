@@ -69,6 +69,7 @@ class Attestation:
     description: AttestorDescription
     node_half: NodeHalf
     configured_provider_id: str
+    provider_id_oid: str
 
     @classmethod
     def of(cls, configuration: Configuration, registry: Registry | None = None) -> Attestation:
@@ -91,7 +92,7 @@ class Attestation:
             raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
         if missing := next((name for name in _METHODS if not callable(getattr(node_half, name, None))), ""):
             raise NoEvidence(f"attestor {configuration.provider}: its node half has no {missing}")
-        return cls(attestor.description, node_half, configuration.provider_id)
+        return cls(attestor.description, node_half, configuration.provider_id, configuration.provider_id_oid)
 
     def versions(self) -> tuple[str, ...]:
         """Evidence versions that both the attestor and this program write, newest last."""
@@ -150,6 +151,7 @@ class Attestation:
                 provider_id=subject.provider_id,
                 dns_names=subject.dns_names,
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
+                provider_id_oid=self.provider_id_oid,
             )
             with _code_of(subject.provider, EvidenceUnavailable):
                 gathered = self.node_half.gather(

@@ -49,6 +49,7 @@ class LoggedRequest:
     redacted: tuple[str, ...]
     """Fields of the evidence that are not what they were, or :data:`WHOLE_REQUEST`."""
     provider_id_oid: str
+    """OIDs under which the provider ID was looked for, with commas between them."""
 
     def manifest(self) -> Mapping[str, Any]:
         """As an object, to be parsed again."""
@@ -148,7 +149,7 @@ class _Redacted:
 
 
 def logged_request(
-    manifest: Mapping[str, Any], parsed: Parsed, registry: Registry, provider_id_oid: str
+    manifest: Mapping[str, Any], parsed: Parsed, registry: Registry, provider_id_oids: tuple[str, ...]
 ) -> LoggedRequest:
     """The CSR for the log, without what lets a reader act in the node's name.
 
@@ -168,7 +169,7 @@ def logged_request(
         spec=redacted.spec,
         spec_digest=envelope.spec_digest,
         redacted=redacted.fields,
-        provider_id_oid=provider_id_oid,
+        provider_id_oid=",".join(provider_id_oids),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from attestors.contract import AttestorSettings, Auditable, ControllerHalf, InvalidSettings
 from attestors.registry import AttestorUnavailable, Registry
 from signer.model.policy import Policy
+
+OperatorSettingsOf: TypeAlias = Callable[[str, str], Mapping[str, Any]]
+"""What the operator sets for that attestor in that namespace; empty where nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +25,29 @@ class NotAsked:
 class Halves:
     """Controller halves for logged policies. One is made for each, and kept."""
 
-    def __init__(self, registry: Registry, operator_settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """``operator_settings`` are those of ``--config``, by provider; none without."""
+    def __init__(self, registry: Registry, operator_settings_of: OperatorSettingsOf) -> None:
+        """``operator_settings_of`` are those of ``--config``."""
         self.registry = registry
-        self._operator_settings = operator_settings
-        self._made: dict[tuple[str, str], ControllerHalf | NotAsked] = {}
+        self._operator_settings_of = operator_settings_of
+        self._made: dict[tuple[str, str, str], ControllerHalf | NotAsked] = {}
 
     def of(self, provider: str, policy: Policy) -> ControllerHalf | NotAsked:
         """The half of that attestor under that policy."""
-        settings = policy.authorized(provider).settings
-        key = (provider, repr(sorted(settings.items())))
+        settings, namespace = policy.authorized(provider).settings, policy.cluster.namespace
+        key = (provider, namespace, repr(sorted(settings.items())))
         if key not in self._made:
-            self._made[key] = self._make(provider, settings)
+            self._made[key] = self._make(provider, namespace, settings)
         return self._made[key]
 
-    def _make(self, provider: str, policy_settings: Mapping[str, Any]) -> ControllerHalf | NotAsked:
+    def _make(self, provider: str, namespace: str, policy_settings: Mapping[str, Any]) -> ControllerHalf | NotAsked:
         try:
             attestor = self.registry.load(provider)
             if not isinstance(attestor, Auditable):
                 return NotAsked(f"attestor {provider} does not say how its answers are judged again")
-            operator = deepcopy(self._operator_settings.get(provider, {}))  # as the controller gives them to each half
-            return attestor.controller_half(AttestorSettings(operator=operator, policy=deepcopy(policy_settings)))
+            settings = AttestorSettings(  # copies, as the controller gives them to each half
+                operator=deepcopy(self._operator_settings_of(provider, namespace)), policy=deepcopy(policy_settings)
+            )
+            return attestor.controller_half(settings)
         except (AttestorUnavailable, ImportError) as error:
             return NotAsked(str(error))
         except InvalidSettings as error:

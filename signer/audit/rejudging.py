@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from attestors.wire.names import SignerName, parse_signer_name
+from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.audit.account import Account, CaseStage, NotReached, RequestStage
 from signer.audit.consistency import require_about, require_consistent, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
@@ -112,7 +113,11 @@ class _Judging:
     async def decide(self) -> tuple[str, str]:
         request = self.line.request
         providers = self.halves.registry.providers | self._requested_provider() | self._named_providers()
-        parsed = parse_signing_request(request.manifest(), providers, request.provider_id_oid)
+        try:
+            oids = read_oids(request.provider_id_oid)
+        except InvalidOID as error:
+            raise Inconsistent(f"the provider ID was looked for under no OID: {error}") from error
+        parsed = parse_signing_request(request.manifest(), providers, oids)
         if isinstance(parsed, NotOurs | Settled):
             raise Inconsistent("the request is none that is decided")
         require_same_request(self.line, parsed, self.halves)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attestors.registry import Registry
+from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.controller.configuration import (
     NAMESPACE,
     WHAT_A_NAMESPACE_IS,
@@ -96,6 +98,13 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     add_controller_namespace(parser)
     add_config(parser)
     parser.add_argument(
+        "--provider-id-oids",
+        default=None,
+        metavar="OID,...",
+        help="of the extensions in one of which a request holds its provider ID; that of nodes that do not say "
+        f"otherwise is {PROVIDER_ID_OID} (default: it alone)",
+    )
+    parser.add_argument(
         "--enable-insecure-attestor",
         action="store_true",
         help="allow the attestor that proves nothing, in --insecure-attestor-namespaces, for policies that name it",
@@ -126,6 +135,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_enabled=options.enable_insecure_attestor,
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
+        provider_id_oids=_provider_id_oids(options.provider_id_oids),
     )
 
 
@@ -154,6 +164,15 @@ def _listed(text: str) -> str:
         return namespace(text)
     except argparse.ArgumentTypeError as error:
         raise InvalidConfiguration(f"--insecure-attestor-namespaces: {error}") from None
+
+
+def _provider_id_oids(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return (PROVIDER_ID_OID,)
+    try:
+        return read_oids(text)
+    except InvalidOID as error:
+        raise InvalidConfiguration(f"--provider-id-oids: {error}") from None
 
 
 def _watch_filter(value: str) -> WatchFilter:

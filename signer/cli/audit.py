@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from signer.audit.verification import (
 )
 from signer.cli.arguments import not_installed
 from signer.cli.output import print_as_json, print_for_people, tell
-from signer.controller.configuration import InvalidConfiguration, read_attestors
+from signer.controller.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
 
@@ -99,7 +100,7 @@ def _verify(options: argparse.Namespace) -> int:
     configured = read_attestors(options.config) if options.config is not None else {}
     for said in not_installed(configured):  # as perhaps here, where another's log is verified
         tell(said)
-    halves = Halves(Registry(), {provider: attestor.settings for provider, attestor in configured.items()})
+    halves = Halves(Registry(), partial(operator_settings, configured))
     findings = _found(options, halves)
     if options.output == "json":
         print_as_json(findings_as_json(findings))

@@ -185,6 +185,8 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     if header.insecure_allowed and not configuration.insecure_enabled:
         allowed = frozenset({key.namespace})
         configuration = replace(configuration, insecure_enabled=True, insecure_namespaces=allowed)
+    if header.provider_id_oids and options.provider_id_oids is None:
+        configuration = replace(configuration, provider_id_oids=header.provider_id_oids)
     notes += not_installed(configuration.attestors)
     missing = sorted(header.with_settings - configuration.attestors.keys())
     if missing:

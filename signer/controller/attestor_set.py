@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
 from attestors.registry import AttestorUnavailable, Registry
-from signer.controller.configuration import Configuration
+from signer.controller.configuration import Configuration, operator_settings
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
@@ -96,7 +96,7 @@ class AttestorSet:
         if not self._configuration.attestor(provider).allows(namespace):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
         settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
-            operator=deepcopy(self._configuration.attestor(provider).settings),
+            operator=deepcopy(operator_settings(self._configuration.attestors, provider, namespace)),
             policy=deepcopy(self.policy.authorized(provider).settings),
             challenge_keys=partial(self._challenge_keys, provider),
         )

@@ -67,7 +67,7 @@ class Auditing:
             cluster=str(self._key),
             time=around.now(),
             request=logged_request(
-                manifest, adjudication.parsed, _to_ask(adjudication, around), around.configuration.provider_id_oid
+                manifest, adjudication.parsed, _to_ask(adjudication, around), around.configuration.provider_id_oids
             ),
             account=adjudication.account.without_seals(),
             decision=logged,

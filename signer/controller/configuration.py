@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ MAXIMUM_DEPTH: Final = 64
 """Of values within values in the file; no attestor's settings come near."""
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
+_FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
+"""Of an attestor in the file."""
 
 
 class InvalidConfiguration(ValueError):
@@ -40,11 +42,22 @@ class OperatorAttestor:
     namespaces: frozenset[str] = frozenset({ALL_NAMESPACES})
     """Namespaces whose policies may authorize it; ``*`` for all."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """May hold secrets: never logged."""
+    """In every namespace. May hold secrets: never logged."""
+    settings_by_namespace: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    """Besides, or instead of that one setting; each of these namespaces is allowed by name, or all are."""
+
+    def settings_in(self, namespace: str) -> Mapping[str, Any]:
+        """What holds in that namespace: by the setting's name, its own before what holds everywhere."""
+        return {**self.settings, **self.settings_by_namespace.get(namespace, {})}
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may authorize it."""
         return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+
+def operator_settings(attestors: Mapping[str, OperatorAttestor], provider: str, namespace: str) -> Mapping[str, Any]:
+    """What the operator sets for that attestor in that namespace; nothing for one that is not among ``attestors``."""
+    return attestors.get(provider, OperatorAttestor()).settings_in(namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,8 @@ class Configuration:
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
     """By provider name. One that is not here is allowed everywhere, without operator settings; ``insecure`` never."""
     workers_per_cluster: int = DEFAULT_WORKERS
-    provider_id_oid: str = PROVIDER_ID_OID
+    provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
+    """Under one of which a request has its provider ID."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """What the operator set for that attestor."""
@@ -150,6 +164,8 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
           tpm:
             namespaces: [team-a, team-b]
             settings: {endorsementRootsFolder: /etc/node-attestation/endorsement}
+            settingsByNamespace:
+              team-a: {allowTrustOnFirstUse: true}
 
     Raises:
         InvalidConfiguration: it cannot be read, or a field is wrong.
@@ -197,19 +213,43 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
         check_provider_name(str(provider))
     except InvalidProviderName as error:
         raise InvalidConfiguration(f"--config: {path}: {error}") from error
-    if not isinstance(entry, Mapping) or set(entry) - {"namespaces", "settings"}:
-        raise InvalidConfiguration(f"--config: {path} has the fields namespaces and settings")
+    if not isinstance(entry, Mapping) or set(entry) - _FIELDS:
+        raise InvalidConfiguration(f"--config: {path} has the fields {', '.join(sorted(_FIELDS))}")
     namespaces = entry.get("namespaces", [ALL_NAMESPACES])
-    settings = entry.get("settings")
-    settings = {} if settings is None else settings
     if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
         raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")
-    for namespace in namespaces:  # one that no namespace can have would allow nobody, and say nothing
-        if namespace != ALL_NAMESPACES and NAMESPACE.fullmatch(namespace) is None:
+    for namespace in namespaces:
+        if namespace != ALL_NAMESPACES:
+            _require_namespace(f"{path}.namespaces", namespace, f"; '{ALL_NAMESPACES}' means all")
+    settings = _object(f"{path}.settings", entry.get("settings"))
+    everywhere = OperatorAttestor(frozenset(namespaces), settings)
+    by_namespace = _object(f"{path}.settingsByNamespace", entry.get("settingsByNamespace"))
+    for namespace in by_namespace:
+        _require_namespace(f"{path}.settingsByNamespace", namespace, "; what holds in all stands in settings")
+        if not everywhere.allows(namespace):
             raise InvalidConfiguration(
-                f"--config: {path}.namespaces: {printable(namespace)!r} is no namespace: {WHAT_A_NAMESPACE_IS}; "
-                f"'{ALL_NAMESPACES}' means all"
+                f"--config: {path}.settingsByNamespace: {namespace} is none of its namespaces: add it there, or leave "
+                "out its settings"
             )
-    if not isinstance(settings, Mapping):
-        raise InvalidConfiguration(f"--config: {path}.settings must be an object")
-    return OperatorAttestor(frozenset(namespaces), settings)
+    return replace(
+        everywhere,
+        settings_by_namespace={
+            namespace: _object(f"{path}.settingsByNamespace.{namespace}", of) for namespace, of in by_namespace.items()
+        },
+    )
+
+
+def _require_namespace(path: str, namespace: Any, otherwise: str) -> None:
+    """One that no namespace can have would allow nobody, or hold nowhere, and say nothing."""
+    if NAMESPACE.fullmatch(str(namespace)) is None or not isinstance(namespace, str):
+        raise InvalidConfiguration(
+            f"--config: {path}: {printable(str(namespace))!r} is no namespace: {WHAT_A_NAMESPACE_IS}{otherwise}"
+        )
+
+
+def _object(path: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidConfiguration(f"--config: {path} must be an object")
+    return value

@@ -127,8 +127,11 @@ class Recorder:
             "recordedTime": format_time(explained.at),
             "cluster": {"namespace": key.namespace, "name": key.name},
             "controllerNamespace": configuration.namespace,
+            "providerIDOIDs": list(configuration.provider_id_oids),
             "insecureAllowed": configuration.insecure_allowed(key.namespace),
-            "attestorsWithSettings": sorted(name for name, one in configuration.attestors.items() if one.settings),
+            "attestorsWithSettings": sorted(
+                name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
+            ),
             "leftOut": left_out,
             "redacted": list(redacted),
             "answers": list(answers),
@@ -149,13 +152,13 @@ def _without_credentials(
     request: Mapping[str, Any], around: Circumstances
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The CSR as the audit log would hold it, and what of its evidence is replaced."""
-    oid = around.configuration.provider_id_oid
+    oids = around.configuration.provider_id_oids
     posted = {**as_posted(request), "metadata": {"uid": NOT_POSTED, **mapping_of(request, "metadata")}}
-    parsed = parse_signing_request(posted, around.registry.providers, oid)
+    parsed = parse_signing_request(posted, around.registry.providers, oids)
     spec = mapping_of(request, "spec")
     if isinstance(parsed, NotOurs):  # perhaps of an attestor that is not installed here; nobody reads it
         return {**request, "spec": {**spec, "request": digest_of(text_of(spec, "request"))}}, (WHOLE_REQUEST,)
-    logged = logged_request(posted, parsed, around.registry, oid)
+    logged = logged_request(posted, parsed, around.registry, oids)
     return {**request, "spec": logged.spec}, logged.redacted
 
 

@@ -11,11 +11,12 @@ import base64
 import copy
 import re
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Cause, NotFound, ResourceNotServed, Unreachable
 from signer.kube.resources import (
@@ -77,6 +78,8 @@ class Header:
     recorded: datetime | None
     cluster: ClusterKey | None
     controller_namespace: str
+    provider_id_oids: tuple[str, ...]
+    """Under which the provider ID was looked for; recordings of former versions do not say it."""
     insecure_allowed: bool
     with_settings: frozenset[str]
     """Attestors for which the operator had settings, which are never recorded."""
@@ -213,12 +216,20 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         recorded=recorded,
         cluster=ClusterKey(text_of(cluster, "namespace"), text_of(cluster, "name")) if cluster else None,
         controller_namespace=text_of(said, "controllerNamespace") or default_namespace,
+        provider_id_oids=_oids(items_of(said, "providerIDOIDs")),
         insecure_allowed=said.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
         left_out=frozenset(str(one) for one in items_of(said, "leftOut")),
         answers=tuple(one for one in items_of(said, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
         redacted=tuple(printable(str(one)) for one in items_of(said, "redacted")[:_MAXIMUM_REDACTED]),
     )
+
+
+def _oids(said: Sequence[Any]) -> tuple[str, ...]:
+    try:
+        return read_oids(",".join(map(str, said))) if said else ()
+    except InvalidOID as error:
+        raise UnusableRecording(f"providerIDOIDs: {error}") from error
 
 
 def _definitions(documents: list[JsonObject]) -> dict[tuple[str, str], str]:

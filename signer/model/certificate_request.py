@@ -105,8 +105,8 @@ class CertificateRequest:
     """Kinds of alternative names that are neither DNS names nor single IP addresses."""
     asks_to_be_authority: bool
     """basicConstraints with CA:TRUE, or keyUsage with keyCertSign or cRLSign."""
-    provider_id_oid: str
-    """OID of the provider-ID extension."""
+    provider_id_oids: tuple[str, ...]
+    """OIDs under which the provider ID was looked for."""
     provider_id: bytes
     """Value of the provider-ID extension; empty when there is none."""
     key: PublicKeyFacts
@@ -134,24 +134,24 @@ class SelfSignature(enum.Enum):
     INVALID = "invalid"
 
 
-def parse_certificate_request(der: bytes, provider_id_oid: str = PROVIDER_ID_OID) -> CertificateRequest:
+def parse_certificate_request(der: bytes, provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)) -> CertificateRequest:
     """Decode strict DER.
 
     Raises:
         MalformedCertificateRequest: too large, not DER, trailing bytes, an extension twice, two extension requests, too
             many of anything.
     """
-    return _read(der, partial(_parse, provider_id_oid=provider_id_oid))
+    return _read(der, partial(_parse, provider_id_oids=provider_id_oids))
 
 
-def glance_at_provider_id(der: bytes, provider_id_oid: str = PROVIDER_ID_OID) -> bytes:
+def glance_at_provider_id(der: bytes, provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)) -> bytes:
     """The value of the provider-ID extension alone, of bytes that :func:`parse_certificate_request` may refuse; empty
     when there is none. It takes a tenth of the time.
 
     Raises:
         MalformedCertificateRequest: the bytes cannot be read so far.
     """
-    return _read(der, partial(_glance, provider_id_oid=provider_id_oid))
+    return _read(der, partial(_glance, provider_id_oids=provider_id_oids))
 
 
 def _read(der: bytes, read: Callable[[bytes], _Read]) -> _Read:
@@ -167,15 +167,15 @@ def _read(der: bytes, read: Callable[[bytes], _Read]) -> _Read:
         return read(der)
 
 
-def _glance(der: bytes, provider_id_oid: str) -> bytes:
+def _glance(der: bytes, provider_id_oids: tuple[str, ...]) -> bytes:
     try:
         extensions = tuple(x509.load_der_x509_csr(der).extensions)
     except (x509.DuplicateExtension, *LIBRARY_ERRORS) as error:
         raise MalformedCertificateRequest("the certificate request's extensions cannot be read") from error
-    return _provider_id(extensions, provider_id_oid)
+    return _provider_id(extensions, provider_id_oids)
 
 
-def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
+def _parse(der: bytes, provider_id_oids: tuple[str, ...]) -> CertificateRequest:
     try:
         request = x509.load_der_x509_csr(der)
         attributes = tuple(attribute.oid.dotted_string for attribute in request.attributes)
@@ -202,8 +202,8 @@ def _parse(der: bytes, provider_id_oid: str) -> CertificateRequest:
         ip_addresses=names.ip_addresses,
         other_name_kinds=names.other_kinds,
         asks_to_be_authority=any(_asks_to_be_authority(extension.value) for extension in extensions),
-        provider_id_oid=provider_id_oid,
-        provider_id=_provider_id(extensions, provider_id_oid),
+        provider_id_oids=provider_id_oids,
+        provider_id=_provider_id(extensions, provider_id_oids),
         key=key,
         public_key=public_key,
         subject_public_key_info=subject_public_key_info,
@@ -262,11 +262,15 @@ def _asks_to_be_authority(value: x509.ExtensionType) -> bool:
     return False
 
 
-def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oid: str) -> bytes:
-    for extension in extensions:
-        if extension.oid.dotted_string == oid and isinstance(extension.value, x509.UnrecognizedExtension):
-            return extension.value.value
-    return b""
+def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oids: tuple[str, ...]) -> bytes:
+    found = [
+        extension.value.value
+        for extension in extensions
+        if extension.oid.dotted_string in oids and isinstance(extension.value, x509.UnrecognizedExtension)
+    ]
+    if len(found) > 1:
+        raise MalformedCertificateRequest(f"more than one provider-ID extension ({' or '.join(oids)})")
+    return found[0] if found else b""
 
 
 def _signature_hash(request: x509.CertificateSigningRequest) -> str:

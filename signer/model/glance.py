@@ -22,7 +22,7 @@ NO_CLAIM: Final = ""
 
 
 def claim_at_a_glance(
-    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oid: str = PROVIDER_ID_OID
+    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
 ) -> str:
     """The provider ID that a CSR to one of our signers claims, or :data:`NO_CLAIM`.
 
@@ -32,7 +32,7 @@ def claim_at_a_glance(
         return NO_CLAIM
     try:
         block = pem.first(request_bytes(manifest["spec"].get("request")), maximum_bytes=MAXIMUM_REQUEST_BYTES)
-        value = glance_at_provider_id(block.content, provider_id_oid)
+        value = glance_at_provider_id(block.content, provider_id_oids)
         return provider_id.decode(value) if value else NO_CLAIM
     except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest, InvalidProviderID):
         return NO_CLAIM

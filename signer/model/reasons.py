@@ -103,7 +103,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         Reason.INVALID_PROVIDER_ID: ReasonExplanation(
             "The provider-ID extension is missing, is no UTF8String, is longer than 512 characters, or is not "
             "`<provider>://<identifier>`.",
-            "Set the provider ID on the node as it stands in `Machine.spec.providerID`.",
+            "Set the provider ID on the node as it stands in `Machine.spec.providerID`; under an OID of your own where "
+            "the controller has `--provider-id-oids`.",
         ),
         Reason.INVALID_SUBJECT: ReasonExplanation(
             "The subject is not exactly `O=system:nodes` and `CN=system:node:<name>`, or the name is no node name.",

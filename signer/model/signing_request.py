@@ -94,7 +94,7 @@ Parsed: TypeAlias = SigningRequest | StockServingRequest | NotOurs | Settled | M
 
 
 def parse_signing_request(
-    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oid: str = PROVIDER_ID_OID
+    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
 ) -> Parsed:
     """Read a CSR object; ``providers`` are the installed attestors.
 
@@ -104,13 +104,13 @@ def parse_signing_request(
     if isinstance(signer, ForeignSigner):
         return NotOurs()
     if isinstance(signer, StockSigner):
-        return _parse_stock_serving(manifest, signer, provider_id_oid)
+        return _parse_stock_serving(manifest, signer, provider_id_oids)
     envelope = read_envelope(manifest, partial(RequestEnvelope, signer=signer))
     if isinstance(envelope, NotOurs):
         return envelope
     if has_certificate(manifest) or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
         return Settled(envelope)
-    content = _content_of(manifest["spec"].get("request"), provider_id_oid)
+    content = _content_of(manifest["spec"].get("request"), provider_id_oids)
     if isinstance(content, _Unreadable):
         return Malformed(envelope, content.reason, content.message)
     return SigningRequest(envelope, content.certificate_request, content.provider, content.evidence)
@@ -133,16 +133,16 @@ class _Unreadable:
     message: str
 
 
-def _content_of(text: Any, provider_id_oid: str) -> _Content | _Unreadable:
+def _content_of(text: Any, provider_id_oids: tuple[str, ...]) -> _Content | _Unreadable:
     if isinstance(text, str) and len(text) <= _MAXIMUM_KEPT_TEXT:
-        return _kept_content(text, provider_id_oid)
-    return _read_content(text, provider_id_oid)
+        return _kept_content(text, provider_id_oids)
+    return _read_content(text, provider_id_oids)
 
 
-def _read_content(text: Any, provider_id_oid: str) -> _Content | _Unreadable:
+def _read_content(text: Any, provider_id_oids: tuple[str, ...]) -> _Content | _Unreadable:
     try:
         blocks = request_format.decode(request_bytes(text))
-        certificate_request = parse_certificate_request(blocks.certificate_request, provider_id_oid)
+        certificate_request = parse_certificate_request(blocks.certificate_request, provider_id_oids)
     except (MalformedRequestBlocks, MalformedCertificateRequest) as error:
         return _Unreadable(Reason.MALFORMED_REQUEST, str(error))
     try:
@@ -160,7 +160,7 @@ _kept_content = functools.lru_cache(maxsize=_KEPT_CONTENTS)(_read_content)
 
 
 def _parse_stock_serving(
-    manifest: Mapping[str, Any], signer: StockSigner, provider_id_oid: str
+    manifest: Mapping[str, Any], signer: StockSigner, provider_id_oids: tuple[str, ...]
 ) -> StockServingRequest | NotOurs | Settled | MalformedStockServingRequest:
     """One ``CERTIFICATE REQUEST`` block and nothing else, as kubelets write it (``util/certificate/csr/csr.go``)."""
     envelope = read_envelope(manifest, partial(StockEnvelope, signer=signer))
@@ -173,7 +173,7 @@ def _parse_stock_serving(
         (block,) = pem.split(data, maximum_bytes=MAXIMUM_REQUEST_BYTES, maximum_blocks=1)
         if block.label != CERTIFICATE_REQUEST_LABEL:
             raise MalformedRequestBlocks(f"the block is not {CERTIFICATE_REQUEST_LABEL}")
-        certificate_request = parse_certificate_request(block.content, provider_id_oid)
+        certificate_request = parse_certificate_request(block.content, provider_id_oids)
     except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest) as error:
         return MalformedStockServingRequest(envelope, str(error))
     return StockServingRequest(envelope, certificate_request)

@@ -142,7 +142,7 @@ def claimed_provider_id(request: SigningRequest) -> str:
     if not certificate_request.provider_id:
         raise Refused(
             Reason.INVALID_PROVIDER_ID,
-            f"the request has no provider-ID extension ({certificate_request.provider_id_oid})",
+            f"the request has no provider-ID extension ({' or '.join(certificate_request.provider_id_oids)})",
         )
     try:
         return provider_id_format.decode(certificate_request.provider_id)

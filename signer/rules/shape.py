@@ -144,7 +144,7 @@ def extensions_are_harmless(facts: ShapeFacts) -> None:
     for extension in request.extensions:
         if extension.oid in AUTHORITY_EXTENSIONS:
             raise Refused(Reason.FORBIDDEN_EXTENSION, f"extension {extension.oid} is for authorities only")
-        if extension.critical and extension.oid not in KNOWN_EXTENSIONS | {request.provider_id_oid}:
+        if extension.critical and extension.oid not in KNOWN_EXTENSIONS.union(request.provider_id_oids):
             raise Refused(Reason.FORBIDDEN_EXTENSION, f"critical extension {extension.oid} is unknown")
 
 

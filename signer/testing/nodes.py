@@ -20,7 +20,7 @@ from attestors.registry import Registry
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
-from attestors.wire.names import EVIDENCE_VERSION, Purpose, SignerName
+from attestors.wire.names import EVIDENCE_VERSION, PROVIDER_ID_OID, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
 from signer.kube.connection import ClusterConnection
 
@@ -43,6 +43,8 @@ class SimulatedNode:
         default_factory=lambda: ec.generate_private_key(ec.SECP256R1())
     )
     registry: Registry = field(default_factory=Registry)
+    provider_id_oid: str = PROVIDER_ID_OID
+    """Of the extension that the requests hold the provider ID in."""
 
     def but(self, **changes: Any) -> SimulatedNode:
         """A copy with other values, such as another ``node_name`` or ``key``."""
@@ -75,6 +77,7 @@ class SimulatedNode:
             provider_id=self.provider_id,
             dns_names=dns_names,
             ip_addresses=ip_addresses,
+            provider_id_oid=self.provider_id_oid,
         )
 
     def connection(self, api: ClusterConnection, certificate: bytes) -> ClusterConnection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from attestors.registry import Registry
 from signer.audit.halves import Halves
 from signer.audit.verification import Broken, Finding, decisions, verify
 from signer.cli.audit import show_described, show_findings
-from signer.controller.configuration import read_attestors
+from signer.controller.configuration import operator_settings, read_attestors
 from tests.documents.markdown import ROOT
 
 WIDTH: Final = 110
@@ -24,7 +25,7 @@ _LOG: Final = _FOLDER / "audit.log"
 def verified(*, with_config: bool = True) -> str:
     """What ``audit verify`` prints."""
     configured = read_attestors(_FOLDER / "config.yaml") if with_config else {}
-    halves = Halves(Registry(), {provider: one.settings for provider, one in configured.items()})
+    halves = Halves(Registry(), partial(operator_settings, configured))
 
     async def collect() -> list[Finding]:
         return [finding async for finding in verify([_LOG], halves)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from cryptography import x509
 
 from attestors.contract import Attestor
 from signer.controller import recorder
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.controller.configuration import Configuration, OperatorAttestor, operator_settings
 from signer.controller.run import ControllerOptions
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
@@ -62,7 +63,9 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
         patch.setattr(recorder, "BURST", 10_000)
         with RunningController(as_service_account(control_plane), configuration, options):
             yield House(management, make_cluster, start)
-            taken = assert_all_as_judged(audit.lines, options.registry, {provider: operator.settings})
+            taken = assert_all_as_judged(
+                audit.lines, options.registry, partial(operator_settings, {provider: operator})
+            )
             assert not [what for what in taken if "settings" in what or "fails with" in what], taken
             for cluster in made:
                 cluster.remove()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from cryptography import x509
 from keyed_mac.keys import derive_machine_key
 
 from signer.audit.log import NoAuditLog
-from signer.controller.configuration import OperatorAttestor
+from signer.controller.configuration import OperatorAttestor, operator_settings
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     ATTESTED_NODES,
@@ -100,8 +101,7 @@ class House:
     def assert_audited(self) -> None:
         """Whatever its controllers decided comes out of what they logged, judged again."""
         for audit, options, attestors in self.audited:
-            settings = {provider: attestor.settings for provider, attestor in attestors.items()}
-            assert_all_as_judged(audit.lines, options.registry, settings)
+            assert_all_as_judged(audit.lines, options.registry, partial(operator_settings, attestors))
 
     def join(self, cluster: WorldCluster, machine: str = "") -> Verdict:
         """Let a fresh honest node join; it must be decided, and well."""

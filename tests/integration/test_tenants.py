@@ -92,6 +92,22 @@ def test_a_policys_settings_do_not_become_the_operators(house: House) -> None:
     assert nothing_is_recorded(house, cluster)
 
 
+def test_settings_of_one_namespace_are_not_anothers(house: House) -> None:
+    """Under the tenant's own key, which the operator takes in its namespace alone, nobody else's machine joins."""
+    inside, outside = house.cluster("inside", namespace="team-a"), house.cluster("outside", namespace="team-b")
+    of_team_a = {"team-a": {"masterKey": base64.b64encode(TENANTS_KEY).decode("ascii")}}
+    house.run(attestors={"keyed-mac": replace(keyed_mac()["keyed-mac"], settings_by_namespace=of_team_a)})
+    for cluster in (inside, outside):
+        cluster.add_machine("m", provider_id=provider_id(f"m-{cluster.name}"))
+        node = node_of(cluster, f"m-{cluster.name}").but(
+            node_name="m", settings=_settings_under(TENANTS_KEY, f"m-{cluster.name}")
+        )
+        cluster.submit_with_token(node.client_request("asks"))
+    assert inside.wait_until_decided("asks").condition == "Approved"
+    assert outside.wait_until_decided("asks").condition == "Denied"
+    house.join(outside)
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -51,4 +51,4 @@ def answer_to(challenge: str) -> str:
 def load(configuration: Configuration) -> Attestation:
     """Stands in for :meth:`Attestation.of`."""
     description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), renews=True, serves=False)
-    return BothVersions(description, ChallengeNodeHalf(), configuration.provider_id)
+    return BothVersions(description, ChallengeNodeHalf(), configuration.provider_id, configuration.provider_id_oid)

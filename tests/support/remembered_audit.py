@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from attestors.registry import Registry
 from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.halves import Halves
+from signer.audit.halves import Halves, OperatorSettingsOf
 
 
 class RememberedAudit:
@@ -28,11 +26,9 @@ class RememberedAudit:
         return [read_decision_line(json.loads(content)) for content in list(self.contents)]
 
 
-def judged_again(
-    lines: list[DecisionLine], registry: Registry, settings: Mapping[str, Mapping[str, Any]]
-) -> list[Comparison]:
+def judged_again(lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf) -> list[Comparison]:
     """Each line, by the settings of that controller."""
-    halves = Halves(registry, settings)
+    halves = Halves(registry, settings_of)
 
     async def compare_all() -> list[Comparison]:
         return [await compare(line, halves) for line in lines]
@@ -41,11 +37,11 @@ def judged_again(
 
 
 def assert_all_as_judged(
-    lines: list[DecisionLine], registry: Registry, settings: Mapping[str, Mapping[str, Any]]
+    lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf
 ) -> Counter[str]:
     """No line's facts give another decision; returns what was taken from the log."""
     taken: Counter[str] = Counter()
-    for line, comparison in zip(lines, judged_again(lines, registry, settings), strict=True):
+    for line, comparison in zip(lines, judged_again(lines, registry, settings_of), strict=True):
         assert not isinstance(comparison, Differs), (line.request.name, line.decision, comparison.why)
         if isinstance(comparison, ReproducedInPart):
             taken.update(comparison.taken)

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from attestors.contract import IPAddress
 from attestors.wire import request as request_format
 from attestors.wire.certificate_request import node_subject
-from attestors.wire.names import Purpose
+from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
@@ -292,6 +292,7 @@ class Node:
             "settings": {"provider-id": identifier, "machine-key": base64.b64encode(bytes(32)).decode("ascii")},
             "node_name": self.name,
             "provider_id": identifier,
+            "provider_id_oid": PROVIDER_ID_OID,
             "bootstrap_kubeconfig": self.folder / "bootstrap-kubelet.conf",
             "kubeconfig": self.folder / "kubelet.conf",
             "store": self.folder / "pki",

@@ -45,7 +45,9 @@ class VersatileNodeHalf:
 def writing(*versions: str) -> Callable[[Configuration], Attestation]:
     """An attestor that writes these versions."""
     description = AttestorDescription(PROVIDER, Security.SECURE, versions, renews=True, serves=True)
-    return lambda configuration: Attestation(description, VersatileNodeHalf(), configuration.provider_id)
+    return lambda configuration: Attestation(
+        description, VersatileNodeHalf(), configuration.provider_id, configuration.provider_id_oid
+    )
 
 
 @pytest.fixture

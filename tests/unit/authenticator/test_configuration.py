@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.configuration import (
     Configuration,
     Given,
@@ -30,6 +31,7 @@ FULL = HEADER | {
     "settings": {"a": "of the file", "b": "of the file"},
     "nodeName": "file-node",
     "providerID": "test:///file",
+    "providerIDOID": "1.2.3.4",
     "bootstrapKubeconfig": "/file/bootstrap",
     "kubeconfig": "/file/kubeconfig",
     "store": "/file/store",
@@ -42,6 +44,7 @@ ENVIRONMENT = {
     f"{PREFIX}SETTINGS": '{"b": "of the environment", "c": "of the environment"}',
     f"{PREFIX}NODE_NAME": "environment-node",
     f"{PREFIX}PROVIDER_ID": "test:///environment",
+    f"{PREFIX}PROVIDER_ID_OID": "1.2.3.5",
     f"{PREFIX}BOOTSTRAP_KUBECONFIG": "/environment/bootstrap",
     f"{PREFIX}KUBECONFIG": "/environment/kubeconfig",
     f"{PREFIX}STORE": "/environment/store",
@@ -54,6 +57,7 @@ FLAGS = Given(
     setting=("c=of the flag", "d=x=y"),
     node_name="flag-node",
     provider_id="test:///flag",
+    provider_id_oid="1.2.3.6",
     bootstrap_kubeconfig="/flag/bootstrap",
     kubeconfig="/flag/kubeconfig",
     store="/flag/store",
@@ -98,7 +102,7 @@ def refuse_file(folder: Path, content: object, message: str) -> None:
 def test_the_defaults() -> None:
     found = configure(Given(provider="tpm"), {})
     assert found.node_name == socket.gethostname().lower()
-    assert found.provider_id == ""
+    assert (found.provider_id, found.provider_id_oid) == ("", PROVIDER_ID_OID)
     assert found.settings == {}
     assert str(found.bootstrap_kubeconfig) == "/etc/kubernetes/bootstrap-kubelet.conf"
     assert str(found.kubeconfig) == "/etc/kubernetes/kubelet.conf"
@@ -118,6 +122,7 @@ def test_the_file_wins_over_the_defaults(tmp_path: Path) -> None:
         settings={"a": "of the file", "b": "of the file"},
         node_name="file-node",
         provider_id="test:///file",
+        provider_id_oid="1.2.3.4",
         bootstrap_kubeconfig=Path("/file/bootstrap"),
         kubeconfig=Path("/file/kubeconfig"),
         store=Path("/file/store"),
@@ -130,6 +135,7 @@ def test_the_file_wins_over_the_defaults(tmp_path: Path) -> None:
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     found = of(tmp_path, FULL, environment=ENVIRONMENT)
     assert (found.provider, found.node_name, found.provider_id) == ("tpm", "environment-node", "test:///environment")
+    assert found.provider_id_oid == "1.2.3.5"
     assert found.settings == {"a": "of the file", "b": "of the environment", "c": "of the environment"}
     assert [str(path) for path in (found.bootstrap_kubeconfig, found.kubeconfig, found.store)] == [
         "/environment/bootstrap",
@@ -142,6 +148,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
 def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
     found = of(tmp_path, FULL, FLAGS, ENVIRONMENT)
     assert (found.provider, found.node_name, found.provider_id) == ("insecure", "flag-node", "test:///flag")
+    assert found.provider_id_oid == "1.2.3.6"
     assert found.settings == {
         "a": "of the file",
         "b": "of the environment",
@@ -421,3 +428,18 @@ def test_any_file_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
 def test_any_environment_is_read_or_refused(environment: dict[str, str], setting: tuple[str, ...]) -> None:
     with contextlib.suppress(InvalidConfiguration):
         assert isinstance(configure(Given(setting=setting), environment), Configuration)
+
+
+@pytest.mark.parametrize("oid", ["x", "2.5.29.17", "1.2.3,1.2.4"])
+def test_an_oid_that_no_request_can_use(oid: str) -> None:
+    refuse("^providerIDOID: ", Given(provider="tpm", provider_id_oid=oid))
+
+
+def test_who_asks_under_another_oid_asks_as_another() -> None:
+    """What was refused for the former one is asked again at once; without a choice everything is as before."""
+    by_oid = [
+        configure(Given(provider="tpm", node_name="n", provider_id_oid=oid), {}).asker
+        for oid in (None, PROVIDER_ID_OID, "1.2.3.4", "1.2.3.5")
+    ]
+    assert by_oid[0] == by_oid[1] == "b6e9d7462f44cf75 "
+    assert len(set(by_oid)) == 3

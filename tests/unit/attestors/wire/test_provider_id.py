@@ -3,11 +3,21 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attestors.wire import provider_id
-from attestors.wire.provider_id import InvalidProviderID, check_provider_id
+from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.provider_id import (
+    MAXIMUM_OIDS,
+    InvalidOID,
+    InvalidProviderID,
+    check_oid,
+    check_provider_id,
+    read_oids,
+)
 from tests.unit.attestors.support import PATIENT
 
 LONGEST = "x://" + "a" * 508
@@ -140,3 +150,64 @@ def test_a_changed_byte_is_refused_or_changes_the_provider_id(data: st.DataObjec
 def test_says_that_bytes_follow() -> None:
     with pytest.raises(InvalidProviderID, match="bytes behind the UTF8String"):
         provider_id.decode(utf8_string(CONTENT) + b"\0")
+
+
+ASSIGNED = "1.3.6.1.4.1.57683.9"
+KNOWN_TO_THE_LIBRARY = sorted(
+    oid.dotted_string for oid in vars(ExtensionOID).values() if isinstance(oid, x509.ObjectIdentifier)
+)
+
+
+@pytest.mark.parametrize("text", [PROVIDER_ID_OID, ASSIGNED, "1.2.3", "0.39.1", "2.999.4294967295", "2.5.30.1"])
+def test_oids_that_a_request_may_use(text: str) -> None:
+    assert check_oid(text) == text == x509.ObjectIdentifier(text).dotted_string
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "1.2", "1", "3.1.1", "1.40.1", "0.40.1", "1.2.03", "1.2.", ".1.2", "1..2", "1.2.x", "1.2.3 ", " 1.2.3"),
+        *("1.2.3\n", "1.2.-3", "1.2.\u0663", "1.2.3,1.2.4", "1.2." + "9" * 11, "1.2" + ".1" * 30, "oid:1.2.3"),
+    ],
+)
+def test_no_oids(text: str) -> None:
+    with pytest.raises(InvalidOID, match="is no OID: numbers with dots between them, such as"):
+        check_oid(text)
+
+
+@pytest.mark.parametrize("text", [*KNOWN_TO_THE_LIBRARY, "2.5.29.17", "2.5.29.1000", "1.3.6.1.5.5.7.1.24"])
+def test_oids_of_other_extensions(text: str) -> None:
+    """What the library reads as something else gives no provider ID, and what an API server reads is judged there."""
+    assert len(KNOWN_TO_THE_LIBRARY) > 20
+    with pytest.raises(InvalidOID, match="is the OID of another extension"):
+        check_oid(text)
+
+
+def test_several_oids() -> None:
+    assert read_oids(PROVIDER_ID_OID) == (PROVIDER_ID_OID,)
+    assert read_oids(f"{ASSIGNED},{PROVIDER_ID_OID}") == (ASSIGNED, PROVIDER_ID_OID)
+    most = [f"1.2.3.{number}" for number in range(MAXIMUM_OIDS)]
+    assert read_oids(",".join(most)) == tuple(most)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is no OID"),
+        (f"{ASSIGNED},", "is no OID"),
+        (f"{ASSIGNED}, 1.2.3", "' 1.2.3' is no OID"),
+        (f"{ASSIGNED},1.2.3,{ASSIGNED}", "an OID is there twice"),
+        (f"{ASSIGNED},2.5.29.17", "another extension"),
+        (",".join(f"1.2.3.{number}" for number in range(MAXIMUM_OIDS + 1)), "more than 4 OIDs"),
+    ],
+)
+def test_no_list_of_oids(text: str, expected: str) -> None:
+    with pytest.raises(InvalidOID, match=expected):
+        read_oids(text)
+
+
+@given(st.text(alphabet="0123456789.,", max_size=60))
+def test_whatever_is_taken_for_oids_the_library_takes_too(text: str) -> None:
+    with contextlib.suppress(InvalidOID):
+        for oid in read_oids(text):
+            assert x509.ObjectIdentifier(oid).dotted_string == oid

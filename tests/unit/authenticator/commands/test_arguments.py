@@ -21,7 +21,8 @@ WITH_KUBECONFIG = ("prepare", "agent", "request")
 WITH_SERVING = ("agent", "request")
 COMMON = [
     *("--config", "/c", "--store", "/s", "--provider", "tpm", "--setting", "a=1", "--setting=b=2"),
-    *("--node-name", "n", "--provider-id", "x://y", "--bootstrap-kubeconfig", "/b", "--timeout", "9"),
+    *("--node-name", "n", "--provider-id", "x://y", "--provider-id-oid", "1.2.3"),
+    *("--bootstrap-kubeconfig", "/b", "--timeout", "9"),
 ]
 
 pytestmark = pytest.mark.usefixtures("nothing_configured")
@@ -48,6 +49,7 @@ def test_every_command_takes_the_common_options(command: str) -> None:
         setting=("a=1", "b=2"),
         node_name="n",
         provider_id="x://y",
+        provider_id_oid="1.2.3",
         bootstrap_kubeconfig="/b",
         store="/s",
         timeout="9",
@@ -139,7 +141,8 @@ def test_the_command_line_of_the_plugin_is_the_one_that_was_given() -> None:
     assert credential_arguments(parsed("prepare", *COMMON, "--kubeconfig", "/k")) == [
         "credential",
         *("--config", "/c", "--store", "/s", "--provider", "tpm", "--setting", "a=1", "--setting", "b=2"),
-        *("--node-name", "n", "--provider-id", "x://y", "--bootstrap-kubeconfig", "/b", "--timeout", "9"),
+        *("--node-name", "n", "--provider-id", "x://y", "--provider-id-oid", "1.2.3"),
+        *("--bootstrap-kubeconfig", "/b", "--timeout", "9"),
     ]
 
 

@@ -91,6 +91,12 @@ def test_the_request_is_shown_decoded(node: Node, made: list[PendingRequest]) ->
     ]
 
 
+def test_an_extension_of_its_own(node: Node) -> None:
+    node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
+    lines = dry_run(node, "--provider-id-oid", "1.3.6.1.4.1.57683.9")
+    assert f"  provider ID  {PROVIDER_ID} (extension 1.3.6.1.4.1.57683.9)" in lines
+
+
 def test_a_serving_request_has_names_and_addresses(node: Node) -> None:
     node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
     names = ["--serving-dns-name", "a", "--serving-dns-name", "b", "--serving-ip-address", "192.0.2.7"]

@@ -11,7 +11,7 @@ import pytest
 
 from attestors.contract import AttestorDescription, EvidenceUnavailable, InvalidSettings, NodeHalf, Security
 from attestors.registry import Registry
-from attestors.wire.names import Purpose
+from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.evidence import Attestation
 from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
@@ -34,12 +34,16 @@ def load(does: Any = ends) -> object:
     attestor = SimpleNamespace(description=DESCRIPTION, node_half=does)
     registry = cast("Registry", SimpleNamespace(load=lambda provider: attestor))
     nowhere = Path("/nowhere")
-    configuration = Configuration("keyed-mac", {}, "worker-1", "", nowhere, nowhere, nowhere, 1.0, None, None)
+    configuration = Configuration(
+        "keyed-mac", {}, "worker-1", "", PROVIDER_ID_OID, nowhere, nowhere, nowhere, 1.0, None, None
+    )
     return Attestation.of(configuration, registry)
 
 
 def attestation(does: Any = ends) -> Attestation:
-    return Attestation(DESCRIPTION, cast("NodeHalf", SimpleNamespace(provider_id=does, gather=does)), "")
+    return Attestation(
+        DESCRIPTION, cast("NodeHalf", SimpleNamespace(provider_id=does, gather=does)), "", PROVIDER_ID_OID
+    )
 
 
 def gather(does: Any = ends) -> object:

@@ -9,7 +9,7 @@ import pytest
 from attestors.contract import AttestorDescription, GatherRequest, Security
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
-from attestors.wire.names import Purpose
+from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from authenticator.flow.evidence import Attestation
 from authenticator.model.attempt import PendingRequest, Subject
 from authenticator.model.failures import NoEvidence
@@ -33,7 +33,7 @@ class Gathering:
 
 
 def made_of(found: object) -> PendingRequest:
-    return Attestation(MINE, Gathering(found), "mine://1").pending_request(
+    return Attestation(MINE, Gathering(found), "mine://1", PROVIDER_ID_OID).pending_request(
         Subject("mine", "worker-1", "mine://1", HASH),
         key_pem(),
         purpose=Purpose.CLIENT,

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from signer.audit.consistency import require_about, require_same_request
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decision_line
 from signer.audit.errors import Inconsistent, NotRedacted
 from signer.audit.halves import Halves
-from signer.controller.configuration import read_attestors
+from signer.controller.configuration import operator_settings, read_attestors
 from signer.model.envelope import NotOurs, spec_digest
 from signer.model.signing_request import (
     Malformed,
@@ -57,8 +58,8 @@ def logged(kind: str) -> Content:
 
 
 def judged(content: Content) -> Comparison:
-    settings = {name: one.settings for name, one in read_attestors(_FOLDER / "config.yaml").items()}
-    return asyncio.run(compare(read_decision_line(content), Halves(Registry(), settings)))
+    settings_of = partial(operator_settings, read_attestors(_FOLDER / "config.yaml"))
+    return asyncio.run(compare(read_decision_line(content), Halves(Registry(), settings_of)))
 
 
 @pytest.mark.parametrize("kind", ["Approve", "Deny", "Defer"])
@@ -178,7 +179,7 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
     registry = Registry()
     parsed = parse_signing_request(manifest, registry.providers)
     assert isinstance(parsed, SigningRequest)
-    logged_now = logged_request(manifest, parsed, registry, PROVIDER_ID_OID)
+    logged_now = logged_request(manifest, parsed, registry, (PROVIDER_ID_OID,))
     assert (logged_now.redacted, spec_digest(logged_now.spec)) == ((), logged_now.spec_digest)
 
 
@@ -204,7 +205,7 @@ def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
     request = signing_request()
     envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "aws"))
     with pytest.raises(NotRedacted, match=f"^{re.escape(says)}$"):
-        logged_request({"spec": {}}, replace(request, envelope=envelope), Registry(), PROVIDER_ID_OID)
+        logged_request({"spec": {}}, replace(request, envelope=envelope), Registry(), (PROVIDER_ID_OID,))
 
 
 class TestReplaced:
@@ -217,7 +218,7 @@ class TestReplaced:
             parsed = replace(parsed, envelope=replace(parsed.envelope, signer=signer))
         line = read_decision_line(logged("Approve"))
         line = replace(line, request=replace(line.request, redacted=redacted))
-        require_same_request(line, parsed, Halves(Registry(), {}))
+        require_same_request(line, parsed, Halves(Registry(), partial(operator_settings, {})))
 
     def request(self, *fields: str) -> SigningRequest:
         request = signing_request()
@@ -244,9 +245,13 @@ class TestReplaced:
         request = self.request("one")
         envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "tpm"))
         request = replace(request, envelope=envelope)
-        require_same_request(replace(redacted, account=before), request, Halves(Registry(), {}))
+        require_same_request(
+            replace(redacted, account=before), request, Halves(Registry(), partial(operator_settings, {}))
+        )
         with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
-            require_same_request(replace(redacted, account=asked), request, Halves(Registry(), {}))
+            require_same_request(
+                replace(redacted, account=asked), request, Halves(Registry(), partial(operator_settings, {}))
+            )
 
     def test_of_one_that_says_nothing_are_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Registry, "load", lambda _, provider: object())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -13,6 +14,7 @@ from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.audit.halves import Halves, NotAsked
+from signer.controller.configuration import OperatorAttestor, operator_settings
 from signer.model.policy import Policy, parse_policy
 
 
@@ -39,14 +41,17 @@ class _Consuming:
 consuming = _Consuming()
 
 
-def policy(role: str) -> Policy:
+def policy(role: str, namespace: str = "ns") -> Policy:
     authorized = [{"name": "consuming", "settings": {"role": role}}]
-    return parse_policy({"metadata": {"namespace": "ns", "name": "c"}, "spec": {"authorizedAttestors": authorized}})
+    return parse_policy(
+        {"metadata": {"namespace": namespace, "name": "c"}, "spec": {"authorizedAttestors": authorized}}
+    )
 
 
-def halves(operator: Mapping[str, Any]) -> Halves:
+def halves(operator: Mapping[str, Any], **by_namespace: Mapping[str, Any]) -> Halves:
     registry = Registry([EntryPoint("consuming", f"{__name__}:consuming", ENTRY_POINT_GROUP)])
-    return Halves(registry, {"consuming": operator})
+    configured = OperatorAttestor(settings=operator, settings_by_namespace=by_namespace)
+    return Halves(registry, partial(operator_settings, {"consuming": configured}))
 
 
 def test_each_policys_half_has_settings_of_its_own() -> None:
@@ -57,6 +62,13 @@ def test_each_policys_half_has_settings_of_its_own() -> None:
     assert first is not second
     assert made.of("consuming", policies[0]) is first
     assert policies[0].authorized("consuming").settings == {"role": "worker"}
+
+
+def test_a_namespaces_own_settings_are_not_anothers() -> None:
+    made = halves({}, trusted={"keys": {"master": "k"}})
+    elsewhere, trusted = (made.of("consuming", policy("worker", namespace)) for namespace in ("ns", "trusted"))
+    assert elsewhere == NotAsked("settings of attestor consuming: keys.master is missing; see --config")
+    assert not isinstance(trusted, NotAsked)
 
 
 @pytest.mark.parametrize("failure", [KeyError("secret"), SystemExit(0)])

@@ -36,7 +36,7 @@ SECOND: Final = timedelta(seconds=1)
 
 
 def request() -> SigningRequest:
-    parsed = parse_signing_request(LINE.request.manifest(), frozenset({"keyed-mac"}), LINE.request.provider_id_oid)
+    parsed = parse_signing_request(LINE.request.manifest(), frozenset({"keyed-mac"}), (LINE.request.provider_id_oid,))
     assert isinstance(parsed, SigningRequest)
     return parsed
 

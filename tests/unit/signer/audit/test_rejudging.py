@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from signer.audit.comparison import (
 from signer.audit.decision_line import DecisionLine, LoggedDecision, NoEntry, logged_request, read_decision_line
 from signer.audit.halves import Halves
 from signer.audit.rejudging import Rejudged
+from signer.controller.configuration import operator_settings
 from signer.model.decision import ApproveOnly, Decision, Deferred
 from signer.model.kubernetes_time import format_time
 from signer.rules.request import not_allowed
@@ -263,14 +265,14 @@ def test_what_is_approved_already_fails_where_it_would_be_answered(kind: str, fa
 def test_what_was_not_made_again_is_said_beside_what_others_made_wait() -> None:
     """Without the operator's settings nobody can make the attestor's answer again."""
     content = waits(logged("Approve"))
-    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), {})))
+    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), partial(operator_settings, {}))))
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == [
         "the attestor's answer",
         "the reason for waiting, ReservationPending",
     ]
     content = decided("Deny", "IdentityConflict", reserved=False)
-    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), {})))
+    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), partial(operator_settings, {}))))
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == ["the attestor's answer", "the reservations' refusal"]
 
@@ -282,7 +284,9 @@ def test_an_attestor_that_exits_ends_no_verification(monkeypatch: pytest.MonkeyP
         raise SystemExit(0)
 
     monkeypatch.setattr(Halves, "of", lambda self, provider, policy: SimpleNamespace(verify_client=exits))
-    found = asyncio.run(compare(read_decision_line(logged("Approve")), Halves(Registry(), {})))
+    found = asyncio.run(
+        compare(read_decision_line(logged("Approve")), Halves(Registry(), partial(operator_settings, {})))
+    )
     assert isinstance(found, ReproducedInPart)
     assert found.taken == ("the attestor's answer: attestor keyed-mac fails with SystemExit",)
 
@@ -313,7 +317,7 @@ def refused_provider() -> Content:
 
 
 def judged_where_nothing_is_installed(content: Content) -> Comparison:
-    return asyncio.run(compare(read_decision_line(content), Halves(Registry([]), {})))
+    return asyncio.run(compare(read_decision_line(content), Halves(Registry([]), partial(operator_settings, {}))))
 
 
 def test_an_attestor_with_a_dash_that_is_not_installed_here() -> None:
@@ -329,6 +333,27 @@ def test_a_signer_that_is_nobodys_attestor(signer: str) -> None:
     assert found == Differs("the request is none that is decided")
 
 
+# The provider ID's extension
+
+
+def test_a_request_is_read_again_under_the_oids_of_then() -> None:
+    logged_line = logged("Approve")
+    oid = logged_line["request"]["provider_id_oid"]
+    assert oid == PROVIDER_ID_OID
+    for looked_for in (f"1.2.3.4,{oid}", f"{oid},1.2.3.4"):
+        assert isinstance(judged(changed(logged_line, "request.provider_id_oid", looked_for)), Reproduced)
+    other = judged(changed(logged_line, "request.provider_id_oid", "1.2.3.4"))
+    assert isinstance(other, Differs)
+    assert "give Deny InvalidProviderID" in other.why
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2.3.4,", "1.2.3.4,1.2.3.4", "2.5.29.17"])
+def test_oids_that_no_controller_looks_under(text: str) -> None:
+    found = judged(changed(logged("Approve"), "request.provider_id_oid", text))
+    assert isinstance(found, Differs)
+    assert found.why.startswith("the provider ID was looked for under no OID: ")
+
+
 # Stock serving requests
 
 
@@ -338,10 +363,12 @@ async def test_a_stock_serving_request_that_others_made_wait(reason: str) -> Non
     world, account, manifest = StockServingWorld(), Account(), stock_serving_manifest()
     parsed = stock_serving_request(manifest)
     assert isinstance(await world.stock_serving.decide(parsed, account), ApproveOnly)
-    request = logged_request(manifest, parsed, Registry([]), PROVIDER_ID_OID)
+    request = logged_request(manifest, parsed, Registry([]), (PROVIDER_ID_OID,))
     waited = LoggedDecision("Defer", reason, "", "", "", NoEntry(), "")
     line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), waited)
-    found = await compare(read_decision_line(json.loads(line.encode())), Halves(Registry([]), {}))
+    found = await compare(
+        read_decision_line(json.loads(line.encode())), Halves(Registry([]), partial(operator_settings, {}))
+    )
     assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
 
 
@@ -361,8 +388,8 @@ async def test_a_stock_serving_request_is_judged_by_when_it_was_posted(
         decision = await world.stock_serving.decide(parsed, account)
     except Deferred as error:
         decision = error.defer
-    request = logged_request(manifest, parsed, Registry([]), PROVIDER_ID_OID)
+    request = logged_request(manifest, parsed, Registry([]), (PROVIDER_ID_OID,))
     line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), LoggedDecision.of(decision))
     read = read_decision_line(json.loads(line.encode()))
     assert (read.decision.kind, read.decision.reason) == expected
-    assert isinstance(await compare(read, Halves(Registry([]), {})), Reproduced)
+    assert isinstance(await compare(read, Halves(Registry([]), partial(operator_settings, {}))), Reproduced)

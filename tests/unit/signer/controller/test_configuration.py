@@ -12,6 +12,7 @@ from signer.controller.configuration import (
     Configuration,
     InvalidConfiguration,
     OperatorAttestor,
+    operator_settings,
     read_attestors,
 )
 
@@ -28,6 +29,25 @@ def test_whole_file(tmp_path: Path) -> None:
     )
     assert attestors["tpm"] == OperatorAttestor(frozenset({"team-a", "team-b"}), {"folder": "/etc/ek"})
     assert attestors["aws"] == OperatorAttestor(frozenset({"*"}), {})
+
+
+def test_settings_of_one_namespace(tmp_path: Path) -> None:
+    attestors = read(
+        tmp_path,
+        "attestors:\n  tpm:\n    settings: {folder: /etc/ek, pcrs: {deep: 1, deeper: 2}}\n"
+        "    settingsByNamespace:\n      lab: {allow: true, pcrs: {deep: 3}}\n      bare:\n",
+    )
+    everywhere = {"folder": "/etc/ek", "pcrs": {"deep": 1, "deeper": 2}}
+    assert operator_settings(attestors, "tpm", "team-a") == everywhere
+    assert operator_settings(attestors, "tpm", "bare") == everywhere
+    assert operator_settings(attestors, "tpm", "lab") == {"folder": "/etc/ek", "allow": True, "pcrs": {"deep": 3}}
+    assert operator_settings(attestors, "aws", "lab") == {}
+
+
+@pytest.mark.parametrize("namespaces", ["[lab, team-a]", "['*']"])
+def test_settings_of_one_namespace_that_is_allowed(tmp_path: Path, namespaces: str) -> None:
+    text = f"attestors: {{tpm: {{namespaces: {namespaces}, settingsByNamespace: {{lab: {{a: b}}}}}}}}"
+    assert operator_settings(read(tmp_path, text), "tpm", "lab") == {"a": "b"}
 
 
 @pytest.mark.parametrize("namespaces", [["*"], ["*", "team-a"], ["7"], ["a" * 63], []])
@@ -74,8 +94,8 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),
         ("attestors: {'': {}}", "attestors."),
-        ("attestors: {tpm: [a]}", "attestors.tpm has the fields namespaces and settings"),
-        ("attestors: {tpm: {namespace: a}}", "attestors.tpm has the fields namespaces and settings"),
+        ("attestors: {tpm: [a]}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
+        ("attestors: {tpm: {namespace: a}}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
         ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
@@ -88,6 +108,15 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("attestors: {tpm: {namespaces: [" + "a" * 64 + "]}}", "is no namespace"),
         ("attestors: {tpm: {settings: []}}", "attestors.tpm.settings must be an object"),
         ("attestors: {tpm: {settings: [a]}}", "attestors.tpm.settings must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: [a]}}", "attestors.tpm.settingsByNamespace must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: {a: [b]}}}", "tpm.settingsByNamespace.a must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: {'*': {}}}}", "'*' is no namespace"),
+        ("attestors: {tpm: {settingsByNamespace: {'*': {}}}}", "; what holds in all stands in settings"),
+        ("attestors: {tpm: {settingsByNamespace: {Lab: {}}}}", "tpm.settingsByNamespace: 'Lab' is no namespace"),
+        ("attestors: {tpm: {settingsByNamespace: {7: {}}}}", "tpm.settingsByNamespace: '7' is no namespace"),
+        ("attestors: {tpm: {namespaces: [a], settingsByNamespace: {b: {}}}}", "b is none of its namespaces: add it"),
+        ("attestors: {tpm: {namespaces: [], settingsByNamespace: {b: {}}}}", "b is none of its namespaces"),
+        ("attestors: {tpm: {settingsByNamespace: {a: {}, a: {}}}}", "repeats a key"),
     ],
 )
 def test_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:

@@ -71,6 +71,13 @@ def malformed(der: bytes) -> str:
     return str(caught.value)
 
 
+OIDS = (PROVIDER_ID_OID, "1.2.3.4")
+
+
+def glance_at_either(der: bytes) -> bytes:
+    return glance_at_provider_id(der, OIDS)
+
+
 class TestView:
     def test_of_the_authenticators_request(self) -> None:
         der = certificate_request.build(
@@ -95,7 +102,7 @@ class TestView:
         assert view.other_name_kinds == ()
         assert not view.asks_to_be_authority
         assert view.provider_id == tlv(UTF8_STRING, PROVIDER_ID.encode())
-        assert view.provider_id_oid == PROVIDER_ID_OID
+        assert view.provider_id_oids == (PROVIDER_ID_OID,)
         assert view.key == PublicKeyFacts(KeyKind.ECDSA, 256, 0, "secp256r1")
         assert view.subject_public_key_info == public_key_info(ec_key())
         assert view.signature_hash == "sha256"
@@ -151,12 +158,29 @@ class TestView:
 
     def test_configured_provider_id(self) -> None:
         der = pkcs10(extensions=[provider_id_extension(b"a"), extension("1.2.3.4", b"b")])
-        view = parse_certificate_request(der, "1.2.3.4")
-        assert (view.provider_id_oid, view.provider_id) == ("1.2.3.4", b"b")
+        view = parse_certificate_request(der, ("1.2.3.4",))
+        assert (view.provider_id_oids, view.provider_id) == (("1.2.3.4",), b"b")
         # An identifier that the library decodes itself gives no bytes, and so nothing to believe.
         assert (
-            parse_certificate_request(pkcs10(extensions=[alternative_names(dns("a"))]), "2.5.29.17").provider_id == b""
+            parse_certificate_request(pkcs10(extensions=[alternative_names(dns("a"))]), ("2.5.29.17",)).provider_id
+            == b""
         )
+
+    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS).provider_id, glance_at_either])
+    def test_provider_id_under_one_of_several_oids(self, read: Callable[[bytes], bytes]) -> None:
+        for oid_of_it in OIDS:
+            der = pkcs10(extensions=[extension("1.2.3.9", b"x"), extension(oid_of_it, b"a")])
+            assert read(der) == b"a"
+        assert read(pkcs10(extensions=[extension("1.2.3.9", b"x")])) == b""
+
+    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS), glance_at_either])
+    @pytest.mark.parametrize("values", [(b"a", b"b"), (b"a", b"a"), (b"", b"a")])
+    def test_two_provider_ids(self, read: Callable[[bytes], object], values: tuple[bytes, bytes]) -> None:
+        """Which of them is meant is nobody's to say."""
+        der = pkcs10(extensions=[extension(oid_of_it, value) for oid_of_it, value in zip(OIDS, values, strict=True)])
+        with pytest.raises(MalformedCertificateRequest) as refused:
+            read(der)
+        assert str(refused.value) == f"more than one provider-ID extension ({PROVIDER_ID_OID} or 1.2.3.4)"
 
     def test_signature_hashes(self) -> None:
         for name in ("sha1", "sha224", "sha384", "sha512"):

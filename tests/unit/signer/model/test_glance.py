@@ -46,7 +46,7 @@ def test_what_is_claimed(csr: dict[str, Any]) -> None:
 def test_the_extension_has_the_oid_of_the_configuration() -> None:
     csr = manifest(blocks(pkcs10(extensions=[extension(OTHER_OID, provider_id_extension()[-2 - len(PROVIDER_ID) :])])))
     assert glance(csr) == NO_CLAIM
-    assert claim_at_a_glance(csr, PROVIDERS, OTHER_OID) == PROVIDER_ID
+    assert claim_at_a_glance(csr, PROVIDERS, (OTHER_OID,)) == PROVIDER_ID
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ class TestOtherForms:
 
     def test_configured_provider_id(self) -> None:
         csr = manifest(blocks(pkcs10(extensions=[extension("1.2.3.4", b"x")])))
-        parsed = parse_signing_request(csr, PROVIDERS, "1.2.3.4")
+        parsed = parse_signing_request(csr, PROVIDERS, ("1.2.3.4",))
         assert isinstance(parsed, SigningRequest)
         assert parsed.certificate_request.provider_id == b"x"
 
@@ -231,7 +231,7 @@ class TestReadOnce:
 
     def test_under_another_provider_id_extension_it_is_read_again(self) -> None:
         csr = manifest(GOOD)
-        read, again = parse(csr), parse_signing_request(csr, PROVIDERS, "1.3.6.1.4.1.99999.1")
+        read, again = parse(csr), parse_signing_request(csr, PROVIDERS, ("1.3.6.1.4.1.99999.1",))
         assert isinstance(again, SigningRequest)
         assert read.certificate_request.provider_id
         assert not again.certificate_request.provider_id

@@ -89,7 +89,7 @@ class TestExtensions:
     def test_critical_provider_id_of_a_configured_identifier(self) -> None:
         value = tlv(UTF8_STRING, PROVIDER_ID.encode())
         csr = manifest(blocks(pkcs10(extensions=[extension("1.3.6.1.4.1.99999.1", value, critical=True)])))
-        parsed = parse_signing_request(csr, PROVIDERS, "1.3.6.1.4.1.99999.1")
+        parsed = parse_signing_request(csr, PROVIDERS, ("1.3.6.1.4.1.99999.1",))
         judge(request_facts(parsed))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
