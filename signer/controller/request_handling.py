@@ -41,6 +41,7 @@ from signer.model.lane import Lane, Screening
 from signer.model.reasons import Reason
 from signer.model.signing_request import Parsed, SigningRequest
 from signer.rules.request import claimed_provider_id
+from signer.store.inventory import REACHED_AGAIN
 
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
@@ -257,6 +258,8 @@ class RequestHandling:
         """What wakes it: a change of the Machine that it claims to be, and of others in its way."""
         waiting = decision.instead_of if isinstance(decision, LeftAlone) else decision
         awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
+        if isinstance(waiting, Defer) and waiting.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE:
+            awaited += REACHED_AGAIN
         lane = self._pending.lane(name)
         if lane.screening is Screening.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
             awaited.append(lane.provider_id)

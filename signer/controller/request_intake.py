@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol
+from random import SystemRandom
+from typing import Final, Protocol
 
 from signer.controller.backlog import AT_ONCE, Backlog
 from signer.controller.bounded_request import UnusableRequest, bounded
@@ -21,7 +22,12 @@ from signer.kube.errors import UnexpectedAnswer
 from signer.kube.slices import Slices
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import ClusterKey
-from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
+from signer.store.inventory import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
+
+SOON_SECONDS: Final = 2.0
+"""Within which the first request is looked at again that failed for the management cluster, once that is back."""
+LOOKS_A_SECOND: Final = 100
+"""At those that follow."""
 
 
 class HeedsRoom(Protocol):
@@ -57,6 +63,7 @@ class RequestIntake:
         """
         self._around = surroundings
         self._heeds = heeds
+        self._random = SystemRandom()
         self._forgotten = forgotten
         self.pending = PendingRequests(
             key,
@@ -196,10 +203,20 @@ class RequestIntake:
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
-        if provider_ids == ALL_PROVIDER_IDS:
+        if provider_ids == REACHED_AGAIN:
+            self._look_soon(self.pending.waiting_for(provider_ids))
+        elif provider_ids == ALL_PROVIDER_IDS:
             self._to_judge.add(tuple(self.pending))  # no Machine has changed: there is nothing new to be glanced at
         else:
             self._to_glance_at.add(self.pending.waiting_for(provider_ids))
+
+    def _look_soon(self, names: Sequence[str]) -> None:
+        """Those that failed for the management cluster, one after the other: one that comes and goes does not have
+        thousands judged each time, and is not asked for those of all clusters in the moment in which it is back.
+        """
+        first = self._random.uniform(0.0, SOON_SECONDS)
+        for place, name in enumerate(names):
+            self.queue.add_after(name, first + place / LOOKS_A_SECOND)
 
     def _judge_again(self, name: str) -> None:
         if name in self.pending:

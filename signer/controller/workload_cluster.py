@@ -35,7 +35,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
-from signer.store.inventory import ALL_PROVIDER_IDS, ProviderIDs
+from signer.store.inventory import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 SURVEY_SECONDS: Final = 60.0
@@ -179,6 +179,8 @@ class WorkloadCluster:
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
         self._requests.wake(provider_ids)
+        if provider_ids == REACHED_AGAIN:
+            return
         if provider_ids == ALL_PROVIDER_IDS:
             self._survey_wanted.set()
             self._door.look_again()

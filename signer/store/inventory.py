@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict
 
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ResourceNotServed
@@ -56,6 +56,9 @@ from signer.store.policy_statuses import PolicyStatuses
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
 """In a wake-up: every request of the cluster may be affected."""
+REACHED_AGAIN: Final[ProviderIDs] = frozenset({"the management cluster"})
+"""In a wake-up, and among what requests wait for, which is provider IDs otherwise: the management cluster did not do
+what it was asked to, and can be watched again."""
 
 APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints"
 OUT_OF_TOUCH_SECONDS: Final = 60.0
@@ -64,7 +67,7 @@ OUT_OF_TOUCH_SECONDS: Final = 60.0
 A watch that is accepted and says nothing fails after ``client.WATCH_IDLE_SECONDS`` only, and is listed anew then.
 """
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
-"""Nobody is woken by a collection that is watched again and has not changed."""
+"""At the latest: a collection that is watched again wakes who waits for it."""
 
 MOST_MATCHING: Final = 8
 """Machines with one provider ID that a decision looks at, and that its line in the audit log holds."""
@@ -84,6 +87,13 @@ class UnreadablePolicy:
     """See :class:`~signer.model.policy.Policy`."""
     mode: Mode | None = None
     """What it names, for those who watch: nothing is done by it."""
+
+
+class _Hearing(TypedDict):
+    """What all mirrors are told alike."""
+
+    in_touch_again: Callable[[], None]
+    monotonic: Callable[[], float]
 
 
 class ListCalls(Protocol):
@@ -125,18 +135,15 @@ class Inventory:
         self.names = NameIndex()
         self.arrivals = Arrivals()
         """Clusters whose records the mirror may not have yet: see ``Records.require_listed``."""
-        self.clusters: Mirror[ClusterView] = Mirror(
-            "clusters", cluster_view, self._cluster_changed, monotonic=monotonic
-        )
+        hearing = _Hearing(in_touch_again=self._reached_again, monotonic=monotonic)
+        self.clusters: Mirror[ClusterView] = Mirror("clusters", cluster_view, self._cluster_changed, **hearing)
         self.policy_statuses = PolicyStatuses()
         self.policies: Mirror[Policy | UnreadablePolicy] = Mirror(
-            "nodeattestationpolicies", self._policy, self._policy_changed, monotonic=monotonic
+            "nodeattestationpolicies", self._policy, self._policy_changed, **hearing
         )
-        self.machines: Mirror[MachineView] = Mirror(
-            "machines", machine_view, self._machine_changed, monotonic=monotonic
-        )
+        self.machines: Mirror[MachineView] = Mirror("machines", machine_view, self._machine_changed, **hearing)
         self.machine_pools: Mirror[MachinePoolView] = Mirror(
-            "machinepools", machine_pool_view, self._machine_pool_changed, monotonic=monotonic
+            "machinepools", machine_pool_view, self._machine_pool_changed, **hearing
         )
         """Stays empty where the management cluster has none."""
         self.certificate_lives = CertificateLives(self.machine)
@@ -148,9 +155,9 @@ class Inventory:
             stored_record,
             self._record_changed,
             listed=self.arrivals.mirror_listed,
-            monotonic=monotonic,
+            **hearing,
         )
-        self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, monotonic=monotonic)
+        self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, **hearing)
         self._mirrors: tuple[Mirror[Any], ...] = tuple(mirror for mirror, _ in self._watched())
 
     def on_change(self, wake: Wake) -> None:
@@ -273,6 +280,11 @@ class Inventory:
     def _tell(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:
             wake(cluster, provider_ids)
+
+    def _reached_again(self) -> None:
+        """Nothing else says that a call would work by now; those that failed may be due in minutes only."""
+        for cluster in self.clusters.values():
+            self._tell(cluster.key, REACHED_AGAIN)
 
     def _keys_changed(self) -> None:
         """Answers to challenges may wait for a key, and everything does while there is none."""

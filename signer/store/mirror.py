@@ -85,10 +85,11 @@ class Mirror(Generic[Value]):
         changed: Changed[Value] | None = None,
         *,
         listed: Callable[[], None] = lambda: None,
+        in_touch_again: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``listed`` is called after each list. ``monotonic`` is a clock, in seconds, that says how long list and watch
-        have failed.
+        """``listed`` is called after each list, ``in_touch_again`` when list or watch works that had failed before.
+        ``monotonic`` is a clock, in seconds, that says how long they have failed.
         """
         self.name = name
         self._monotonic = monotonic
@@ -98,6 +99,7 @@ class Mirror(Generic[Value]):
         self._parse = parse
         self._changed = changed
         self._listed = listed
+        self._in_touch_again = in_touch_again
         self._values: dict[ObjectKey, Value] = {}
         self._versions: dict[ObjectKey, str] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -220,7 +222,10 @@ class Mirror(Generic[Value]):
 
     def _in_touch(self) -> None:
         self._heard_at = self._monotonic()
+        failed = self._failing_since is not None
         self._failing_since = self._last_error = None
+        if failed:
+            self._in_touch_again()
 
     def _take(self, item: JsonObject) -> None:
         key, version = object_key(item), _version(item)

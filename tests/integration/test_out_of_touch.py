@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import pytest
 
 from signer.kube.backoff import Backoff
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.kube.watch import list_and_watch
+from signer.kube.workqueue import WorkQueue
 from signer.store import inventory
 from signer.testing.api import Request
 from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
@@ -54,3 +56,28 @@ def test_machines_that_may_not_be_watched_any_more(house: House) -> None:
     assert cluster.wait_until_decided("kept").reason == "Attested"
     house.wait_for_event("MachineNotFound", cluster.name, "Cluster")
     pending(cluster, "gone")
+
+
+AN_HOUR: Final = 3600.0
+
+
+def _reserves(request: Request) -> bool:
+    return request.user.name == CONTROLLER_USER and request.method == "POST" and request.path.endswith("reservations")
+
+
+def test_what_failed_meanwhile_does_not_wait_for_its_backoff(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be minutes by the end of an outage of minutes; here it is an hour at once."""
+    monkeypatch.setattr(WorkQueue, "retry", lambda queue, key: queue.add_after(key, AN_HOUR))
+    cluster = house.cluster()
+    cluster.add_machine("m", provider_id=provider_id("m"))
+    house.run()
+    house.join(cluster)
+    house.api.faults.inject(_reserves, status=500, times=None)
+    cluster.submit_with_token(node_of(cluster, "m").client_request("asks"))
+    house.wait_for_event("ManagementClusterUnreachable", "m")
+    refused = house.api.faults.inject(_reads_machines, status=503, times=None)
+    house.api.close_watches()
+    wait_until(lambda: refused.hits > 1, "the refused watch")
+    pending(cluster, "asks")
+    house.api.faults.clear()
+    assert cluster.wait_until_decided("asks").reason == "Attested"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import pytest
 
@@ -15,16 +16,19 @@ from signer.controller import supervision
 from signer.controller import workload_cluster as workload_cluster_module
 from signer.controller.adjudicator import Adjudication
 from signer.controller.backlog import AT_ONCE
+from signer.controller.request_intake import LOOKS_A_SECOND, SOON_SECONDS
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
 from signer.kube.watch import Sink
-from signer.model.decision import Decision, Deny
+from signer.model.decision import Decision, Defer, Deny
+from signer.store.inventory import REACHED_AGAIN
 from tests.unit.signer.controller.handling_house import Panic
 from tests.unit.signer.controller.served_cluster import DEFERRAL, Served, csr
 
 DENIAL = Deny("MalformedRequest", "no block")
 
 
+_FAR: Final = "ManagementClusterUnreachable"
 NOTHING: tuple[int, int, int, dict[str, Any]] = (0, 0, 0, {})
 
 
@@ -153,6 +157,35 @@ async def test_an_api_server_that_shows_another_request_instead_has_neither_forg
     await served.handle("csr")
     assert list(served.requests.pending) == ["csr"]
     assert served.requests.queue.delayed == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits"),
+    [(_FAR, True), ("WorkloadClusterUnreachable", False), ("MachineNotFound", False)],
+)
+async def test_what_failed_for_the_management_cluster_waits_for_it(served: Served, reason: str, waits: bool) -> None:
+    """A workload cluster that comes back is listed anew."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = Defer(reason, "why")
+    await served.handle("csr")
+    assert served.requests.pending.waiting_for(REACHED_AGAIN) == (["csr"] if waits else [])
+
+
+async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back(served: Served) -> None:
+    """One after the other; nothing else is."""
+    queue, now = served.requests.queue, asyncio.get_running_loop().time()
+    for name, reason in (("first", _FAR), ("other", "MachineNotFound"), ("second", _FAR)):
+        served.cluster.applied(csr(name, f"uid-{name}"))
+        served.decision = Defer(reason, "why", timedelta(hours=1))
+        await served.handle(name)
+    assert min(at for at, _ in queue._due.values()) > now + 3500
+    served.cluster._survey_wanted.clear()
+    served.cluster.wake(REACHED_AGAIN)
+    due = {name: at - now for name, (at, _) in queue._due.items()}
+    assert 0.0 <= due["first"] < SOON_SECONDS + 1.0
+    assert due["first"] + 1 / LOOKS_A_SECOND <= due["second"] < SOON_SECONDS + 1.0
+    assert due["other"] > 3500
+    assert not served.cluster._survey_wanted.is_set()
 
 
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,14 @@ from signer.store import inventory as inventory_module
 from signer.store.arrivals import Arrival, Listed
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
-from signer.store.inventory import ALL_PROVIDER_IDS, OUT_OF_TOUCH_SECONDS, Inventory, ProviderIDs, UnreadablePolicy
+from signer.store.inventory import (
+    ALL_PROVIDER_IDS,
+    OUT_OF_TOUCH_SECONDS,
+    REACHED_AGAIN,
+    Inventory,
+    ProviderIDs,
+    UnreadablePolicy,
+)
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
 from tests.unit.signer import builders
 
@@ -346,6 +353,20 @@ def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World,
     assert defer.retry_after is not None
     mirror.synced()
     world.inventory.require_in_touch()
+
+
+@pytest.mark.parametrize("name", ["clusters", "machines", "machine_pools", "policies", "records", "reservations"])
+def test_every_cluster_hears_that_a_collection_can_be_watched_again(world: World, name: str) -> None:
+    for cluster in ("prod", "lab"):
+        world.inventory.clusters.applied({"metadata": {"namespace": "team-a", "name": cluster, "uid": cluster}})
+    mirror = getattr(world.inventory, name)
+    mirror.synced()
+    mirror.failed(Forbidden("403: may not watch", status=403), 1.0)
+    world.wakes()
+    mirror.synced()
+    assert world.wakes() == [(ClusterKey("team-a", cluster), REACHED_AGAIN) for cluster in ("prod", "lab")]
+    mirror.synced()
+    assert world.wakes() == []
 
 
 async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:

@@ -325,3 +325,34 @@ async def test_a_large_list_is_never_held_whole() -> None:
         await watching
     assert len(mirror) == 100
     assert peak < 4_000_000
+
+
+@pytest.mark.parametrize(
+    "well",
+    [
+        lambda mirror: mirror.replaced([]),
+        lambda mirror: mirror.synced(),
+        lambda mirror: mirror.standing(),
+        lambda mirror: mirror.applied(manifest("a", 1)),
+        lambda mirror: mirror.removed(manifest("a", 1, "2")),
+    ],
+    ids=["list", "bookmark", "standing", "applied", "removed"],
+)
+def test_that_it_works_again_is_told_once(well: Callable[[Mirror[int]], None]) -> None:
+    told: list[str] = []
+    mirror: Mirror[int] = Mirror("numbers", parse, in_touch_again=lambda: told.append("again"))
+    well(mirror)
+    mirror.failed(Forbidden("403", status=403), 1.0)
+    mirror.failed(Forbidden("403", status=403), 1.0)
+    assert told == []
+    well(mirror)
+    well(mirror)
+    assert told == ["again"]
+
+
+def test_it_is_in_touch_when_it_says_so() -> None:
+    touch: list[InTouch | OutOfTouch] = []
+    mirror: Mirror[int] = Mirror("numbers", parse, in_touch_again=lambda: touch.append(mirror.touch()))
+    mirror.failed(Forbidden("403", status=403), 1.0)
+    mirror.synced()
+    assert touch == [InTouch()]
