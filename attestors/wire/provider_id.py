@@ -84,7 +84,7 @@ def _encoded_numbers(oid: str) -> list[int]:
 
 
 def read_oids(text: str) -> tuple[str, ...]:
-    """OIDs with commas between them, the one that counts first.
+    """OIDs with commas between them. Their order says nothing: a request holds its provider ID under one of them.
 
     Raises:
         InvalidOID: one is none, or is there twice, or there are more than :data:`MAXIMUM_OIDS`.
