@@ -23,6 +23,10 @@ _ARCS_BELOW_0_AND_1: Final = 40
 MAXIMUM_OIDS: Final = 4
 """That a controller reads: the one that nodes write, and those that others still write."""
 _OID: Final = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]{0,9})){2,19}", re.ASCII)
+_LARGEST_NUMBER: Final = 2**31 - 1
+"""That Go reads in an OID (``encoding/asn1``, ``parseBase128Int``), and so any API server."""
+_MAXIMUM_OID_BYTES: Final = 63
+"""That the library keeps of an OID."""
 _OF_OTHERS: Final = (
     "2.5.29",  # extensions of X.509 itself
     "1.3.6.1.5.5.7",  # PKIX
@@ -59,17 +63,28 @@ def check_oid(text: str) -> str:
     """Return ``text`` if it is an OID in dotted form under which requests may hold the provider ID.
 
     Raises:
-        InvalidOID: it is none, or other extensions have it.
+        InvalidOID: it is none, API servers or the library cannot read it, or other extensions have it.
     """
     if not _OID.fullmatch(text) or (text[0] != "2" and int(text.split(".")[1]) >= _ARCS_BELOW_0_AND_1):
         raise InvalidOID(f"{text[:40]!r} is no OID: numbers with dots between them, such as {PROVIDER_ID_OID}")
+    encoded = _encoded_numbers(text)
+    if max(encoded) > _LARGEST_NUMBER:
+        raise InvalidOID(f"{text} has a number in it that is larger than API servers read in an OID")
+    if sum(max(1, -(-number.bit_length() // 7)) for number in encoded) > _MAXIMUM_OID_BYTES:
+        raise InvalidOID(f"{text[:40]}... is longer than {_MAXIMUM_OID_BYTES} bytes in DER")
     if any(f"{text}.".startswith(f"{arc}.") for arc in _OF_OTHERS):
         raise InvalidOID(f"{text} is the OID of another extension, or could be")
     return text
 
 
+def _encoded_numbers(oid: str) -> list[int]:
+    """As they are encoded (X.690 section 8.19.4): the first two in one, each in groups of seven bits."""
+    first, second, *others = map(int, oid.split("."))
+    return [first * _ARCS_BELOW_0_AND_1 + second, *others]
+
+
 def read_oids(text: str) -> tuple[str, ...]:
-    """OIDs with commas between them, the one that counts first.
+    """OIDs with commas between them. Their order says nothing: a request holds its provider ID under one of them.
 
     Raises:
         InvalidOID: one is none, or is there twice, or there are more than :data:`MAXIMUM_OIDS`.

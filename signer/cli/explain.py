@@ -26,6 +26,7 @@ from signer.cli.arguments import (
 from signer.cli.cures import cure_of
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
+from signer.controller.configuration import operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
 from signer.explain.answers import NotingRegistry
@@ -188,7 +189,8 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     if header.provider_id_oids and options.provider_id_oids is None:
         configuration = replace(configuration, provider_id_oids=header.provider_id_oids)
     notes += not_installed(configuration.attestors)
-    missing = sorted(header.with_settings - configuration.attestors.keys())
+    configured = configuration.attestors
+    missing = sorted(name for name in header.with_settings if not operator_settings(configured, name, key.namespace))
     if missing:
         notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")
     if header.redacted:

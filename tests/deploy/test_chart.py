@@ -138,6 +138,17 @@ class TestChart:
             ({"image": {"repository": "registry.example/attestation:1.0"}}, "/image/repository"),
             ({"config": {"attestors": {"tpm": {"setings": {}}}}}, "/config/attestors/tpm"),
             ({"config": {"attestors": {"tpm": {"namespaces": ["Default"]}}}}, "/config/attestors/tpm/namespaces/0"),
+            (
+                {"config": {"attestors": {"tpm": {"settingsByNamespace": {"*": {}}}}}},
+                "invalid propertyName",
+            ),
+            (
+                {"config": {"attestors": {"tpm": {"settingsByNamespace": {"lab": []}}}}},
+                "/config/attestors/tpm/settingsByNamespace/lab",
+            ),
+            ({"providerIDOIDs": ["1.2"]}, "/providerIDOIDs/0"),
+            ({"providerIDOIDs": ["1.2.3", "1.2.3"]}, "/providerIDOIDs"),
+            ({"providerIDOIDs": ["1.2.3", "1.2.4", "1.2.5", "1.2.6", "1.2.7"]}, "/providerIDOIDs"),
             ({"folders": [{"mountPath": "/roots"}]}, "/folders/0"),
             ({"folders": [{"mountPath": "/roots", "configMap": "a", "secret": "b"}]}, "/folders/0"),
             ({"health": {"port": 80}}, "/health/port"),

@@ -96,6 +96,19 @@ def test_verified_and_shown(house: House, path: Path, config: Path, capsys: pyte
     assert main(["audit", "show", str(path), "--serial", "1"]) == 1
 
 
+@pytest.mark.parametrize(("namespace", "code"), [("default", 0), ("team-b", 1)])
+def test_verified_by_the_settings_of_the_clusters_namespace(
+    house: House, path: Path, config: Path, namespace: str, code: int
+) -> None:
+    run_audited(house, FileLines(path, 0, 0))
+    decided(house, house.cluster())
+    others = {"masterKey": base64.b64encode(bytes(32)).decode("ascii")}
+    right = dict(keyed_mac()["keyed-mac"].settings)
+    one = {"settings": others, "settingsByNamespace": {namespace: right}}
+    config.write_text(yaml.safe_dump({"attestors": {"keyed-mac": one}}))
+    assert main(["audit", "verify", str(path), "--config", str(config)]) == code
+
+
 def test_a_changed_file_is_noticed(house: House, path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster = house.cluster()
     run_audited(house, FileLines(path, 0, 0))

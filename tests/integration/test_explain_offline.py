@@ -95,6 +95,32 @@ def test_a_recording_explains_the_same(house: House, explain: Explain, offline: 
     )
 
 
+def test_settings_of_another_namespace_are_none_for_this_one(
+    house: House, explain: Explain, offline: Run, tmp_path: Path
+) -> None:
+    cluster = house.cluster()
+    cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
+    plant(cluster, node_of(cluster, "worker-1").client_request("asks"))
+    given = {"masterKey": base64.b64encode(MASTER_KEY).decode()}
+    for namespace in ("default", "team-b"):
+        config = {"attestors": {"keyed-mac": {"settingsByNamespace": {namespace: given}}}}
+        (tmp_path / f"{namespace}.yaml").write_text(yaml.safe_dump(config))
+    here, elsewhere = (["--config", str(tmp_path / f"{namespace}.yaml")] for namespace in ("default", "team-b"))
+    recording, without_settings = tmp_path / "recording.yaml", tmp_path / "without.yaml"
+
+    code, live = explain("asks", *here, "--record", str(recording))
+    assert explain("asks", *elsewhere, "--record", str(without_settings))[1]["reason"] == "AttestorUnavailable"
+    headers = [next(yaml.safe_load_all(one.read_text())) for one in (recording, without_settings)]
+    assert [header["attestorsWithSettings"] for header in headers] == [["keyed-mac"], []]
+    assert given["masterKey"] not in recording.read_text()
+
+    judged = offline("asks", "--objects", str(recording), *here, configured=False)
+    assert (judged[0], judged[1]["reason"]) == (code, live["reason"])
+    for chosen, missing in ((here, False), (elsewhere, True)):
+        _, report, _ = offline("asks", "--objects", str(recording), *chosen, configured=False)
+        assert any("keyed-mac, which are not recorded" in note for note in report["notes"]) is missing
+
+
 def test_what_lets_a_node_act_is_not_recorded(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
     """A recording is given to others, while a cloud still takes the token in the evidence for the node's."""
     cluster = house.cluster()

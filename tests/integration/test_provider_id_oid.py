@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from attestors.wire import provider_id as provider_id_format
 from attestors.wire.names import PROVIDER_ID_OID
@@ -14,7 +15,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.explaining import Explain
 from tests.integration.house import House, assert_readable, node_of, provider_id
-from tests.integration.requests import blocks_of, manifest_of
+from tests.integration.requests import blocks_of, manifest_of, plant
 from tests.integration.test_explain_offline import Run
 from tests.integration.test_explain_offline import offline as offline
 from tests.support.node_program import NodeProgram
@@ -108,3 +109,21 @@ def test_it_is_explained_by_the_same(house: House, explain: Explain, offline: Ru
     assert offline("worker-1", "--objects", str(recording), "--provider-id-oids", ",".join(BOTH))[1]["reason"] != (
         "InvalidProviderID"
     )
+
+
+def test_a_recording_is_read_under_the_oids_that_it_names(
+    house: House, explain: Explain, offline: Run, tmp_path: Path
+) -> None:
+    cluster = house.cluster()
+    plant(cluster, manifest_of("both", under_both(node_of(cluster, "own"), *map(provider_id, ("own", "own")))))
+    recording = tmp_path / "recording.yaml"
+    code, live = explain("both", "--provider-id-oids", ",".join(BOTH), "--record", str(recording))
+    assert (code, live["reason"]) == (4, "MalformedRequest")
+    header, *others = yaml.safe_load_all(recording.read_text())
+    assert (header["providerIDOIDs"], header["redacted"]) == (list(BOTH), ["request"])
+    assert offline("both", "--objects", str(recording))[1]["reason"] == "MalformedRequest"
+    for oids in (["2.5.29.17"], [*BOTH, ASSIGNED], [7], ["1.2.3", {}]):
+        recording.write_text(yaml.safe_dump_all([header | {"providerIDOIDs": oids}, *others]))
+        refused = offline("both", "--objects", str(recording))
+        assert refused[0] == 2
+        assert "providerIDOIDs: " in refused[2]

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attestors.clouds.cache import SingleFlightCache
-from attestors.clouds.calls import CloudCalls, Deadline, shared_calls
+from attestors.clouds.calls import CloudCalls, Deadline
 from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable, pause_from
 from attestors.clouds.google.answers import INSTANCE_FIELDS, Instance, ShieldedInstanceIdentity
 from attestors.clouds.google.credentials import AccessToken, GoogleCredentials
@@ -172,14 +172,16 @@ class ComputeEngine:
         return self._exchange.send("GET", self._url + path, deadline=deadline, headers=headers)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache  # an operator may give each namespace its own: as many as were written down
 def compute_engine(access: GoogleAccess) -> ComputeEngine:
     """The one for these settings in this process: attestors of a thousand clusters share threads and answers.
+
+    Other settings have other threads: an endpoint or proxy of one namespace that hangs holds up no other's.
 
     Raises:
         ImportError: google-auth or requests is not installed (extra ``gcp``).
     """
-    return ComputeEngine(access, calls=shared_calls())
+    return ComputeEngine(access, calls=CloudCalls())
 
 
 def _scope(project: str, zone: str) -> str:

@@ -61,7 +61,7 @@ class GCPShieldedVM:
                 assert_never(never)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache  # an operator may give each namespace its own: as many as were written down
 def shielded_vms(access: GoogleAccess, projects: frozenset[str]) -> GCPShieldedVM:
     """The one for these settings in this process: all clusters share its answers.
 

@@ -158,7 +158,14 @@ KNOWN_TO_THE_LIBRARY = sorted(
 )
 
 
-@pytest.mark.parametrize("text", [PROVIDER_ID_OID, ASSIGNED, "1.2.3", "0.39.1", "2.999.4294967295", "2.5.30.1"])
+LONGEST_OIDS = ["1.2" + ".2147483647" * 12 + ".16383", "1.2" + ".268435455" * 15 + ".16383"]
+"""63 bytes in DER."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*LONGEST_OIDS, PROVIDER_ID_OID, ASSIGNED, "1.2.3", "0.39.1", "2.999.2147483647", "2.2147483567.1", "2.5.290.1"],
+)
 def test_oids_that_a_request_may_use(text: str) -> None:
     assert check_oid(text) == text == x509.ObjectIdentifier(text).dotted_string
 
@@ -172,6 +179,21 @@ def test_oids_that_a_request_may_use(text: str) -> None:
 )
 def test_no_oids(text: str) -> None:
     with pytest.raises(InvalidOID, match="is no OID: numbers with dots between them, such as"):
+        check_oid(text)
+
+
+@pytest.mark.parametrize("text", ["1.2.2147483648", "1.2.3.4294967296", "2.2147483568.1", "2.25.9999999999"])
+def test_oids_that_no_api_server_reads(text: str) -> None:
+    """Go says "base 128 integer too large", and the API server refuses the whole request."""
+    with pytest.raises(InvalidOID, match=f"^{text} has a number in it that is larger than API servers read"):
+        check_oid(text)
+
+
+@pytest.mark.parametrize("text", [f"{longest}.0" for longest in LONGEST_OIDS] + ["1.2" + ".2147483647" * 18])
+def test_oids_that_are_too_long_for_the_library(text: str) -> None:
+    with pytest.raises(ValueError, match="error parsing asn1 value"):
+        x509.ObjectIdentifier(text)
+    with pytest.raises(InvalidOID, match=r"\.\.\. is longer than 63 bytes in DER$"):
         check_oid(text)
 
 
@@ -206,7 +228,10 @@ def test_no_list_of_oids(text: str, expected: str) -> None:
         read_oids(text)
 
 
-@given(st.text(alphabet="0123456789.,", max_size=60))
+numbers = st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=19)
+
+
+@given(st.text(alphabet="0123456789.,", max_size=60) | numbers.map(lambda listed: ".".join(["2", *map(str, listed)])))
 def test_whatever_is_taken_for_oids_the_library_takes_too(text: str) -> None:
     with contextlib.suppress(InvalidOID):
         for oid in read_oids(text):

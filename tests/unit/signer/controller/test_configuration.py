@@ -147,7 +147,8 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_settings_are_not_shown() -> None:
-    attestor = OperatorAttestor(settings={"masterKey": "c2VjcmV0"})
+    secret = {"masterKey": "c2VjcmV0"}
+    attestor = OperatorAttestor(settings=secret, settings_by_namespace={"team-a": secret})
     assert "c2VjcmV0" not in repr(attestor)
     assert "c2VjcmV0" not in repr(Configuration("own", attestors={"tpm": attestor}))
 

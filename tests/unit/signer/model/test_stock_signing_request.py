@@ -13,6 +13,7 @@ from attestors.wire.names import (
     ATTESTATION_PROVIDER_LABEL,
     CERTIFICATE_REQUEST_LABEL,
     CREDENTIAL_ID_KEY,
+    PROVIDER_ID_OID,
     Purpose,
     StockSigner,
 )
@@ -28,6 +29,7 @@ from tests.unit.signer.builders import (
     PROVIDERS,
     SERVING_USAGES,
     evidence_json,
+    extension,
     manifest,
     pkcs10,
     stock_serving_manifest,
@@ -157,6 +159,17 @@ class TestStockServing:
         parsed = parse(csr)
         assert isinstance(parsed, MalformedStockServingRequest), parsed
         assert_printable(parsed.message)
+
+    def test_provider_ids_under_the_oids_of_the_configuration(self) -> None:
+        """A kubelet writes none. Who writes one is judged by the same OIDs as with our own signers."""
+        oids = (PROVIDER_ID_OID, "1.2.3.4")
+        one, other = (extension(oid, b"x", critical=True) for oid in oids)
+        for extensions in ([one], [other]):
+            parsed = parse_signing_request(stock_serving_manifest(pkcs10(extensions=extensions)), PROVIDERS, oids)
+            assert isinstance(parsed, StockServingRequest)
+            assert parsed.certificate_request.provider_id_oids == oids
+        both = parse_signing_request(stock_serving_manifest(pkcs10(extensions=[one, other])), PROVIDERS, oids)
+        assert isinstance(both, MalformedStockServingRequest)
 
     @pytest.mark.parametrize("text", [None, 5, "!!!!", "A" * 87388])
     def test_not_base64(self, text: Any) -> None:

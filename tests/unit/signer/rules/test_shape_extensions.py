@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.names import PROVIDER_ID_OID
 from signer.model.reasons import Reason
 from signer.model.signing_request import parse_signing_request
 from signer.rules.checks import REQUEST_CHECKS
@@ -89,8 +90,10 @@ class TestExtensions:
     def test_critical_provider_id_of_a_configured_identifier(self) -> None:
         value = tlv(UTF8_STRING, PROVIDER_ID.encode())
         csr = manifest(blocks(pkcs10(extensions=[extension("1.3.6.1.4.1.99999.1", value, critical=True)])))
-        parsed = parse_signing_request(csr, PROVIDERS, ("1.3.6.1.4.1.99999.1",))
-        judge(request_facts(parsed))  # type: ignore[arg-type]
+        for oids in (("1.3.6.1.4.1.99999.1",), (PROVIDER_ID_OID, "1.3.6.1.4.1.99999.1")):
+            judge(request_facts(parse_signing_request(csr, PROVIDERS, oids)))  # type: ignore[arg-type]
+        unread = request_facts(parse_signing_request(csr, PROVIDERS))  # type: ignore[arg-type]
+        assert refused(judge, unread).reason == Reason.FORBIDDEN_EXTENSION
 
     @pytest.mark.parametrize(
         "unwanted",

@@ -4,13 +4,23 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
 from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnavailable
-from attestors.clouds.google import ComputeEngine, GoogleAccess, Instance, InvalidGCEName, NoKey
+from attestors.clouds.google import (
+    ComputeEngine,
+    GoogleAccess,
+    Instance,
+    InvalidGCEName,
+    NoKey,
+    compute_engine,
+)
+from attestors.clouds.google import compute as compute_module
 from attestors.clouds.urls import InvalidURL
 from tests.support.fake_google import FakeGoogle, Fault, Service
 from tests.unit.attestors.clouds.google.support import INSTANCE, WHERE, Clock, asking
@@ -259,3 +269,29 @@ async def test_the_proxy_of_the_settings_is_used(access: GoogleAccess) -> None:
     through = replace(access, compute_url="https://compute.example.com/compute/v1", proxy_url="http://127.0.0.1:1")
     with asking(through) as compute, pytest.raises(CloudUnavailable, match="the proxy cannot be reached"):
         await compute.instance(*WHERE, NAME)
+
+
+def test_the_same_settings_have_the_same_answers_however_many_namespaces_have_others() -> None:
+    each = [GoogleAccess(compute_url=f"https://{number}.example") for number in range(40)]
+    engines = [compute_engine(access) for access in each]
+    assert len(set(engines)) == len(each)
+    assert [compute_engine(access) for access in each] == engines
+
+
+@pytest.mark.slow
+async def test_an_endpoint_of_one_namespace_that_hangs_holds_up_no_other(
+    google: FakeGoogle, access: GoogleAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    google.add(INSTANCE)
+    monkeypatch.setattr(compute_module, "CloudCalls", partial(CloudCalls, threads=1, deadline_seconds=3))
+    with FakeGoogle() as hanging:
+        hanging.fail(Service.COMPUTE, Fault.hangs())
+        (tmp_path / "its").mkdir()
+        key = hanging.write_account_key(tmp_path / "its")
+        its = compute_engine(GoogleAccess(credentials_file=key, compute_url=hanging.compute_url))
+        asked = asyncio.create_task(its.instance_now(*WHERE, NAME))
+        await asyncio.sleep(0)  # it has its thread now
+        assert (await compute_engine(access).instance_now(*WHERE, NAME)).name == NAME
+        assert not asked.done()
+        with pytest.raises(CloudUnavailable):
+            await asked
