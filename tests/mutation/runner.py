@@ -34,6 +34,7 @@ TESTS: Final = {
     "signer/kube/http": ("tests/unit/signer/kube/http",),
     "authenticator": ("tests/unit/authenticator/model",),
     "attestors/verdict.py": ("tests/unit/attestors/test_verdict.py",),
+    "attestors/wire": ("tests/unit/attestors/wire",),
     "attestors/tpm": (
         "tests/unit/attestors/tpm",
         "--ignore=tests/unit/attestors/tpm/node",

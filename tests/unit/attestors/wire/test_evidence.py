@@ -125,6 +125,7 @@ def test_values_that_are_no_strings_are_refused(fields: dict[str, str], value: A
         pytest.param(envelope('"a":{"b":"c","b":"c"}'), "must be a string", id="nested-repetition"),
         pytest.param(envelope('"a":"\\ud800"'), "lone surrogate", id="surrogate-value"),
         pytest.param(envelope('"\\udfff":"a"'), "lone surrogate", id="surrogate-key"),
+        pytest.param(envelope('"a":"x\\ud800y"'), "lone surrogate", id="surrogate-among-others"),
         pytest.param(envelope('"a":"\\udc00\\ud800"'), "lone surrogate", id="surrogates-in-the-wrong-order"),
         pytest.param(envelope(head='"version":1'), "version must be", id="number-version"),
         pytest.param(envelope(head='"version":NaN'), "version must be", id="nan-version"),
@@ -149,6 +150,21 @@ def test_refuses(data: bytes, message: str) -> None:
 
 def test_a_surrogate_pair_is_a_character() -> None:
     assert evidence.decode(envelope('"a":"\\ud83d\\ude00"')).fields["a"] == "\U0001f600"
+
+
+def test_writes_text_as_it_is() -> None:
+    assert evidence.encode(evidence_of({"note": "\u00fc"})) == envelope('"note":"\u00fc"')
+
+
+def test_a_text_of_one_character() -> None:
+    assert evidence_of({"a": "x"}).text("a", maximum_characters=1) == "x"
+    with pytest.raises(MalformedEvidence, match="1 to 1 characters"):
+        evidence_of({"a": "xy"}).text("a", maximum_characters=1)
+
+
+def test_shows_no_field_by_itself() -> None:
+    """Evidence may let its holder act: it must not come into a log by being printed."""
+    assert "hunter2" not in repr(evidence_of({"secret": "hunter2"}))
 
 
 def test_bounds_the_number_of_keys() -> None:

@@ -156,6 +156,16 @@ def test_the_wire_names_stay() -> None:
     assert names.ATTESTATION_DATA_LABEL_ALIAS == "ATTESTATION DATA"
     assert names.PROVIDER_ID_OID == "1.3.6.1.4.1.11129.2.1.21"
     assert names.ENTRY_POINT_GROUP == "node_attestation.attestors"
+    assert (names.EVIDENCE_VERSION, names.EVIDENCE_EXPIRED) == ("v1", "EvidenceExpired")
+    assert (names.MAXIMUM_REQUEST_BYTES, names.MAXIMUM_CERTIFICATE_REQUEST_BYTES) == (65536, 8192)
+    assert [purpose.value for purpose in Purpose] == ["client", "serving"]
+
+
+def test_the_names_of_kubernetes() -> None:
+    assert (names.BOOTSTRAP_USER_PREFIX, names.BOOTSTRAPPERS_GROUP) == ("system:bootstrap:", "system:bootstrappers")
+    assert (names.NODE_USER_PREFIX, names.NODES_GROUP) == ("system:node:", "system:nodes")
+    assert names.CREDENTIAL_ID_KEY == "authentication.kubernetes.io/credential-id"
+    assert names.CERTIFICATE_CREDENTIAL_PREFIX == "X509SHA256="
 
 
 def test_the_stock_signers_are_not_ours() -> None:

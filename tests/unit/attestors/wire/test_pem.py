@@ -266,3 +266,41 @@ def test_refusals_do_not_repeat_the_content() -> None:
     with pytest.raises(MalformedPEM) as refusal:
         split(b"-----BEGIN X-----\nsecret!\n-----END X-----\n")
     assert "secret" not in str(refusal.value)
+
+
+FULL = b"A" * 64
+
+
+def of_lines(*lines: bytes) -> bytes:
+    return b"\n".join([b"-----BEGIN A-----", *lines, b"-----END A-----", b""])
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((FULL, FULL, FULL + b"AAAA"), "line 4: not a line of base64"),
+        ((FULL, FULL + b"AAAA"), "line 3: not a line of base64"),
+        ((FULL, FULL[:60], FULL[:8]), "line 3: every line but the last holds 64 characters"),
+        ((FULL[:60], FULL, FULL[:8]), "line 2: every line but the last holds 64 characters"),
+        ((FULL, FULL, FULL[:60], FULL), "line 4: every line but the last holds 64 characters"),
+        ((FULL, FULL, b"A?=="), "line 4: not a line of base64"),
+        ((FULL, FULL[:62] + b"==", FULL[:8]), "line 3: every line but the last holds 64 characters"),
+    ],
+)
+def test_among_full_lines(lines: tuple[bytes, ...], expected: str) -> None:
+    """Where most lines are as they must be, the one that is not is found, and named."""
+    with pytest.raises(MalformedPEM) as refused:
+        split(of_lines(*lines))
+    assert str(refused.value) == expected
+
+
+def test_full_lines_to_the_end() -> None:
+    assert split(of_lines(FULL, FULL)) == (Block("A", bytes(96)),)
+    assert split(of_lines(FULL)) == (Block("A", bytes(48)),)
+
+
+def test_the_first_of_exactly_as_many_bytes_as_may_be() -> None:
+    data = of_lines(FULL)
+    assert pem.first(data, maximum_bytes=len(data)) == Block("A", bytes(48))
+    with pytest.raises(MalformedPEM, match=f"larger than {len(data) - 1} bytes"):
+        pem.first(data, maximum_bytes=len(data) - 1)

@@ -197,7 +197,9 @@ def test_oids_that_are_too_long_for_the_library(text: str) -> None:
         check_oid(text)
 
 
-@pytest.mark.parametrize("text", [*KNOWN_TO_THE_LIBRARY, "2.5.29.17", "2.5.29.1000", "1.3.6.1.5.5.7.1.24"])
+@pytest.mark.parametrize(
+    "text", [*KNOWN_TO_THE_LIBRARY, "2.5.29.17", "2.5.29.1000", "1.3.6.1.5.5.7.1.24", "2.16.840.1.113730.1.1"]
+)
 def test_oids_of_other_extensions(text: str) -> None:
     """What the library reads as something else gives no provider ID, and what an API server reads is judged there."""
     assert len(KNOWN_TO_THE_LIBRARY) > 20
@@ -236,3 +238,29 @@ def test_whatever_is_taken_for_oids_the_library_takes_too(text: str) -> None:
     with contextlib.suppress(InvalidOID):
         for oid in read_oids(text):
             assert x509.ObjectIdentifier(oid).dotted_string == oid
+
+
+@pytest.mark.parametrize("characters", [5, 126, 127, 128, 129, 254, 255, 256, 257, 511, 512])
+def test_lengths_are_written_and_read_in_their_shortest_form(characters: int) -> None:
+    text = "x://" + "a" * (characters - 4)
+    assert provider_id.encode(text) == utf8_string(text.encode())
+    assert provider_id.decode(utf8_string(text.encode())) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", "is not a UTF8String"),
+        (b"\x0c", "is not a UTF8String"),
+        (b"\x0c\x00", "not of the form"),
+        (b"\x13\x05x://a", "is not a UTF8String"),
+        (b"\x0c\x81\x05x://a", "is not DER"),
+        (b"\x0c\x82\x00\x05x://a", "is not DER"),
+        (b"\x0c\x80x://a\x00\x00", "has bytes behind the UTF8String"),
+        (utf8_string(b"x://" + b"a" * 509), "longer than 512 characters"),
+        (utf8_string(b"x://" + b"a" * 600), "longer than 512 characters"),
+    ],
+)
+def test_what_is_no_provider_id_and_why(value: bytes, expected: str) -> None:
+    with pytest.raises(InvalidProviderID, match=expected):
+        provider_id.decode(value)

@@ -143,3 +143,7 @@ def test_only_a_csr_and_each_attestation_block_once_is_read(parts: list[bytes]) 
 
 def test_the_evidence_is_never_shown() -> None:
     assert "secret" not in repr(RequestBlocks(certificate_request=b"x", provider="aws", evidence=b"secret"))
+
+
+def test_shows_no_evidence_by_itself() -> None:
+    assert "hunter2" not in repr(RequestBlocks(b"pkcs#10", "tpm", b"hunter2"))
