@@ -15,7 +15,7 @@ from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
     from attestors.aws.controller import AWSControllerHalf
-    from attestors.aws.node.half import AWSNodeHalf
+    from attestors.aws.node.plugin import AWSNodeHalf
     from attestors.aws.services import AWSServices, Elsewhere
     from attestors.aws.settings import AWSSettings
 
@@ -81,7 +81,7 @@ class AWSAttestor:
             InvalidSettings: a setting is wrong or unknown.
             ImportError: botocore is not installed (extra ``aws``).
         """
-        from attestors.aws.node.half import node_half_from
+        from attestors.aws.node.plugin import node_half_from
 
         return node_half_from(settings)
 

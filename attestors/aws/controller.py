@@ -39,16 +39,8 @@ from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
-from attestors.clouds.noted import asked
-from attestors.contract import (
-    AttestationRequest,
-    Consultations,
-    Denied,
-    Outcome,
-    Plausible,
-    Screened,
-    VerifiedIdentity,
-)
+from attestors.clouds.recorded_calls import asked
+from attestors.contract import AttestationRequest, Consultations, Denied, Outcome, Plausible, Screened, VerifiedIdentity
 from attestors.verdict import Ended, denied, not_until_mended, not_yet
 from attestors.wire.binding import ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence

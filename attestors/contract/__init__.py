@@ -19,16 +19,6 @@ from attestors.contract.cloud_calls import (
     cloud_called,
     observing_cloud_calls,
 )
-from attestors.contract.consultation import (
-    UNRECORDED,
-    AnswerForm,
-    AnswerNotRecorded,
-    Auditable,
-    Consultations,
-    JSONValue,
-    Unrecorded,
-    digest_of,
-)
 from attestors.contract.explanations import ExplainsReasons, ReasonExplanation
 from attestors.contract.facts import (
     ClaimedMachine,
@@ -47,16 +37,6 @@ from attestors.contract.facts import (
     TokenNotTraceableNow,
     TokenOfMachine,
 )
-from attestors.contract.halves import (
-    AttestationRequest,
-    Attestor,
-    AttestorDescription,
-    ControllerHalf,
-    EvidenceUnavailable,
-    GatherRequest,
-    NodeHalf,
-    Security,
-)
 from attestors.contract.outcome import (
     AssertedIdentity,
     ChallengeIssued,
@@ -68,6 +48,26 @@ from attestors.contract.outcome import (
     Plausible,
     Screened,
     VerifiedIdentity,
+)
+from attestors.contract.plugins import (
+    AttestationRequest,
+    Attestor,
+    AttestorDescription,
+    ControllerHalf,
+    EvidenceUnavailable,
+    GatherRequest,
+    NodeHalf,
+    Security,
+)
+from attestors.contract.recorded_calls import (
+    UNRECORDED,
+    AnswerForm,
+    AnswerNotRecorded,
+    Auditable,
+    Consultations,
+    JSONValue,
+    Unrecorded,
+    digest_of,
 )
 from attestors.contract.settings import (
     AttestorSettings,

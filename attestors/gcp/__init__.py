@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attestors.clouds.urls import Proxy
     from attestors.gcp.certificate_source import CertificateSource
     from attestors.gcp.controller import GCPControllerHalf
-    from attestors.gcp.node.half import GCPNodeHalf
+    from attestors.gcp.node.plugin import GCPNodeHalf
 
 __all__ = ["GCPAttestor", "plugin"]
 
@@ -88,7 +88,7 @@ class GCPAttestor:
 
         See :class:`attestors.contract.Auditable`.
         """
-        from attestors.clouds.noted import without_signature
+        from attestors.clouds.recorded_calls import without_signature
         from attestors.contract import digest_of
         from attestors.gcp.wire import IDENTITY_TOKEN_FIELD, MAXIMUM_TOKEN_CHARACTERS
 
@@ -105,7 +105,7 @@ class GCPAttestor:
         Raises:
             InvalidSettings: a setting is wrong or unknown.
         """
-        from attestors.gcp.node.half import node_half_from
+        from attestors.gcp.node.plugin import node_half_from
 
         return node_half_from(settings)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from attestors.clouds.errors import CloudError
-from attestors.clouds.noted import asked
+from attestors.clouds.recorded_calls import asked
 from attestors.contract import (
     AttestationRequest,
     Consultations,
@@ -33,7 +33,7 @@ from attestors.gcp.certificates import InvalidSignature, VerifiedToken
 from attestors.gcp.claims import InstanceClaims
 from attestors.gcp.instances import InstanceAddresses, NoLookUp
 from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
-from attestors.gcp.noted import ADDRESSES, verified_form
+from attestors.gcp.recorded_calls import ADDRESSES, verified_form
 from attestors.gcp.settings import GCPSettings
 from attestors.gcp.token import IdentityToken
 from attestors.verdict import Ended, denied, not_yet

@@ -14,7 +14,7 @@ from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
     from attestors.tpm.controller import TPMControllerHalf
-    from attestors.tpm.node.half import TPMNodeHalf
+    from attestors.tpm.node.plugin import TPMNodeHalf
 
 __all__ = ["plugin"]
 
@@ -44,7 +44,7 @@ class TPMAttestor:
             InvalidSettings: a setting is wrong or unknown.
             ImportError: tpm2-pytss is not installed (extra ``tpm``).
         """
-        from attestors.tpm.node.half import node_half_from
+        from attestors.tpm.node.plugin import node_half_from
 
         return node_half_from(settings)
 

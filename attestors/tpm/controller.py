@@ -36,7 +36,12 @@ from attestors.tpm.challenge import (
     Token,
     key_identifier,
 )
-from attestors.tpm.noted import (
+from attestors.tpm.endorsement_key_sources import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
+from attestors.tpm.operator_files import OperatorFileUnusable
+from attestors.tpm.presented_keys import PresentedKeys, judge_keys, shown_fingerprint
+from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
+from attestors.tpm.reader import MalformedStructure
+from attestors.tpm.recorded_calls import (
     CHALLENGE,
     CHALLENGE_KEYS,
     CHALLENGE_QUESTION,
@@ -48,11 +53,6 @@ from attestors.tpm.noted import (
     secret_form,
     trust_form,
 )
-from attestors.tpm.operator_files import OperatorFileUnusable
-from attestors.tpm.ownership import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
-from attestors.tpm.presented import PresentedKeys, judge_keys, shown_fingerprint
-from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
-from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet

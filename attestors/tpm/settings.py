@@ -12,6 +12,8 @@ from attestors.clouds.google.settings import ACCESS_SETTINGS
 from attestors.contract import AttestorSettings, InvalidSettings
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.endorsement_key_sources import SourcesInOrder
+from attestors.tpm.endorsement_key_sources.fingerprint import FINGERPRINT
 from attestors.tpm.operator_files import (
     OperatorFile,
     OperatorFileUnusable,
@@ -19,8 +21,6 @@ from attestors.tpm.operator_files import (
     WatchedFiles,
     absolute_path,
 )
-from attestors.tpm.ownership import SourcesInOrder
-from attestors.tpm.ownership.fingerprint import FINGERPRINT
 from attestors.tpm.quote import ANY_PCR_VALUES, PCRPolicy
 from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.source_settings import (

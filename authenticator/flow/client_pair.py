@@ -9,7 +9,7 @@ from typing import Final
 from attestors.wire.names import Purpose
 from authenticator.flow.asking import Asking, client_certificate
 from authenticator.flow.bootstrap import take_in
-from authenticator.flow.patience import Deadline
+from authenticator.flow.deadline import Deadline
 from authenticator.flow.pauses import paused
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap

@@ -30,8 +30,8 @@ from attestors.wire.names import Purpose, SignerName
 from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
 from authenticator.api.server import ApiServer
 from authenticator.flow.clock import Clock
+from authenticator.flow.deadline import Deadline, Patience
 from authenticator.flow.evidence import Attestation, signing_request
-from authenticator.flow.patience import Deadline, Patience
 from authenticator.flow.waiting import Gone, Waiting, is_the_same, metadata_of
 from authenticator.model.answer import Challenged, Decision, Issued, Outdated, Refused, VersionUnsupported
 from authenticator.model.attempt import Attempt, PendingRequest, Sent, Step, Subject, pause_after

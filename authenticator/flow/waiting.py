@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from authenticator.api.errors import Busy, CallFailed, Expired, NotFound, PerhapsDone, Unreachable
 from authenticator.api.server import ApiServer
-from authenticator.flow.patience import Patience, lasting
+from authenticator.flow.deadline import Patience, lasting
 from authenticator.model.answer import Answer, Decision, Undecided, read_answer
 from authenticator.model.attempt import PendingRequest
 from authenticator.model.failures import Denied, Failure, StillPending

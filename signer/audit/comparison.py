@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from signer.audit.decision_line import DecisionLine, LoggedDecision
 from signer.audit.errors import Inconsistent
-from signer.audit.halves import Halves
-from signer.audit.rejudging import Rejudged, rejudge
+from signer.audit.replay import Rejudged, rejudge
+from signer.audit.replay_attestors import Halves
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 from signer.model.reasons import Reason

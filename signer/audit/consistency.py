@@ -1,6 +1,6 @@
 """What a line must be in itself: its parts say the same, and no decision has a part that its kind never has.
 
-Facts are judged elsewhere (:mod:`signer.audit.rejudging`); what no check looks at could be changed unseen.
+Facts are judged elsewhere (:mod:`signer.audit.replay`); what no check looks at could be changed unseen.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Final
 
 from attestors.contract import Auditable
 from attestors.registry import AttestorUnavailable
-from signer.audit.account import NotReached
+from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.model.decision import Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone
 from signer.model.signing_request import (
     Malformed,

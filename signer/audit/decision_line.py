@@ -15,11 +15,11 @@ from attestors.wire import evidence as evidence_format
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
-from signer.audit.account import Account
+from signer.audit.decision_inputs import Account
 from signer.audit.errors import NotRedacted
 from signer.audit.values import InvalidValue, read, write
+from signer.model.csr_header import NotOurs
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
-from signer.model.envelope import NotOurs
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.signing_request import (

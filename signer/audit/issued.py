@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.audit.account import RepeatStage, RequestStage
+from signer.audit.decision_inputs import RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
 from signer.authority import certificate_validity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from attestors.contract import AssertedIdentity, VerifiedIdentity
-from signer.audit.account import MachineStage
+from signer.audit.decision_inputs import MachineStage
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedIdentity

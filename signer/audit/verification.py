@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from signer.audit.chain import DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
 from signer.audit.comparison import Comparison, Differs, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 from signer.model.program_version import program_version

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.audit.account import NotReached
 from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
+from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import DecisionLine, NoEntry
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.audit.verification import (
     Broken,
     Finding,
@@ -35,7 +35,7 @@ from signer.audit.verification import (
 )
 from signer.cli.arguments import not_installed
 from signer.cli.output import print_as_json, print_for_people, tell
-from signer.controller.configuration import InvalidConfiguration, operator_settings, read_attestors
+from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
 

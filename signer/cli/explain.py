@@ -23,18 +23,18 @@ from signer.cli.arguments import (
     not_installed,
     require_installed,
 )
-from signer.cli.cures import cure_of
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
-from signer.controller.configuration import operator_settings
-from signer.controller.named_cluster import NoSuchCluster, require_cluster
-from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
-from signer.explain.answers import NotingRegistry
+from signer.cli.remedies import cure_of
+from signer.configuration import operator_settings
+from signer.controller.cluster.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.cluster.workload_access import WorkloadAccessRefused, workload_connection
+from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
-from signer.explain.judging import Circumstances
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
 from signer.explain.offline import OfflineRegistry
 from signer.explain.record import Recorder, as_yaml
+from signer.explain.recorded_calls import NotingRegistry
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.explain.source import Source
 from signer.kube.client import Client

@@ -25,22 +25,22 @@ from signer.cli.arguments import (
     namespace,
     require_installed,
 )
-from signer.cli.cures import cure_of
 from signer.cli.output import print_as_json, print_for_people
-from signer.controller.configuration import Configuration, read_attestors
-from signer.controller.preflight import Preflight, PreflightFailed, preflight
-from signer.controller.standing import Attested, Standing, Starting, Unattested
-from signer.controller.workload_access import WorkloadAccessRefused
-from signer.controller.workload_grants import CannotBeProven, MissingGrant
+from signer.cli.remedies import cure_of
+from signer.configuration import Configuration, read_attestors
+from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
+from signer.controller.auto_approval.workload_grants import CannotBeProven, MissingGrant
+from signer.controller.cluster.workload_access import WorkloadAccessRefused
+from signer.controller.status.renewal_coverage import Attested, Standing, Starting, Unattested
 from signer.kube.client import Client
 from signer.kube.management import management_connection
 from signer.kube.tls import TlsMaterialRefused
+from signer.model.auto_approval import UnreadableGrant, shown
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import valid_until
-from signer.model.side_door import UnreadableGrant, shown
-from signer.rules.side_door import Grant, RemovableGrant, TooManyIdentities
+from signer.rules.auto_approval import Grant, RemovableGrant, TooManyIdentities
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands

@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, assert_never
 
-from signer.controller.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
-from signer.controller.fleet import Fleet
-from signer.controller.leadership import Leadership
+from signer.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
+from signer.controller.cluster.fleet import Fleet
+from signer.controller.replicas.leadership import Leadership
+from signer.controller.replicas.shards import SharedShards
 from signer.controller.run import ControllerOptions, run_controller
-from signer.controller.shards import SharedShards
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes
-from signer.store.inventory import Inventory
+from signer.store.caches import Inventory
 
 _LOG = logging.getLogger(__name__)
 

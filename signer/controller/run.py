@@ -16,39 +16,39 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.controller.attestor_turns import AttestorTurns
+from signer.configuration import Configuration, Sharding
+from signer.controller.auto_approval.reconciler import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
+from signer.controller.auto_approval.restoration import Restoration
+from signer.controller.cluster.fleet import Fleet
+from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
-from signer.controller.configuration import Configuration, Sharding
-from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
-from signer.controller.figures import ProcessFigures
-from signer.controller.first_answer import cluster_api
-from signer.controller.fleet import Fleet
-from signer.controller.health import Health, State
-from signer.controller.infrastructure_status import InfrastructureStatus
-from signer.controller.lookups import Lookups
-from signer.controller.machine_condition import MachineConditions
-from signer.controller.metrics import Metrics
-from signer.controller.recorder import Recorder
-from signer.controller.restoration import Restoration
-from signer.controller.room import Together
-from signer.controller.supervision import supervised
+from signer.controller.diagnostics.health import Health, State
+from signer.controller.diagnostics.metrics import Metrics
+from signer.controller.diagnostics.metrics_collector import ProcessFigures
+from signer.controller.requests.request_budget import Together
+from signer.controller.requests.workers import Crew
+from signer.controller.status.infrastructure_status import InfrastructureStatus
+from signer.controller.status.machine_condition import MachineConditions
+from signer.controller.status.recorder import Recorder
+from signer.controller.status.unserved_policies import UnservedPolicies
 from signer.controller.surroundings import Surroundings
-from signer.controller.turns import Turns
-from signer.controller.unserved_policies import UnservedPolicies
-from signer.controller.workers import Crew
-from signer.controller.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
-from signer.kube.allowances import Allowances
+from signer.controller.wait_for_api import cluster_api
+from signer.decision.attestor_timing import AttestorTurns
+from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.kube.resource_limits import Allowances
+from signer.kube.semaphore import Turns
+from signer.kube.supervision import supervised
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory
-from signer.store.mirror import InTouch
-from signer.store.rebuild import Rebuild
+from signer.store.cache import InTouch
+from signer.store.caches import Inventory
+from signer.store.garbage_collection import Upkeep
 from signer.store.records import Records
-from signer.store.removed_grants import RemovedGrants
+from signer.store.removed_bindings import RemovedGrants
+from signer.store.reservation_rebuild import Rebuild
 from signer.store.reservations import Reservations
-from signer.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
@@ -82,7 +82,7 @@ async def run_controller(
 
     ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
     what they will rest upon and who serves the clusters. With shards this replica has none before somebody says so
-    (:meth:`~signer.store.inventory.Inventory.own_shards`).
+    (:meth:`~signer.store.caches.Inventory.own_shards`).
 
     Raises:
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.

@@ -8,22 +8,22 @@ from datetime import datetime
 
 from attestors.registry import Registry
 from signer.audit.log import AuditLog
-from signer.controller.attestor_turns import AttestorTurns
-from signer.controller.configuration import Configuration
-from signer.controller.infrastructure_status import InfrastructureStatus
-from signer.controller.lookups import Lookups
-from signer.controller.machine_condition import MachineConditions
-from signer.controller.metrics import Metrics
-from signer.controller.recorder import Recorder
-from signer.controller.room import Together
-from signer.controller.turns import Turns
-from signer.controller.workers import Crew
-from signer.kube.allowances import Allowances
+from signer.configuration import Configuration
+from signer.controller.diagnostics.metrics import Metrics
+from signer.controller.requests.request_budget import Together
+from signer.controller.requests.workers import Crew
+from signer.controller.status.infrastructure_status import InfrastructureStatus
+from signer.controller.status.machine_condition import MachineConditions
+from signer.controller.status.recorder import Recorder
+from signer.decision.attestor_timing import AttestorTurns
+from signer.decision.lookups import Lookups
 from signer.kube.client import Client
+from signer.kube.resource_limits import Allowances
+from signer.kube.semaphore import Turns
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory
+from signer.store.caches import Inventory
 from signer.store.records import Records
-from signer.store.removed_grants import RemovedGrants
+from signer.store.removed_bindings import RemovedGrants
 from signer.store.reservations import Reservations
 
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import SignerName
-from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.controller.requests.bounded_request import UnusableRequest, bounded
+from signer.explain.current_conditions import Standing, as_posted, standing_of
+from signer.explain.dry_run import Circumstances, Judgement, judge
 from signer.explain.findings import Finding
-from signer.explain.judging import Circumstances, Judgement, judge
 from signer.explain.next_commands import Named, next_commands
-from signer.explain.standing_conditions import Standing, as_posted, standing_of
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView
+from signer.model.csr_header import NotOurs, StockEnvelope
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -31,7 +32,6 @@ from signer.model.decision import (
     Refused,
     printable,
 )
-from signer.model.envelope import NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from attestors.registry import Registry
 from signer.authority import CertificateAuthorityUnavailable, load_authority_certificates
-from signer.controller.authority_source import UnreadableSecret, decode_secret
-from signer.controller.conditions import READY, Permits, permitted_in
-from signer.controller.configuration import Configuration
-from signer.controller.standing import Attested, Standings
-from signer.explain.judging import filled_inventory
-from signer.explain.sketch import Sketch
+from signer.configuration import Configuration
+from signer.controller.status.conditions import READY, Permits, permitted_in
+from signer.controller.status.renewal_coverage import Attested, Standings
+from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.explain.dry_run import filled_inventory
+from signer.explain.dry_run_client import Sketch
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
@@ -26,8 +26,8 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.store.authentic_records import KeysUnavailable
+from signer.store.caches import Inventory
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
-from signer.store.inventory import Inventory
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)

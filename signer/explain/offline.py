@@ -26,8 +26,8 @@ from attestors.contract import (
 )
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
-from signer.audit.consultations import ConsultedManagement, NotedConsultations
-from signer.explain.answers import WrappedAttestor, WrapsAuditable
+from signer.audit.recorded_calls import ConsultedManagement, NotedConsultations
+from signer.explain.recorded_calls import WrappedAttestor, WrapsAuditable
 from signer.model.decision import Deferred, printable
 from signer.model.reasons import Reason
 

@@ -17,20 +17,20 @@ import yaml
 
 from attestors.contract import digest_of
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
-from signer.controller.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.explain.current_conditions import as_posted
+from signer.explain.dry_run import Circumstances, Judgement
 from signer.explain.explanation import NOT_POSTED, Explanation
-from signer.explain.judging import Circumstances, Judgement
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
 from signer.explain.source import Source
-from signer.explain.standing_conditions import as_posted
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
-from signer.model.envelope import NotOurs
+from signer.model.csr_header import NotOurs
 from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import format_time
 from signer.model.signing_request import parse_signing_request
-from signer.store.mirror import object_key
+from signer.store.cache import object_key
 
 _KINDS: Final = {
     "clusters": "Cluster",
@@ -111,7 +111,7 @@ class Recorder:
     ) -> list[JsonObject]:
         """What to write down: a header, the request, and everything that concerns it.
 
-        ``answers`` are those of others to the attestor (:class:`~signer.explain.answers.NotingRegistry`).
+        ``answers`` are those of others to the attestor (:class:`~signer.explain.recorded_calls.NotingRegistry`).
         """
         key, configuration = explained.cluster, around.configuration
         request, redacted = _without_credentials(request, around)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from attestors.wire.names import NODE_USER_PREFIX
-from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
-from signer.explain.standing_conditions import standing_of
+from signer.controller.cluster.workload_access import WorkloadAccessRefused, workload_connection
+from signer.explain.current_conditions import standing_of
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
+from signer.model.csr_header import Condition, NotOurs, StockEnvelope
 from signer.model.decision import printable
-from signer.model.envelope import Condition, NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.signing_request import parse_signing_request

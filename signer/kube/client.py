@@ -16,16 +16,16 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.allowances import Allowances, NoRoom, Room
-from signer.kube.calls import bearer, target
 from signer.kube.connection import ClusterConnection
 from signer.kube.decoding import decoded
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
-from signer.kube.http.failures import MalformedAnswer
+from signer.kube.http.errors import MalformedAnswer
 from signer.kube.http.pool import Answer, Pool
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
-from signer.kube.rests import CALL_REST_SECONDS, Rests
+from signer.kube.request_target import bearer, target
+from signer.kube.resource_limits import Allowances, NoRoom, Room
+from signer.kube.throttle import CALL_REST_SECONDS, Rests
 from signer.kube.tls import client_context
 from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 from signer.kube.watch_lines import TOO_MANY_EVENTS, lines_of

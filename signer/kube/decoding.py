@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from signer.kube.allowances import Room
+from signer.kube.depth_limit import shallow
 from signer.kube.errors import AnswerTooLarge, UnexpectedAnswer
-from signer.kube.shallow import shallow
+from signer.kube.resource_limits import Room
 
 MAXIMUM_VALUES: Final = 500_000
 """In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from signer.kube.allowances import Allowances, NoRoom, Room
 from signer.kube.errors import (
     AnswerTooLarge,
     ApiError,
@@ -18,8 +17,9 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
-from signer.kube.http.failures import BrokenOff, MalformedAnswer
+from signer.kube.http.errors import BrokenOff, MalformedAnswer
 from signer.kube.http.pool import Answer
+from signer.kube.resource_limits import Allowances, NoRoom, Room
 
 MAXIMUM_ERROR_BODY_BYTES = 64 * 1024
 TOO_MANY_ANSWERS = "too many large answers are being read"

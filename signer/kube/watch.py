@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 from signer.kube.backoff import Backoff
 from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
+from signer.kube.cooperative_yield import Slices
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -33,7 +34,6 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
-from signer.kube.slices import Slices
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0

@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from signer.kube.allowances import NoRoom, Room
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.http.pool import Answer
-from signer.kube.rests import Rests
+from signer.kube.resource_limits import NoRoom, Room
+from signer.kube.throttle import Rests
 
 WATCH_READ_BYTES = 16 * 1024
 """At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""

@@ -2,7 +2,7 @@
 
 The semantics are client-go's (``client-go/util/workqueue``): a key stands for "look at this object again", so it is in
 the queue at most once, is never with two workers at once, and when added while a worker has it, comes again afterwards.
-Which of the ready keys comes next is a matter of their lanes (``signer.kube.fair_order``). Time is the event loop's.
+Which of the ready keys comes next is a matter of their lanes (``signer.kube.fair_queue``). Time is the event loop's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from random import Random, SystemRandom
 from typing import Generic, TypeVar
 
 from signer.kube.backoff import Backoff
-from signer.kube.fair_order import FairOrder
-from signer.model.lane import ONE_LANE, Lane
+from signer.kube.fair_queue import FairOrder
+from signer.model.flow import ONE_LANE, Lane
 
 Key = TypeVar("Key", bound=Hashable)
 

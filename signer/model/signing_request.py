@@ -30,7 +30,7 @@ from signer.model.certificate_request import (
     MalformedCertificateRequest,
     parse_certificate_request,
 )
-from signer.model.envelope import (
+from signer.model.csr_header import (
     Condition,
     NotOurs,
     RequestEnvelope,

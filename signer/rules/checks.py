@@ -13,9 +13,9 @@ A kubelet's own request to the stock serving signer carries no evidence; its att
 
 parse     bytes → StockServingRequest                signer.model.signing_request
           the request alone                          STOCK_REQUEST_CHECKS
-match     node name → record → its Machine           signer.rules.stock_serving.the_attested_machine
+match     node name → record → its Machine           signer.rules.builtin_serving.the_attested_machine
           record, Machine, names                     STOCK_SERVING_CHECKS
-journal, approve                                     signer.controller.stock_serving; kube-controller-manager signs
+journal, approve                                     signer.decision.builtin_serving; kube-controller-manager signs
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from signer.model.decision import Deferred, Refused
-from signer.rules import identity, machine, request, serving, shape, stock_serving
+from signer.rules import builtin_serving as stock_serving
+from signer.rules import identity, machine, request, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
+from signer.rules.builtin_serving import StockRequestFacts, StockServingFacts
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.request import RequestFacts
 from signer.rules.shape import ClusterFacts
-from signer.rules.stock_serving import StockRequestFacts, StockServingFacts
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.rules.trace import Check as Check
 

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
+from signer.model.csr_header import Credential
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import Credential
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey

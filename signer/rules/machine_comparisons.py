@@ -14,15 +14,15 @@ from signer.model.certificate_request import (
     ORGANIZATION,
 )
 from signer.model.cluster import MachineView
+from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Deferred
-from signer.model.envelope import CertificateCredential, NoCredentialNamed
 from signer.model.record import AttestedNode
+from signer.rules.builtin_serving import IN_FLIGHT, StockServingFacts, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_client_entries
-from signer.rules.stock_serving import IN_FLIGHT, StockServingFacts, own_since
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
 _MINUTES: Final = "%Y-%m-%d %H:%M UTC"

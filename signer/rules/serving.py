@@ -36,8 +36,8 @@ from typing import Final, Protocol
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
+from signer.model.csr_header import Credential, NoCredentialNamed, OtherCredential
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import Credential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
 from signer.model.record import JOURNAL_ENTRIES, AttestedNode, JournalEntry
 from signer.rules.machine import NoRecord

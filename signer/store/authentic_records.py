@@ -24,8 +24,8 @@ from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
-from signer.store.foreign_metadata import KeptMetadata, NotKept, foreign_metadata
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
+from signer.store.preserved_metadata import KeptMetadata, NotKept, foreign_metadata
 
 _LOG = logging.getLogger(__name__)
 _KEY_RETRY: Final = timedelta(seconds=2)
@@ -250,7 +250,7 @@ class AuthenticRecords:
             raise _not_verified(namespace, name)
 
     def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
-        """See :class:`~signer.store.mirror.Changed`."""
+        """See :class:`~signer.store.cache.Changed`."""
         if after is None:
             self._is_verified(key)
             for known in (self._stored, self._reported):

@@ -24,7 +24,7 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import MACHINE_POOL_KIND
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
-from signer.store.mirror import Changed, Mirror, ObjectKey
+from signer.store.cache import Changed, Mirror, ObjectKey
 
 LIVE_LIST_SECONDS: Final = 10.0
 """From the end of one live list of a namespace to the next, whoever asks; and for how long one confirms a trace."""

@@ -54,8 +54,8 @@ from signer.store.bootstrap_configs import (
     NotListed,
     discover_kubeadm_configs,
 )
-from signer.store.inventory import Inventory, ProviderIDs, Wake
-from signer.store.mirror import InTouch, Mirror, ObjectKey
+from signer.store.cache import InTouch, Mirror, ObjectKey
+from signer.store.caches import Inventory, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.rules.node_name import scale_set_names
 from signer.rules.serving import canonical
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
 
 
 class NameIndex:

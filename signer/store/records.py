@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from signer.kube.client import JsonObject
+from signer.kube.coalescing_cache import FreshAnswers
+from signer.kube.cooperative_yield import Slices
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
-from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import ATTESTED_NODES
-from signer.kube.slices import Slices
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
@@ -27,10 +27,10 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
-from signer.store.arrivals import Arrival
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
-from signer.store.foreign_metadata import NotKept, foreign_fields
-from signer.store.inventory import Inventory
+from signer.store.caches import Inventory
+from signer.store.preserved_metadata import NotKept, foreign_fields
+from signer.store.records_barrier import Arrival
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Records:
 
     async def require_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the mirror
-        began, the records of its namespace are listed, once for all who came meanwhile (:mod:`signer.store.arrivals`).
+        began, the records of its namespace are listed, once for all who came meanwhile (:mod:`signer.store.records_barrier`).
 
         Raises:
             ApiError: they cannot be listed.

@@ -17,7 +17,7 @@ Between finding that a side is dead and removing it, its author may complete it 
   dead, and deletes exactly that resourceVersion;
 - who has both sides looks at the first once more before it relies on them, and clears such a mark, which changes the
   resourceVersion. Who has just created both need not read it: the watch tells in order
-  (:mod:`signer.store.following`), and where it has said of these two that each was created, and nothing else, no mark
+  (:mod:`signer.store.event_history`), and where it has said of these two that each was created, and nothing else, no mark
   was made before the pair was whole.
 
 Whatever the order, either the remover sees the whole pair, or the owner sees the mark, or the delete fails.
@@ -47,10 +47,10 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from signer.rules.machine import NoRecord
-from signer.store.existence import Existence
-from signer.store.following import Following, Heard, Order
-from signer.store.inventory import Inventory
-from signer.store.mirror import InTouch
+from signer.store.cache import InTouch
+from signer.store.caches import Inventory
+from signer.store.event_history import Following, Heard, Order
+from signer.store.live_reads import Existence
 
 _ATTEMPTS: Final = 8
 _WATCH_SECONDS: Final = 0.5

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from signer.model.bootstrap_token import TracingInterrupted, TracingOff
-from signer.store import inventory as inventory_module
-from signer.store.mirror import InTouch, OutOfTouch
+from signer.store import caches as inventory_module
+from signer.store.cache import InTouch, OutOfTouch
 
 _LOG = logging.getLogger(__name__)
 INTERRUPTION_SECONDS: Final = 300.0

@@ -25,7 +25,7 @@ from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSour
 from attestors.gcp.controller import GCPControllerHalf
 from attestors.gcp.instances import NoLookUp
 from tests.bench.verification import RUNS, Verification, measure
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, fields, presigned, settings, token_fields
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, fields, presigned, settings, token_fields
 from tests.support.aws_documents import ACCOUNT, INSTANCE, REGION
 from tests.support.fake_aws.accounts import Issuer, Session
 from tests.unit.attestors.gcp import support as google

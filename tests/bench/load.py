@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.clients import BlockingClient

@@ -19,9 +19,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from tests.bench.drain import controller_process, cpu_seconds
-from tests.support.cluster_park import ClusterPark
+from tests.support.many_clusters import ClusterPark
 
 CLUSTERS: Final = 1000
 FEW: Final = 100

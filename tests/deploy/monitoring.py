@@ -12,9 +12,9 @@ from typing import Any, Final
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
-from signer.controller.conditions import PolicyCondition
-from signer.controller.figures import ClusterFigures, ProcessFigures, QueueFigures
-from signer.controller.metrics import Metrics
+from signer.controller.diagnostics.metrics import Metrics
+from signer.controller.diagnostics.metrics_collector import ClusterFigures, ProcessFigures, QueueFigures
+from signer.controller.status.conditions import PolicyCondition
 from signer.store.node_certificates import NodeCertificates
 
 MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"

@@ -15,8 +15,9 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller import conditions, figures
-from signer.controller.metrics import DescribedMetric, Metrics
+from signer.controller.diagnostics import metrics_collector as figures
+from signer.controller.diagnostics.metrics import DescribedMetric, Metrics
+from signer.controller.status import conditions
 from signer.model import decision
 from signer.model.policy import Mode
 from signer.model.reasons import Reason

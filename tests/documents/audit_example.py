@@ -11,10 +11,10 @@ from typing import Final
 from rich.console import Console
 
 from attestors.registry import Registry
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.audit.verification import Broken, Finding, decisions, verify
 from signer.cli.audit import show_described, show_findings
-from signer.controller.configuration import operator_settings, read_attestors
+from signer.configuration import operator_settings, read_attestors
 from tests.documents.markdown import ROOT
 
 WIDTH: Final = 110

@@ -23,8 +23,8 @@ from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
 from authenticator.model.failures import ExitCode
 from signer import cli
 from signer.authority.lenient_certificate import parse_ca_certificate
-from signer.controller.log_fields import LOG_FIELDS
-from signer.controller.metrics import Metrics
+from signer.controller.diagnostics.log_fields import LOG_FIELDS
+from signer.controller.diagnostics.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request

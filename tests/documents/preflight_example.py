@@ -10,13 +10,13 @@ from rich.console import Console
 
 from attestors.contract import Security
 from signer.cli.preflight import show
-from signer.controller.preflight import Preflight
-from signer.controller.standing import Attested, Unattested
+from signer.controller.auto_approval.preflight import Preflight
+from signer.controller.status.renewal_coverage import Attested, Unattested
+from signer.model.auto_approval import ClusterRoleBinding, Door, Subject
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
-from signer.model.side_door import ClusterRoleBinding, Door, Subject
-from signer.rules.side_door import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
+from signer.rules.auto_approval import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
 
 WIDTH: Final = 110
 _CLUSTER: Final = ClusterKey("default", "production")

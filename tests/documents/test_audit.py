@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.audit.account import Account
+from signer.audit.decision_inputs import Account
 from signer.audit.decision_line import DecisionLine
 from signer.cli import main
 from tests.documents.markdown import ROOT

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 import pytest
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController
 from signer.testing.world import WorldCluster
 

@@ -10,35 +10,32 @@ import pytest
 
 from attestors.tpm import challenge, constants, operator_files, settings, source_settings, wire
 from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
+from attestors.tpm.endorsement_key_sources import SourceName, listing
 from attestors.tpm.node.device import DEFAULT_DEVICES
 from attestors.tpm.node.settings import SETTINGS as NODE_SETTINGS
 from attestors.tpm.node.templates import ENDORSEMENT_CHOICES
-from attestors.tpm.ownership import SourceName, listing
 from attestors.wire import evidence, names
 from authenticator import configuration as node_configuration
 from authenticator import stored_credential
 from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
-from signer import cli
+from signer import cli, configuration
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
-from signer.controller import (
-    announcer,
-    attestation,
-    authority_source,
-    configuration,
-    door_keeping,
-    health,
-    infrastructure_status,
-    pending,
-    recorder,
-    run,
-    shards,
-    stock_serving,
-    workload_access,
-)
-from signer.kube import client, fair_order, workqueue
+from signer.controller import run
+from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.cluster import workload_access
+from signer.controller.diagnostics import health
+from signer.controller.replicas import shards
+from signer.controller.requests import pending
+from signer.controller.requests import reporter as announcer
+from signer.controller.status import infrastructure_status, recorder
+from signer.decision import attestation, authority_source
+from signer.decision import builtin_serving as stock_serving
+from signer.kube import client, workqueue
+from signer.kube import fair_queue as fair_order
+from signer.model import auto_approval as side_door
 from signer.model import (
     bootstrap_token,
     certificate_request,
@@ -49,12 +46,14 @@ from signer.model import (
     reservation,
     seal,
     shard,
-    side_door,
 )
 from signer.model.lease import JITTER_FACTOR, ElectionTimes
 from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import shape
-from signer.store import controller_key, inventory, removed_grants, upkeep
+from signer.store import caches as inventory
+from signer.store import controller_key
+from signer.store import garbage_collection as upkeep
+from signer.store import removed_bindings as removed_grants
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"

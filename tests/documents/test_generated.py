@@ -11,18 +11,13 @@ from types import ModuleType
 import pytest
 
 from signer.authority.errors import CertificateAuthorityUnavailableReason
-from signer.controller import (
-    authority_source,
-    conditions,
-    door_keeping,
-    pool_tokens,
-    side_door,
-    surveyor,
-    unserved_policies,
-    workload_access,
-    workload_cluster,
-    workload_grants,
-)
+from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import removal as side_door
+from signer.controller.auto_approval import workload_grants
+from signer.controller.cluster import pool_tokens, workload_access, workload_cluster
+from signer.controller.status import conditions, unserved_policies
+from signer.controller.status import status_reconciler as surveyor
+from signer.decision import authority_source
 from signer.kube import errors
 from signer.model import node_attested
 from signer.model.reasons import EXPLANATIONS, Reason

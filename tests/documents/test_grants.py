@@ -15,10 +15,11 @@ import pytest
 from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import Purpose, SignerName
-from signer.controller import door_keeping, machine_condition
-from signer.controller.configuration import Configuration, LeaderElection, OperatorAttestor
-from signer.controller.preflight import preflight
+from signer.configuration import Configuration, LeaderElection, OperatorAttestor
+from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval.preflight import preflight
 from signer.controller.run import ControllerOptions
+from signer.controller.status import machine_condition
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import (

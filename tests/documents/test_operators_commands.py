@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from signer.controller import door_keeping
+from signer.controller.auto_approval import reconciler as door_keeping
 from signer.kube.resources import (
     ATTESTED_NODES,
     CLUSTER_ROLE_BINDINGS,
@@ -18,11 +18,11 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
     SECRETS,
 )
+from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
-from signer.model.kept_grants import OtherGenerations, generation_field, kept_name, parse_kept
 from signer.model.record_object import parse_record
+from signer.model.saved_bindings import OtherGenerations, generation_field, kept_name, parse_kept
 from signer.model.seal import KEY_BYTES, Fault, RecordSeals, Unauthentic
-from signer.model.side_door import ClusterIdentity
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController, embedded_api, open_management_cluster

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from signer.controller import door_keeping, pending, reachability, room, side_door, workload_access, workload_cluster
-from signer.kube import allowances, client, decoding, listing
+from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import removal as side_door
+from signer.controller.cluster import reachability, workload_access, workload_cluster
+from signer.controller.requests import pending
+from signer.controller.requests import request_budget as room
+from signer.kube import client, decoding, listing
+from signer.kube import resource_limits as allowances
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
 from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH

@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller import door_keeping
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
+from signer.controller.auto_approval import reconciler as door_keeping
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     ATTESTED_NODES,

@@ -15,8 +15,7 @@ import pytest
 
 from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
 from signer.testing.world import CONTROLLER_NAMESPACE
-from tests.e2e.installation import DEPLOYMENT, RELEASE, Installation, installation
-from tests.e2e.side_door_world import (
+from tests.e2e.auto_approval_fixtures import (
     KUBEADM_BINDINGS,
     NAMESPACE,
     THIEF,
@@ -24,6 +23,7 @@ from tests.e2e.side_door_world import (
     stock_client_request,
     stock_serving_request,
 )
+from tests.e2e.installation import DEPLOYMENT, RELEASE, Installation, installation
 from tests.support.grants import service_account_token
 from tests.support.processes import wait_until
 

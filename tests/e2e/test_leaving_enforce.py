@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
-from tests.e2e.side_door_world import (
+from tests.e2e.auto_approval_fixtures import (
     KUBEADM_BINDINGS,
     NAMESPACE,
     THIEF,

@@ -22,12 +22,12 @@ from attestors.wire import evidence, request
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.model.attempt import Attempt, encode_attempt
+from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
-from signer.model.kept_grants import kept_data, kept_name
 from signer.model.record import StockApproval
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
-from signer.model.side_door import parse_cluster_role_binding
+from signer.model.saved_bindings import kept_data, kept_name
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
     EncryptionAlgorithm,

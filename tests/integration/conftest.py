@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller import (
-    authority_source,
-    left_out_requests,
-    reachability,
-    recorder,
-    request_intake,
-    workload_cluster,
-)
+from signer.controller.cluster import reachability, workload_cluster
+from signer.controller.requests import informer as request_intake
+from signer.controller.requests import overflow as left_out_requests
+from signer.controller.status import recorder
+from signer.decision import authority_source
 from signer.kube.backoff import Backoff
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
@@ -28,7 +25,7 @@ from signer.testing.fixtures import (
 )
 from signer.testing.world import ManagementCluster
 from tests.integration.explaining import Explain
-from tests.integration.house import House
+from tests.integration.fixtures import House
 
 
 @pytest.hookimpl(tryfirst=True)

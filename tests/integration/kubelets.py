@@ -18,7 +18,7 @@ from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, StockSigner
 from signer.kube.connection import ClusterConnection
 from signer.testing.nodes import CLIENT_USAGES, SERVING_USAGES, SimulatedNode, signing_request
 from signer.testing.world import WorldCluster
-from tests.integration.house import node_of, provider_id
+from tests.integration.fixtures import node_of, provider_id
 
 
 @dataclass(frozen=True)

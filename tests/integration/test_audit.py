@@ -16,9 +16,9 @@ from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import SECRETS
-from signer.model.envelope import spec_digest
+from signer.model.csr_header import spec_digest
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     SECRETS_IN_PLAY,
     House,
     certificate_of,

@@ -27,12 +27,12 @@ from signer.model.policy import parse_policy
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, token_tracing
 from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Inventory
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.inventory import Inventory
 from signer.store.token_tracing import TracingOn
 from signer.testing.clients import LoopThread
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow

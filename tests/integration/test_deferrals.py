@@ -18,7 +18,7 @@ from signer.kube.workqueue import WorkQueue
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     House,
     assert_one_certificate,
     assert_readable,

@@ -19,7 +19,7 @@ from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.integration.requests import (
     base64_of,
     blocks_of,

@@ -30,7 +30,7 @@ from tests.documents.markdown import ROOT
 from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
 from tests.integration.explaining import Explain, outcomes
-from tests.integration.house import MASTER_KEY, House, node_of, provider_id
+from tests.integration.fixtures import MASTER_KEY, House, node_of, provider_id
 from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
 from tests.support.processes import wait_until
 from tests.unit.signer.builders import provider_id_extension

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller import workload_cluster as workload_cluster_module
-from signer.controller.request_handling import RequestHandling
+from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller.requests.handler import RequestHandling
 from signer.kube.client import Client
 from signer.model.reasons import Reason
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     CONTROLLER_USER,
     House,
     assert_one_certificate,

@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
-from signer.controller.reachability import LINE_SECONDS, LINES_AT_ONCE
-from signer.controller.workload_cluster import SURVEY_AGAIN_SECONDS, SURVEYS_AT_ONCE
+from signer.controller.cluster.reachability import LINE_SECONDS, LINES_AT_ONCE
+from signer.controller.cluster.workload_cluster import SURVEY_AGAIN_SECONDS, SURVEYS_AT_ONCE
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import ManagementCluster
 from tests.integration import hostile_servers
+from tests.integration.fixtures import House
 from tests.integration.hostile_servers import hostile_server
-from tests.integration.house import House
 from tests.support.processes import wait_until
 
 SECONDS: Final = 15.0

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from signer.controller import pending as pending_module
-from signer.kube.fair_order import LOOKS, TURNS_OF_OTHERS
+from signer.controller.requests import pending as pending_module
+from signer.kube.fair_queue import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
-from signer.model.lane import Screening
+from signer.model.flow import Screening
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
 from tests.integration.requests import BOOTSTRAP, plant
 
 pytestmark = [pytest.mark.slow, pytest.mark.prompt]

@@ -16,8 +16,8 @@ import yaml
 
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
-from tests.integration.house import CONTROLLER_USER, MASTER_KEY, MASTERS, House
 from tests.support.certificates import CertificateAuthority
 from tests.support.fake_instance_metadata import FakeInstanceMetadata
 from tests.support.node_program import NodeProgram, exec_info

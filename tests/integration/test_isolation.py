@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from signer.controller import workload_cluster as workload_cluster_module
+from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.kube.client import Client
 from signer.testing.world import WorldCluster
 from tests.integration import hostile_servers
+from tests.integration.fixtures import House, assert_readable
 from tests.integration.hostile_servers import Behaviour, hostile_server
-from tests.integration.house import House, assert_readable
 
 BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
     "accepts and never shakes hands": (hostile_servers.hangs, False, True),

@@ -25,8 +25,8 @@ from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTER_KEY, MASTERS, House, node_of, provider_id
-from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts
+from tests.integration.endorsement_key_sources import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House, node_of, provider_id
 from tests.support.certificates import with_client_certificate
 from tests.support.signing_requests import request_pem, signing_request
 

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from signer.configuration import Configuration
 from signer.controller import run
-from signer.controller.configuration import Configuration
+from signer.controller.cluster.workload_cluster import WorkloadCluster
 from signer.controller.run import ControllerOptions
 from signer.controller.surroundings import Surroundings
-from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from signer.testing.fixtures import embedded_api
 from signer.testing.running_controller import CONTROLLER_NAMESPACE, RunningController
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac
-from tests.support.cluster_park import ClusterPark
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac
+from tests.support.many_clusters import ClusterPark
 from tests.support.processes import wait_until
 
 STAY, GO, COME = 4, 12, 8

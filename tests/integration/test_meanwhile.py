@@ -11,16 +11,16 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
-from signer.controller import admission
-from signer.controller.attestation import Attestation
 from signer.controller.run import ControllerOptions
+from signer.decision import reserve_and_journal as admission
+from signer.decision.attestation import Attestation
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
-from signer.store.inventory import Inventory
+from signer.store.caches import Inventory
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
-from tests.integration.house import House, certificate_of, node_of, provider_id
+from tests.integration.fixtures import House, certificate_of, node_of, provider_id
 from tests.support.journal import journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}

@@ -11,9 +11,9 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
-from signer.store import inventory
+from signer.store import caches as inventory
 from signer.testing.api import Request
-from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 

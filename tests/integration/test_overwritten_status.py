@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from signer.controller import conditions, workload_cluster
+from signer.controller.cluster import workload_cluster
+from signer.controller.status import conditions
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from tests.integration.house import House, provider_id
-from tests.integration.test_side_door import wait_for
+from tests.integration.fixtures import House, provider_id
+from tests.integration.test_auto_approval import wait_for
 
 pytestmark = pytest.mark.slow
 

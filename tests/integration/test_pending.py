@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from signer.controller import pending as pending_module
-from signer.controller import room, run
-from signer.controller.room import Together
+from signer.controller import run
+from signer.controller.requests import pending as pending_module
+from signer.controller.requests import request_budget as room
+from signer.controller.requests.request_budget import Together
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, pending, provider_id, writes
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, pending, provider_id, writes
 from tests.integration.requests import manifest_of, plant
 from tests.support.processes import wait_until
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.conditions import MACHINE_POOL_TOKENS_EXTENDED
-from signer.controller.pool_tokens import (
+from signer.controller.cluster.pool_tokens import (
     ExtensionEnded,
     GrantMissing,
     Intent,
@@ -21,6 +20,7 @@ from signer.controller.pool_tokens import (
     Tended,
     Unfinished,
 )
+from signer.controller.status.conditions import MACHINE_POOL_TOKENS_EXTENDED
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized
@@ -32,7 +32,7 @@ from signer.testing.api import authentication
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 
 from signer.cli import main
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
-from signer.model.side_door import Door
+from signer.model.auto_approval import Door
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import House, provider_id
+from tests.integration.fixtures import House, provider_id
 
 pytestmark = pytest.mark.slow
 

@@ -12,15 +12,15 @@ import pytest
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX
-from signer.controller.configuration import DEFAULT_LEASE_NAME
+from signer.configuration import DEFAULT_LEASE_NAME
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.reasons import Reason
 from signer.model.shard import shard_lease
 from signer.rules.leadership import Leading
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import House, node_of, provider_id
-from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
+from tests.integration.endorsement_key_sources import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.integration.replicas import (
     TIMES,
     StallingClock,

@@ -13,13 +13,13 @@ import pytest
 from keyed_mac.controller import KeyedMACControllerHalf
 from prometheus_client import generate_latest
 
-from signer.controller.logs import configure_logging
+from signer.controller.diagnostics.logs import configure_logging
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, EVENTS, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.api import faults
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from signer.testing.api import LoggedRequest
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer import builders
 

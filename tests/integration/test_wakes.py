@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.adjudicator import Adjudication, Adjudicator
-from signer.controller.request_intake import RequestIntake
+from signer.controller.requests.informer import RequestIntake
+from signer.decision.decider import Adjudication, Adjudicator
 from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.kube.workqueue import WorkQueue
-from signer.store.inventory import ProviderIDs
+from signer.store.caches import ProviderIDs
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, pending, provider_id
+from tests.integration.fixtures import House, node_of, pending, provider_id
 from tests.support.remembered_audit import RememberedAudit
 
 _NUMBERS: Final = itertools.count(1)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from signer.controller import door_keeping, restoration
+from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import restoration
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -17,11 +18,11 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
-from signer.store import upkeep
+from signer.store import garbage_collection as upkeep
 from signer.testing.fixtures import embedded_api, open_controllers
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.reservation import Pair
-from signer.store.inventory import Inventory
+from signer.store.caches import Inventory
 from signer.store.reservations import Reservations
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, pending, provider_id
+from tests.integration.fixtures import House, node_of, pending, provider_id
 
 
 def node_ref(cluster: WorldCluster, machine: str, node: str) -> None:

@@ -20,13 +20,7 @@ from attestors.aws.document.certificates import RegionCertificates, pin
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AWSSettings
 from attestors.clouds.calls import CloudCalls
-from attestors.contract import (
-    AttestationRequest,
-    AttestorSettings,
-    ClaimedMachine,
-    ControllerHalf,
-    Outcome,
-)
+from attestors.contract import AttestationRequest, AttestorSettings, ClaimedMachine, ControllerHalf, Outcome
 from attestors.gcp.certificate_source import CertificateSource
 from attestors.gcp.certificates import GoogleKey, parse_certificates
 from attestors.gcp.controller import GCPControllerHalf

@@ -30,16 +30,16 @@ from signer.kube.resources import (
     SECRETS,
     Resource,
 )
-from signer.model.kept_grants import parse_kept, parse_owner
 from signer.model.policy import parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import parse_record, record_spec
 from signer.model.reservation import parse_reservation, reservation_spec
+from signer.model.saved_bindings import parse_kept, parse_owner
 from signer.model.seal import RecordSeals
 from signer.store.controller_key import parse_controller_keys
 from signer.testing.certificates import ClusterCertificateAuthority
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import House, node_of
+from tests.integration.fixtures import House, node_of
 from tests.releases.judging import decision, judge
 from tests.releases.recorder import record
 from tests.releases.recording import Document, Release, form_of, releases

@@ -15,7 +15,7 @@ from typing import Final
 from signer.kube.client import Client
 from signer.testing.api import EmbeddedAPI
 from signer.testing.world import WorldCluster
-from tests.integration.ownership import look, violations
+from tests.integration.endorsement_key_sources import look, violations
 from tests.soak.access import Access
 from tests.soak.chaos import Pace
 from tests.soak.cluster_objects import create_all, delete_all, objects_of

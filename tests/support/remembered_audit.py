@@ -9,7 +9,7 @@ from collections import Counter
 from attestors.registry import Registry
 from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.halves import Halves, OperatorSettingsOf
+from signer.audit.replay_attestors import Halves, OperatorSettingsOf
 
 
 class RememberedAudit:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline as patience
 from attestors.aws.node.settings import MetadataEndpoint
 from attestors.contract import EvidenceUnavailable
-from attestors.http_response import StrictResponse
+from attestors.net.http_response import StrictResponse
 
 IDENTITY_DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 IDENTITY_DOCUMENT_PKCS7: Final = "/latest/dynamic/instance-identity/rsa2048"

@@ -14,9 +14,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 from attestors.contract import EvidenceUnavailable
-from attestors.dial import dial
 from attestors.gcp.node.settings import METADATA_HOST, MetadataEndpoint
-from attestors.http_response import StrictResponse
+from attestors.net.dial import dial
+from attestors.net.http_response import StrictResponse
 
 PATIENCE_SECONDS: Final = 10.0
 """How long one question is asked again: a network that is just coming up, a server that is busy."""

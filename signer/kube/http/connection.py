@@ -12,8 +12,8 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from signer.kube.http.answer import AnswerHead, AnswerParser
-from signer.kube.http.failures import BrokenOff, MalformedAnswer
+from signer.kube.http.errors import BrokenOff, MalformedAnswer
+from signer.kube.http.response import AnswerHead, AnswerParser
 
 MAXIMUM_HELD_BYTES = 64 * 1024
 """Of one answer's body before reading stops; beside them is what the transport has read at once."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from signer.kube.http.answer import AnswerHead
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.failures import BrokenOff
+from signer.kube.http.errors import BrokenOff
 from signer.kube.http.request import Origin
+from signer.kube.http.response import AnswerHead
 
 IDLE_SECONDS = 15.0
 """After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""

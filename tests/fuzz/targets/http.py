@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from signer.kube.http.answer import AnswerHead, AnswerParser
+from signer.kube.http.response import AnswerHead, AnswerParser
 from tests.fuzz.target import Target, require
 
 

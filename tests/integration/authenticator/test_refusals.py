@@ -39,7 +39,7 @@ from signer.testing.api.identity import User
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     Desk,
     Manifest,
@@ -51,7 +51,7 @@ from tests.integration.authenticator.desk import (
     created,
     key_of,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import NodeProgram, Ran
 from tests.unit.authenticator.api.servers import closed_port
 

@@ -18,7 +18,7 @@ from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
 from signer.testing.fixtures import embedded_api
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
     Desk,
@@ -28,7 +28,7 @@ from tests.integration.authenticator.desk import (
     asking,
     created,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import V1, NodeProgram, exec_info
 from tests.unit.authenticator.api.servers import closed_port
 

@@ -33,7 +33,7 @@ from authenticator.model.failures import (
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
     Desk,
@@ -46,7 +46,7 @@ from tests.integration.authenticator.desk import (
     created,
     key_of,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 FRESH: Final[dict[str, Any]] = {"age": LONG_AGO, "left": DAY}

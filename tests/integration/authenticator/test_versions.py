@@ -21,7 +21,7 @@ from authenticator.flow import evidence as flow_evidence
 from authenticator.flow.evidence import Attestation
 from authenticator.model.failures import Denied, ExitCode, Failure, NoEvidence
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import Desk, Manifest, Node, asking, created, evidence_of, key_of
+from tests.integration.authenticator.fixtures import Desk, Manifest, Node, asking, created, evidence_of, key_of
 
 pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""

@@ -25,7 +25,7 @@ from attestors.aws.services import Elsewhere
 from attestors.aws.settings import AWSSettings
 from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
 from attestors.contract import AttestorSettings, VerifiedIdentity
-from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
+from tests.integration.aws.fixtures import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
 from tests.support.fake_aws import FakeAWS, FakeEC2
 from tests.support.fake_aws.ec2 import ACCOUNT, EC2_TRUST

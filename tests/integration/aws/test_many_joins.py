@@ -14,7 +14,7 @@ from attestors.aws import AWSAttestor, wire
 from attestors.aws.controller import AWSControllerHalf
 from attestors.aws.services import Elsewhere
 from attestors.contract import AttestationRequest, AttestorSettings, Outcome, VerifiedIdentity
-from tests.integration.aws.desk import BINDING, OPERATOR, ROLE, token_fields
+from tests.integration.aws.fixtures import BINDING, OPERATOR, ROLE, token_fields
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, REGION
 from tests.support.fake_aws import FakeAWS

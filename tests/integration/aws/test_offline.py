@@ -14,9 +14,9 @@ from attestors.aws.services import make_services
 from attestors.clouds.calls import CloudCalls
 from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.evidence import MalformedEvidence
-from signer.explain.answers import _NotingHalf
 from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflineHalf
-from tests.integration.aws.desk import Desk, fields, presigned
+from signer.explain.recorded_calls import _NotingHalf
+from tests.integration.aws.fixtures import Desk, fields, presigned
 from tests.support.aws_documents import REGION
 
 pytestmark = pytest.mark.slow

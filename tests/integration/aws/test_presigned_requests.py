@@ -18,7 +18,7 @@ from attestors.contract import Denied, NotProvableYet, Plausible, VerifiedIdenti
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
 from tests.support.fake_aws import Answer, FakeAWS, Session

@@ -14,7 +14,7 @@ from attestors.aws.issuers import PAUSE_SECONDS
 from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.evidence import MalformedEvidence
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, settings, token_fields
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, settings, token_fields
 from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
 from tests.support.fake_aws import ISSUER_HOST, Answer
 from tests.support.fake_aws.accounts import Issuer, encoded

@@ -15,7 +15,7 @@ from tpm2_pytss.types import TPM2B_NV_PUBLIC, TPM2B_PUBLIC, TPMS_NV_PUBLIC, TPMT
 from tpm2_pytss.utils import make_credential
 
 from attestors.contract import GatherRequest
-from attestors.tpm.node.half import TPMNodeHalf, node_half_from
+from attestors.tpm.node.plugin import TPMNodeHalf, node_half_from
 from attestors.wire.binding import Binding
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import Purpose

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.aws import AWSAttestor
 from attestors.aws.services import Elsewhere
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from tests.support import aws_documents
 from tests.support.aws_documents import REGION
 from tests.support.fake_instance_metadata import FakeInstanceMetadata, Instance

@@ -101,13 +101,13 @@ def test_is_read_as_a_signing_request(file: Path) -> None:
     recording = read(file)
     parsed = parse_signing_request(recording["certificateSigningRequest"], frozenset({"keyed-mac"}))
     assert isinstance(parsed, SigningRequest)
-    assert parsed.envelope.signer.purpose.value == file.stem
+    assert parsed.header.signer.purpose.value == file.stem
     assert parsed.evidence.version == file.parent.name
     assert parsed.evidence.cluster.text == cluster_hash(recording)
     subject = {attribute.oid: attribute.value for [attribute] in parsed.certificate_request.subject}
     common_name = subject[COMMON_NAME]
     assert common_name == f"system:node:{recording['nodeName']}"
-    username = parsed.envelope.username
+    username = parsed.header.username
     assert username == common_name if file.stem == "serving" else username.startswith("system:bootstrap:")
 
 

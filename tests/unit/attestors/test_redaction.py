@@ -11,7 +11,7 @@ import pytest
 from attestors.aws import plugin as aws
 from attestors.aws import wire as aws_wire
 from attestors.aws.caller_identity import PresignedRequest
-from attestors.clouds.noted import ending_read, ending_written, without_signature
+from attestors.clouds.recorded_calls import ending_read, ending_written, without_signature
 from attestors.contract import Auditable, Denied, NotProvableYet, digest_of
 from attestors.gcp import plugin as gcp
 from attestors.gcp import wire as gcp_wire

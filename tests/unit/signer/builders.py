@@ -29,7 +29,7 @@ from attestors.wire.names import (
     SignerName,
 )
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
-from signer.model.envelope import NoCredentialNamed
+from signer.model.csr_header import NoCredentialNamed
 from signer.model.policy import Policy, parse_policy
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
 from signer.model.signing_request import SigningRequest, StockServingRequest, parse_signing_request

@@ -12,7 +12,7 @@ import pytest
 from signer.audit.lines import FileLines
 from signer.cli import _parser, main
 from signer.cli.run import _audit_log
-from signer.controller.configuration import InvalidConfiguration
+from signer.configuration import InvalidConfiguration
 
 
 async def opened(path: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from signer.cli import run
 from signer.cli.collector import YOUNG_OBJECTS, collect_seldom, keep_what_there_is
-from signer.controller.configuration import Configuration
-from signer.store.inventory import Inventory
+from signer.configuration import Configuration
+from signer.store.caches import Inventory
 
 
 class _Cycle:

@@ -41,7 +41,17 @@ from tests.unit.attestors.support import (
     PROVIDER_ID,
     binding_for,
 )
-from tests.unit.attestors.tpm.desk import (
+from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
+from tests.unit.attestors.tpm.fake_tpm import (
+    UNRESTRICTED,
+    PaperChip,
+    attestation_certificate,
+    authority_certificate,
+    expired_certificate,
+    self_signed_root,
+    text,
+)
+from tests.unit.attestors.tpm.fixtures import (
     AUTHORITIES,
     BINDING,
     CERTIFIED,
@@ -56,16 +66,6 @@ from tests.unit.attestors.tpm.desk import (
     FixedTrust,
     machine_of,
     no_keys,
-)
-from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
-from tests.unit.attestors.tpm.paper_chip import (
-    UNRESTRICTED,
-    PaperChip,
-    attestation_certificate,
-    authority_certificate,
-    expired_certificate,
-    self_signed_root,
-    text,
 )
 from tests.unit.attestors.tpm.support import RSASSA, attestation_area, ecc_key, endorsement_area, rsa_key, value_of
 

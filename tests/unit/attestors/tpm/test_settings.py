@@ -10,7 +10,7 @@ from attestors.contract import AttestorSettings, DocumentKind, InvalidSettings, 
 from attestors.tpm import operator_files, plugin
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
-from attestors.tpm.ownership import (
+from attestors.tpm.endorsement_key_sources import (
     GCPShieldedVM,
     InfrastructureMachineAnnotation,
     Inventory,

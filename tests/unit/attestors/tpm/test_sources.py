@@ -32,7 +32,8 @@ from tests.unit.attestors.support import (
     PROVIDER_ID,
     binding_for,
 )
-from tests.unit.attestors.tpm.desk import (
+from tests.unit.attestors.tpm.endorsement_key_sources.support import Cluster, annotated, listed
+from tests.unit.attestors.tpm.fixtures import (
     BINDING,
     CHIP,
     DESK,
@@ -45,7 +46,6 @@ from tests.unit.attestors.tpm.desk import (
     machine_of,
     no_keys,
 )
-from tests.unit.attestors.tpm.ownership.support import Cluster, annotated, listed
 from tests.unit.attestors.tpm.support import ecc_key
 
 

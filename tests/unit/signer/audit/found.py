@@ -8,9 +8,9 @@ from pathlib import Path
 
 from attestors.registry import Registry
 from signer.audit.chain import Unreadable, read_lines
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.audit.verification import Broken, Finding, Noticed, verify
-from signer.controller.configuration import operator_settings
+from signer.configuration import operator_settings
 
 
 async def found_in(*paths: Path) -> list[Finding]:

@@ -19,15 +19,15 @@ from attestors.registry import Registry
 from attestors.wire import request as request_format
 from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
-from signer.audit.account import Account
 from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
 from signer.audit.consistency import require_about, require_same_request
+from signer.audit.decision_inputs import Account
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decision_line
 from signer.audit.errors import Inconsistent, NotRedacted
-from signer.audit.halves import Halves
-from signer.controller.configuration import operator_settings, read_attestors
-from signer.model.envelope import NotOurs, spec_digest
+from signer.audit.replay_attestors import Halves
+from signer.configuration import operator_settings, read_attestors
+from signer.model.csr_header import NotOurs, spec_digest
 from signer.model.signing_request import (
     Malformed,
     MalformedStockServingRequest,

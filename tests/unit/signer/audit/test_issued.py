@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
 from cryptography.x509.oid import NameOID
 
-from signer.audit.account import Account, RepeatStage, RequestStage
+from signer.audit.decision_inputs import Account, RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry, read_decision_line
 from signer.audit.errors import Inconsistent
 from signer.audit.issued import require_issued, require_repeated

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from signer.audit.account import (
+from signer.audit.decision_inputs import (
     MOST_OWNERS,
     Account,
     AnswerStage,

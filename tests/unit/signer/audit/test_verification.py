@@ -12,9 +12,9 @@ import pytest
 from attestors.registry import Registry
 from signer.audit.chain import DECISION, NOTHING_BEFORE, START, Link, digest_of_line
 from signer.audit.comparison import Differs
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import Halves
 from signer.audit.verification import Broken, Judged, is_bad, verify
-from signer.controller.configuration import operator_settings
+from signer.configuration import operator_settings
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.test_consistency import Content, logged
 

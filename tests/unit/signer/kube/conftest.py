@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from signer.kube.allowances import Pace
+from signer.kube.resource_limits import Pace
 from tests.unit.signer.kube.support import Authority, Pair, server_context
 
 

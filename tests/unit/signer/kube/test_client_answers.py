@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import SMALL_BYTES, Allowances
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.decoding import MAXIMUM_VALUES
@@ -32,6 +31,7 @@ from signer.kube.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
+from signer.kube.resource_limits import SMALL_BYTES, Allowances
 from tests.unit.signer.kube.support import (
     Authority,
     aiohttp_server,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Pace
 from signer.kube.client import LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     AnswerTooLarge,
@@ -16,6 +15,7 @@ from signer.kube.errors import (
 )
 from signer.kube.http import tls_transport
 from signer.kube.listing import EMPTY_PAGES
+from signer.kube.resource_limits import Pace
 from tests.unit.signer.kube.support import (
     Authority,
     aiohttp_server,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Allowances, Pace
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Cause, Forbidden, Gone, UnexpectedAnswer, Unreachable
+from signer.kube.resource_limits import Allowances, Pace
 from tests.unit.signer.kube.support import (
     Authority,
     Server,

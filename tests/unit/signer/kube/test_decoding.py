@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from signer.kube.allowances import SMALL_BYTES, Allowances, NoRoom
 from signer.kube.decoding import VALUE_BYTES, _number, decoded, read_object, values_in
+from signer.kube.depth_limit import _TOKEN
 from signer.kube.errors import UnexpectedAnswer
-from signer.kube.shallow import _TOKEN
+from signer.kube.resource_limits import SMALL_BYTES, Allowances, NoRoom
 
 
 def read(raw: bytes, allowances: Allowances | None = None) -> dict[str, Any]:

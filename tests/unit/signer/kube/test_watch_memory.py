@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Allowances
 from signer.kube.client import Client, JsonObject, Parameters
 from signer.kube.errors import UnexpectedAnswer
+from signer.kube.resource_limits import Allowances
 from signer.kube.watch import list_and_watch
 from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answer, raw_server
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from signer.kube.backoff import Backoff
-from signer.kube.fair_order import CROWD
+from signer.kube.fair_queue import CROWD
 from signer.kube.workqueue import QueueClosed, WorkQueue
-from signer.model.lane import Lane, Screening
+from signer.model.flow import Lane, Screening
 from tests.unit.signer.kube.support import run_in_virtual_time
 from tests.unit.signer.queues import idle
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from signer.kube.backoff import Backoff
 from signer.kube.workqueue import WorkQueue
-from signer.model.lane import Lane, Screening
+from signer.model.flow import Lane, Screening
 from tests.unit.signer.kube.support import VirtualTimeLoop
 
 FIXED = Backoff(base_seconds=1.0, maximum_seconds=8.0, jitter=0.0)

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.controller.bounded_request import MAXIMUM_UID_CHARACTERS
+from signer.controller.requests.bounded_request import MAXIMUM_UID_CHARACTERS
 from signer.crds import custom_resource_definitions
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.model.journal_lines import approval_line, entry_line, parse_approval_line, parse_entry_line

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attestors.wire import pem
+from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import NotOurs
-from signer.model.glance import NO_CLAIM, claim_at_a_glance
+from signer.model.peek import NO_CLAIM, claim_at_a_glance
 from signer.model.signing_request import (
     Malformed,
     MalformedStockServingRequest,

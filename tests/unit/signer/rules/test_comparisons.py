@@ -11,10 +11,11 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NoClaimedMachine, Security
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
-from signer.model.envelope import CertificateCredential
+from signer.model.csr_header import CertificateCredential
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
 from signer.rules import step_comparisons
+from signer.rules.builtin_serving import PairStanding, StockRequestFacts, StockServingFacts
 from signer.rules.checks import (
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
@@ -26,7 +27,6 @@ from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
-from signer.rules.stock_serving import PairStanding, StockRequestFacts, StockServingFacts
 from signer.rules.trace import Check
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, PROVIDER_ID

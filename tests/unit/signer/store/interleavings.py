@@ -18,9 +18,9 @@ from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, 
 from signer.model.decision import Deferred, Refused
 from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
+from signer.store.caches import Inventory
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.following import GONE, Followers, Following, Heard, Order
-from signer.store.inventory import Inventory
+from signer.store.event_history import GONE, Followers, Following, Heard, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
@@ -358,7 +358,7 @@ class Calls:
 
 
 class Watch:
-    """One actor's watch, in place of its mirror's :class:`~signer.store.following.Followers`. Events come as late as
+    """One actor's watch, in place of its mirror's :class:`~signer.store.event_history.Followers`. Events come as late as
     they can: no later than the one that is waited for.
     """
 

@@ -20,8 +20,8 @@ from signer.model.bootstrap_token import TokenOwner, Trace, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.store import bootstrap_tokens
 from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Inventory, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.inventory import Inventory, ProviderIDs
 from signer.store.token_tracing import REFUSED_SECONDS, TracingOn
 from tests.unit.signer.builders import machine_view, policy
 

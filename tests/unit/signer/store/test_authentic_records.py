@@ -24,8 +24,8 @@ from signer.store.authentic_records import (
     UnverifiedRecord,
     stored_record,
 )
-from signer.store.foreign_metadata import NotKept
-from signer.store.mirror import Mirror
+from signer.store.cache import Mirror
+from signer.store.preserved_metadata import NotKept
 from tests.unit.signer.builders import CLUSTER, attested_identity, machine_view, record
 
 KEYS: Final = ControllerKeys(bytes(range(32)))

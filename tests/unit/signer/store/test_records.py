@@ -20,8 +20,8 @@ from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
+from signer.store.caches import Inventory
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.inventory import Inventory
 from signer.store.records import RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,

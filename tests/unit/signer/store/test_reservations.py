@@ -20,9 +20,9 @@ from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store import reservations
+from signer.store.caches import Inventory
 from signer.store.cluster_api import NotServed
-from signer.store.following import Heard, Order
-from signer.store.inventory import Inventory
+from signer.store.event_history import Heard, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record

@@ -14,8 +14,8 @@ from signer.kube.errors import AlreadyExists, Cause, NotFound, Unreachable
 from signer.model.reservation import Pair, ReservationSide
 from signer.rules.machine import NoRecord
 from signer.store import reservations as module
-from signer.store.inventory import Inventory
-from signer.store.mirror import Mirror
+from signer.store.cache import Mirror
+from signer.store.caches import Inventory
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION, pair
 

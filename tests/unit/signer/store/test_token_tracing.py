@@ -19,8 +19,9 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.store import bootstrap_tokens, inventory, token_tracing
-from signer.store.mirror import InTouch, OutOfTouch
+from signer.store import bootstrap_tokens, token_tracing
+from signer.store import caches as inventory
+from signer.store.cache import InTouch, OutOfTouch
 from tests.unit.signer.store.kubeadm_configs import (
     CONFIGS,
     GROUP,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline as patience
 from tests.support.fake_instance_metadata import FakeInstanceMetadata
 
 

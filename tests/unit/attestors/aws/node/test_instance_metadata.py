@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline as patience
 from attestors.aws.node.instance_metadata import MAXIMUM_ANSWER_BYTES, InstanceMetadata, MetadataMissing
 from attestors.aws.node.settings import MetadataEndpoint
 from attestors.contract import EvidenceUnavailable

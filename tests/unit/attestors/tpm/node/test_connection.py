@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attestors.contract import EvidenceUnavailable
+from attestors.tpm.node import deadline as patience
 from attestors.tpm.node import device as device_module
-from attestors.tpm.node import patience
 from attestors.tpm.node.device import default_tcti
 from tests.support.software_tpm import LIBRARY_MISSING
 

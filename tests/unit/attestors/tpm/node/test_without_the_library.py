@@ -23,5 +23,5 @@ def test_import(module: str) -> None:
 
 
 def test_node_half_names_what_is_missing() -> None:
-    done = run("try:\n    import attestors.tpm.node.half\nexcept ImportError as error:\n    print(error.name)\n")
+    done = run("try:\n    import attestors.tpm.node.plugin\nexcept ImportError as error:\n    print(error.name)\n")
     assert (done.stdout, done.stderr) == ("tpm2_pytss\n", "")

@@ -15,7 +15,7 @@ from signer.kube.errors import Cause, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.http import pool as pool_module
 from signer.kube.http.connection import MAXIMUM_HELD_BYTES, HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.failures import BrokenOff
+from signer.kube.http.errors import BrokenOff
 from signer.kube.http.pool import Pool
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.tls import client_context
