@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from attestors.contract import AnswerForm, Consultations, Denied, NotProvableYet, digest_of
+from attestors.contract import AnswerForm, Denied, NotProvableYet, RecordedCalls, digest_of
 from attestors.verdict import Ended
 
 T = TypeVar("T")
@@ -43,14 +43,14 @@ def _base64url(octets: bytes) -> str:
 
 
 async def asked(
-    consultations: Consultations, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]
+    recorded_calls: RecordedCalls, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]
 ) -> T:
     """Ask, where the answer may also end the judgement.
 
     Raises:
         Ended: it does.
     """
-    said = await consultations.ask(question, lambda: _or_ended(answer), _form(form))
+    said = await recorded_calls.ask(question, lambda: _or_ended(answer), _form(form))
     if isinstance(said, Ended):
         raise said
     return said

@@ -16,8 +16,8 @@ from attestors.contract.facts import (
     OtherToken,
     RequesterCredential,
 )
-from attestors.contract.outcome import InvalidOutcome, IPAddress, Outcome, Screened, require_tuple_of
-from attestors.contract.recorded_calls import UNRECORDED, Consultations
+from attestors.contract.outcome import InvalidOutcome, IPAddress, Outcome, PreFiltered, require_tuple_of
+from attestors.contract.recorded_calls import UNRECORDED, RecordedCalls
 from attestors.contract.settings import AttestorSettings
 from attestors.wire.binding import Binding
 from attestors.wire.evidence import VERSION_FORM, Evidence
@@ -28,7 +28,7 @@ _NOBODY_LOOKED: Final = OtherToken("nobody has looked whose bootstrap token it i
 
 
 class EvidenceUnavailable(Exception):
-    """The node half cannot gather evidence; the message says why and what to do, for a person at that node."""
+    """The agent plugin cannot gather evidence; the message says why and what to do, for a person at that node."""
 
 
 class Security(enum.Enum):
@@ -70,7 +70,7 @@ class AttestorDescription:
 
 @dataclass(frozen=True, slots=True)
 class AttestationRequest:
-    """One request as an attestor's controller half sees it.
+    """One request as an attestor's server plugin sees it.
 
     Shape, requester and policy were checked before; nothing in here is believed yet but ``binding``, the cluster,
     ``machine``, ``management`` and ``now``, which are ours.
@@ -92,11 +92,11 @@ class AttestationRequest:
     machine: ClaimedMachine | NoClaimedMachine = _NO_MACHINE
     credential: RequesterCredential = _NOBODY_LOOKED
     management: ManagementCluster = field(default_factory=NoManagementCluster, repr=False, compare=False)
-    consultations: Consultations = field(default=UNRECORDED, repr=False, compare=False)
+    recorded_calls: RecordedCalls = field(default=UNRECORDED, repr=False, compare=False)
     """Through which others are asked, by attestors that are :class:`~attestors.contract.Auditable`."""
 
 
-class ControllerHalf(Protocol):
+class ServerPlugin(Protocol):
     """Verifies evidence, in the management cluster. One instance serves one workload cluster, many requests at once.
 
     No method needs to catch anything: :class:`~attestors.wire.evidence.MalformedEvidence` and
@@ -104,7 +104,7 @@ class ControllerHalf(Protocol):
     locally before calling out.
     """
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         """Say a cheap no where the evidence can be seen to be wrong without asking anybody.
 
         Asked while a requester has many requests waiting, to find those that deserve their turn: what is refused here
@@ -129,7 +129,7 @@ class ControllerHalf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatherRequest:
-    """What the node half needs to make evidence."""
+    """What the agent plugin needs to make evidence."""
 
     binding: Binding
     cluster: str
@@ -140,7 +140,7 @@ class GatherRequest:
     """The controller's challenge, or the empty string on the first request."""
 
 
-class NodeHalf(Protocol):
+class AgentPlugin(Protocol):
     """Gathers evidence, on the node. Plain synchronous code: it runs inside a short-lived process."""
 
     def provider_id(self) -> str:
@@ -168,8 +168,8 @@ class Attestor(Protocol):
         """What the core must know before it asks for a half."""
         ...
 
-    def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
-        """The controller half with these settings.
+    def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
+        """The server plugin with these settings.
 
         Raises:
             InvalidSettings: a setting is wrong.
@@ -177,8 +177,8 @@ class Attestor(Protocol):
         """
         ...
 
-    def node_half(self, settings: Mapping[str, str]) -> NodeHalf:
-        """The node half with these settings (flags, environment or file of ``kubelet-authenticator``).
+    def agent_plugin(self, settings: Mapping[str, str]) -> AgentPlugin:
+        """The agent plugin with these settings (flags, environment or file of ``kubelet-authenticator``).
 
         Raises:
             InvalidSettings: a setting is wrong.

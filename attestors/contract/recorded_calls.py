@@ -1,7 +1,7 @@
 """What an attestor is told by others while it judges, in a form that can be written down and read back.
 
 A decision can be judged again later only with the answers of that day. So an attestor asks through the
-:class:`Consultations` of its request: on the controller they pass the question on, and note the answer where there is
+:class:`RecordedCalls` of its request: on the controller they pass the question on, and note the answer where there is
 an audit log; when a logged decision is judged again they give the noted answer, and nobody is asked.
 """
 
@@ -34,7 +34,7 @@ class AnswerForm(Generic[Answered]):
     """Raises AnswerNotRecorded, KeyError, TypeError or ValueError where it is of another form."""
 
 
-class Consultations(Protocol):
+class RecordedCalls(Protocol):
     """The answers of others for one request.
 
     Several may be asked at once. When a decision is judged again an answer is found by its question, and those to equal
@@ -57,13 +57,13 @@ class Unrecorded:
     """Passes every question on and notes nothing: there is no audit log."""
 
     def look(self, question: str, answer: Callable[[], Answered], form: AnswerForm[Answered]) -> Answered:
-        """See :class:`Consultations`."""
+        """See :class:`RecordedCalls`."""
         return answer()
 
     async def ask(
         self, question: str, answer: Callable[[], Awaitable[Answered]], form: AnswerForm[Answered]
     ) -> Answered:
-        """See :class:`Consultations`."""
+        """See :class:`RecordedCalls`."""
         return await answer()
 
 
@@ -74,7 +74,7 @@ UNRECORDED: Final = Unrecorded()
 class Auditable(Protocol):
     """What an :class:`~attestors.contract.Attestor` has besides, whose answers can be judged again from the audit log.
 
-    It promises two things: that its controller half asks everybody through ``request.consultations`` (but
+    It promises two things: that its server plugin asks everybody through ``request.recorded_calls`` (but
     ``request.management``'s annotations, which the core notes itself), and that it knows its own bearer credentials.
     Without it the log holds digests of the evidence's fields only, and its answer counts as it was noted.
     """

@@ -1,6 +1,6 @@
 """What a request presents of its TPM: the keys, and what vouches for the endorsement key.
 
-Steps 1 to 3 of the controller half (`controller`): all of it is local, and none of it is proven to be there now.
+Steps 1 to 3 of the server plugin (`controller`): all of it is local, and none of it is proven to be there now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attestors.tpm.endorsement import (
     EndorsementCertificateRefused,
     verify_endorsement_certificate,
 )
-from attestors.tpm.endorsement_key_sources import CertificateNotVerified, CertificateStanding, fingerprint
+from attestors.tpm.endorsement_key_sources import CertificateNotVerified, CertificateState, fingerprint
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.trust import NoAuthorities, Trust
 from attestors.verdict import denied, not_yet
@@ -32,7 +32,7 @@ class PresentedKeys:
     attestation: AttestationKey
     attestation_public: bytes
     fingerprint: str
-    certificate: CertificateStanding
+    certificate: CertificateState
 
 
 def judge_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
@@ -70,9 +70,7 @@ def shown_fingerprint(evidence: Evidence) -> str:
         return ""
 
 
-def _check_certificate(
-    request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust
-) -> CertificateStanding:
+def _check_certificate(request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust) -> CertificateState:
     """Step 3."""
     authorities = trust.authorities
     if isinstance(authorities, NoAuthorities):

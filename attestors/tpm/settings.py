@@ -1,4 +1,4 @@
-"""The settings of the controller half: the operator's, and what a cluster's policy may add."""
+"""The settings of the server plugin: the operator's, and what a cluster's policy may add."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _MAXIMUM_DIGESTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class TPMSettings:
-    """What the controller half judges by."""
+    """What the server plugin judges by."""
 
     trust: OperatorTrust = field(compare=False)
     sources: SourcesInOrder

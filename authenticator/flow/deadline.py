@@ -52,7 +52,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryUntilDeadline:
     """Tries again what fails for a while, until the deadline."""
 
     deadline: Deadline

@@ -20,9 +20,9 @@ from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import OUTCOMES, Answer, AnswerStage, ClaimStage, NotReached
 from signer.audit.decision_line import DecisionLine
-from signer.audit.errors import AccountEnds, Inconsistent
-from signer.audit.recorded_calls import ConsultedManagement, NotedConsultations
-from signer.audit.replay_attestors import Halves, NotAsked
+from signer.audit.errors import DecisionInputsEnd, Inconsistent
+from signer.audit.recorded_calls import RecordedManagementCluster, ReplayedCalls
+from signer.audit.replay_attestors import NotAsked, ReplayAttestors
 from signer.model.cluster import MACHINE_KIND, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
@@ -34,20 +34,20 @@ _MALFORMED_EVIDENCE = MalformedEvidence.__name__
 
 
 async def answered(
-    line: DecisionLine, request: SigningRequest, claimed: MachineView, halves: Halves, taken: list[str]
+    line: DecisionLine, request: SigningRequest, claimed: MachineView, plugins: ReplayAttestors, taken: list[str]
 ) -> tuple[Outcome, Binding]:
     """What the attestor answers, and the binding that it was asked about; ``taken`` gets what could not be made again.
 
     Raises:
         Refused, Deferred: as the controller makes them of what the attestor raises, or where it was never asked.
-        AccountEnds: it was not asked, or failed.
+        DecisionInputsEnd: it was not asked, or failed.
         Inconsistent: it answers otherwise than it is logged.
     """
-    claim, stage = line.account.claim, line.account.answer
+    claim, stage = line.decision_inputs.claim, line.decision_inputs.answer
     if isinstance(claim, NotReached) or isinstance(stage, NotReached):
-        raise AccountEnds("the attestor's answer")
+        raise DecisionInputsEnd("the attestor's answer")
     attestation = _attestation_request(line, request, claimed, claim)
-    again = await _again(attestation, stage, line, request, halves)
+    again = await _again(attestation, stage, line, request, plugins)
     if isinstance(again, NotAsked):
         taken.append(f"the attestor's answer: {again.why}")
     elif again.without_words() != stage.answer.without_words():
@@ -67,7 +67,7 @@ def _outcome(answer: Answer, binding: Binding) -> Outcome:
     if answer.kind == TimeoutError.__name__:
         raise Deferred(Reason.ATTESTOR_UNAVAILABLE, answer.message)
     if answer.kind not in OUTCOMES:
-        raise AccountEnds("the attestor's answer")
+        raise DecisionInputsEnd("the attestor's answer")
     try:
         return answer.outcome(binding)
     except BindingMismatch as error:
@@ -77,16 +77,20 @@ def _outcome(answer: Answer, binding: Binding) -> Outcome:
 
 
 async def _again(
-    attestation: AttestationRequest, stage: AnswerStage, line: DecisionLine, request: SigningRequest, halves: Halves
+    attestation: AttestationRequest,
+    stage: AnswerStage,
+    line: DecisionLine,
+    request: SigningRequest,
+    plugins: ReplayAttestors,
 ) -> Answer | NotAsked:
-    case = line.account.case
-    if isinstance(case, NotReached):
+    snapshot = line.decision_inputs.snapshot
+    if isinstance(snapshot, NotReached):
         return NotAsked("the policy is not known")
-    signer = request.envelope.signer
-    half = halves.of(signer.provider, case.policy)
-    if isinstance(half, NotAsked):
-        return half
-    verify = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+    signer = request.header.signer
+    plugin = plugins.of(signer.provider, snapshot.policy)
+    if isinstance(plugin, NotAsked):
+        return plugin
+    verify = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
     try:
         return Answer.of(await verify(attestation))
     except BindingMismatch as error:
@@ -104,11 +108,11 @@ async def _again(
 def _attestation_request(
     line: DecisionLine, request: SigningRequest, claimed: MachineView, claim: ClaimStage
 ) -> AttestationRequest:
-    case = line.account.case
-    if isinstance(case, NotReached):
+    snapshot = line.decision_inputs.snapshot
+    if isinstance(snapshot, NotReached):
         raise Inconsistent("the attestor was asked without a policy")
-    stage = line.account.answer
-    consultations = NotedConsultations(() if isinstance(stage, NotReached) else stage.consultations)
+    stage = line.decision_inputs.answer
+    recorded_calls = ReplayedCalls(() if isinstance(stage, NotReached) else stage.recorded_calls)
     told = claimed if claimed.kind == MACHINE_KIND else NoClaimedMachine(pool=claimed.name)
     credential = requester_credential(claim.asks.asks(), told)
     return AttestationRequest(
@@ -117,19 +121,19 @@ def _attestation_request(
         binding=binding_format.compute(
             evidence_version=request.evidence.version,
             cluster=request.evidence.cluster,
-            signer_name=request.envelope.signer,
+            signer_name=request.header.signer,
             subject_public_key_info=request.certificate_request.subject_public_key_info,
         ),
-        cluster_namespace=case.cluster.key.namespace,
-        cluster_name=case.cluster.key.name,
-        csr_uid=request.envelope.uid,
+        cluster_namespace=snapshot.cluster.key.namespace,
+        cluster_name=snapshot.cluster.key.name,
+        csr_uid=request.header.uid,
         dns_names=request.certificate_request.dns_names,
         ip_addresses=request.certificate_request.ip_addresses,
-        now=case.now,
+        now=snapshot.now,
         machine=told if isinstance(told, NoClaimedMachine) else _told(told, claim.recorded_identity),
         credential=credential,
-        management=ConsultedManagement(NoManagementCluster(), consultations),
-        consultations=consultations,
+        management=RecordedManagementCluster(NoManagementCluster(), recorded_calls),
+        recorded_calls=recorded_calls,
     )
 
 

@@ -1,4 +1,4 @@
-"""What one adjudication looked at: gathered as it goes along, and enough to judge it again.
+"""What one decision looked at: gathered as it goes along, and enough to judge it again.
 
 Each stage stands for the facts of a group of checks (:mod:`signer.rules.checks`). What follows from the request itself
 is in none of them: it is read again from the request.
@@ -38,7 +38,7 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode
-from signer.rules.builtin_serving import PairStanding
+from signer.rules.builtin_serving import PairState
 from signer.rules.machine import MachineGone, NoRecord
 
 MOST_OWNERS: Final = 8
@@ -47,7 +47,7 @@ MOST_OWNERS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class NotReached:
-    """The adjudication ended before that stage."""
+    """The decision ended before that stage."""
 
 
 NOT_REACHED: Final = NotReached()
@@ -59,7 +59,7 @@ OUTCOMES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class CaseStage:
+class SnapshotStage:
     """The cluster at that moment."""
 
     cluster: ClusterView
@@ -228,7 +228,7 @@ class AnswerStage:
     """What the attestor answered, and what it was answered itself."""
 
     answer: Answer
-    consultations: tuple[Mapping[str, Any], ...]
+    recorded_calls: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class MachineStage:
     recorded_machine: MachineView | MachineGone
     others_called_so: tuple[MachineView, ...]
     other_names: tuple[AttestedNode, ...]
-    held_by_others: frozenset[str]
+    conflicting_names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,24 +252,24 @@ class RepeatStage:
 
 
 @dataclass(frozen=True, slots=True)
-class StockStage:
-    """What the checks of a stock serving request looked at."""
+class BuiltinStage:
+    """What the checks of a built-in serving request looked at."""
 
     record: AttestedNode | NoRecord
     machine: MachineView | MachineGone
     operator_allows: bool = False
-    pair: PairStanding = PairStanding.NOT_RESERVED
-    held_by_others: frozenset[str] = frozenset()
+    pair: PairState = PairState.NOT_RESERVED
+    conflicting_names: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class Account:
-    """Everything of one adjudication; stages are set as they are reached, and again where they are gone through again.
+class DecisionInputs:
+    """Everything of one decision; stages are set as they are reached, and again where they are gone through again.
 
-    The adjudication writes to it and never reads it.
+    The decision writes to it and never reads it.
     """
 
-    case: CaseStage | NotReached = NOT_REACHED
+    snapshot: SnapshotStage | NotReached = NOT_REACHED
     request: RequestStage | NotReached = NOT_REACHED
     claimed: tuple[MachineView, ...] | NotReached = NOT_REACHED
     """What in the Cluster had the claimed provider ID when the attestor was asked."""
@@ -282,14 +282,14 @@ class Account:
     reserved: bool = False
     """Whether identity and Machine were found to be, or became, reserved for each other."""
     repeat: RepeatStage | NotReached = NOT_REACHED
-    stock: StockStage | NotReached = NOT_REACHED
+    builtin: BuiltinStage | NotReached = NOT_REACHED
 
     @property
     def is_for_an_allowed_attestor(self) -> bool:
         """Whether the request got as far as what only an attestor gets to that policy and operator allow here."""
         return not (isinstance(self.request, NotReached) and isinstance(self.repeat, NotReached))
 
-    def without_seals(self) -> Account:
+    def without_seals(self) -> DecisionInputs:
         """The same without the seals of records, which nobody needs for judging."""
         copy = replace(self)
         if isinstance(copy.machine, MachineStage):
@@ -301,8 +301,8 @@ class Account:
             )
         if isinstance(copy.repeat, RepeatStage):
             copy.repeat = replace(copy.repeat, record=replace(copy.repeat.record, seal=""))
-        if isinstance(copy.stock, StockStage):
-            copy.stock = replace(copy.stock, record=_unsealed(copy.stock.record))
+        if isinstance(copy.builtin, BuiltinStage):
+            copy.builtin = replace(copy.builtin, record=_unsealed(copy.builtin.record))
         return copy
 
 

@@ -20,12 +20,12 @@ from signer.audit.values import write
 
 T = TypeVar("T")
 
-_MAXIMUM_CONSULTATIONS: Final = 64
+_MAXIMUM_RECORDED_CALLS: Final = 64
 _INFRASTRUCTURE: Final = "annotations of the InfraMachine"
 _UNANSWERED: Final = "Unanswered"
 """Noted of a question that still had no answer when the attestor was done."""
 
-_WITHIN: Final[ContextVar[tuple[RecordedConsultations, ...]]] = ContextVar("_WITHIN", default=())
+_WITHIN: Final[ContextVar[tuple[CallRecorder, ...]]] = ContextVar("_WITHIN", default=())
 """Whose questions a task, or what it started, is finding the answer to: a plugin may ask several at once."""
 
 
@@ -41,8 +41,8 @@ _NOWHERE: Final = _Place(-1)
 
 
 @dataclass(slots=True)
-class RecordedConsultations:
-    """Implements :class:`attestors.contract.Consultations`: asks, and notes in the order of the questions."""
+class CallRecorder:
+    """Implements :class:`attestors.contract.RecordedCalls`: asks, and notes in the order of the questions."""
 
     noted: list[dict[str, Any]] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class RecordedConsultations:
 
     def _reserved(self, question: str) -> _Place:
         """Of several that are asked at once, the answers come in any order."""
-        if any(one is self for one in _WITHIN.get()) or len(self.noted) >= _MAXIMUM_CONSULTATIONS:
+        if any(one is self for one in _WITHIN.get()) or len(self.noted) >= _MAXIMUM_RECORDED_CALLS:
             return _NOWHERE
         self.noted.append({"question": question, "failed": _UNANSWERED})
         return _Place(len(self.noted) - 1)
@@ -81,8 +81,8 @@ class RecordedConsultations:
 
 
 @dataclass(slots=True)
-class NotedConsultations:
-    """Implements :class:`attestors.contract.Consultations`: nobody is asked, each answer is the one of that day.
+class ReplayedCalls:
+    """Implements :class:`attestors.contract.RecordedCalls`: nobody is asked, each answer is the one of that day.
 
     It is found by its question, for what is asked at once may come in another order; of equal ones by their order.
     """
@@ -162,18 +162,18 @@ _DOCUMENTS: Final[Mapping[DocumentKind, AnswerForm[Document | NotThere]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConsultedManagement:
+class RecordedManagementCluster:
     """Implements :class:`attestors.contract.ManagementCluster` through consultations: every attestor's are noted."""
 
     management: ManagementCluster
-    consultations: RecordedConsultations | NotedConsultations
+    recorded_calls: CallRecorder | ReplayedCalls
 
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
         """See the contract."""
-        return await self.consultations.ask(_INFRASTRUCTURE, self.management.infrastructure_annotations, _ANNOTATIONS)
+        return await self.recorded_calls.ask(_INFRASTRUCTURE, self.management.infrastructure_annotations, _ANNOTATIONS)
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
         """See the contract. Of the content the digest at most is noted."""
-        return await self.consultations.ask(
+        return await self.recorded_calls.ask(
             f"{kind.value} {name}", lambda: self.management.document(kind, name), _DOCUMENTS[kind]
         )

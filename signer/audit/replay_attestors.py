@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from attestors.contract import AttestorSettings, Auditable, ControllerHalf, InvalidSettings
+from attestors.contract import AttestorSettings, Auditable, InvalidSettings, ServerPlugin
 from attestors.registry import AttestorUnavailable, Registry
 from signer.model.policy import Policy
 
@@ -22,16 +22,16 @@ class NotAsked:
     why: str
 
 
-class Halves:
-    """Controller halves for logged policies. One is made for each, and kept."""
+class ReplayAttestors:
+    """Server plugins for logged policies. One is made for each, and kept."""
 
     def __init__(self, registry: Registry, operator_settings_of: OperatorSettingsOf) -> None:
         """``operator_settings_of`` are those of ``--config``."""
         self.registry = registry
         self._operator_settings_of = operator_settings_of
-        self._made: dict[tuple[str, str, str], ControllerHalf | NotAsked] = {}
+        self._made: dict[tuple[str, str, str], ServerPlugin | NotAsked] = {}
 
-    def of(self, provider: str, policy: Policy) -> ControllerHalf | NotAsked:
+    def of(self, provider: str, policy: Policy) -> ServerPlugin | NotAsked:
         """The half of that attestor under that policy."""
         settings, namespace = policy.authorized(provider).settings, policy.cluster.namespace
         key = (provider, namespace, repr(sorted(settings.items())))
@@ -39,7 +39,7 @@ class Halves:
             self._made[key] = self._make(provider, namespace, settings)
         return self._made[key]
 
-    def _make(self, provider: str, namespace: str, policy_settings: Mapping[str, Any]) -> ControllerHalf | NotAsked:
+    def _make(self, provider: str, namespace: str, policy_settings: Mapping[str, Any]) -> ServerPlugin | NotAsked:
         try:
             attestor = self.registry.load(provider)
             if not isinstance(attestor, Auditable):
@@ -47,7 +47,7 @@ class Halves:
             settings = AttestorSettings(  # copies, as the controller gives them to each half
                 operator=deepcopy(self._operator_settings_of(provider, namespace)), policy=deepcopy(policy_settings)
             )
-            return attestor.controller_half(settings)
+            return attestor.server_plugin(settings)
         except (AttestorUnavailable, ImportError) as error:
             return NotAsked(str(error))
         except InvalidSettings as error:

@@ -26,7 +26,7 @@ from signer.cli.output import (
     words_of_argparse,
 )
 from signer.cli.preflight import add_preflight
-from signer.cli.remedies import cure_of
+from signer.cli.remedies import remedy_of
 from signer.cli.run import add_run
 from signer.cli.status import add_status
 from signer.configuration import InvalidConfiguration
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        _say(f"the management cluster: {error}{cure_of(error)}")
+        _say(f"the management cluster: {error}{remedy_of(error)}")
         return EXIT_FAILED
     except OutputNotWritten as error:
         give_up(sys.stdout)

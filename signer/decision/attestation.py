@@ -15,28 +15,28 @@ from attestors.contract import (
     AttestorDescription,
     ChallengeIssued,
     ClaimedMachine,
-    ControllerHalf,
     Denied,
     InvalidOutcome,
     NoClaimedMachine,
     NoRecordedIdentity,
     NotProvableYet,
     Outcome,
+    PreFiltered,
     RecordedIdentity,
-    Screened,
+    ServerPlugin,
     VerifiedIdentity,
 )
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
-from signer.audit.recorded_calls import ConsultedManagement, RecordedConsultations
+from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import Authority
 from signer.configuration import Configuration
-from signer.decision.attestation_request import Claims
-from signer.decision.attestor_timing import AttestorTurn, AttestorTurns, Timed
+from signer.decision.attestation_request import AttestationRequests
+from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
-from signer.decision.snapshot import Case
+from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
 from signer.kube.supervision import was_told_to_end
 from signer.model.cluster import ClusterKey, MachineView
@@ -77,37 +77,37 @@ class Attestation:
         key: ClusterKey,
         configuration: Configuration,
         authority_source: AuthoritySource,
-        claims: Claims,
-        turns: AttestorTurns,
+        attestation_requests: AttestationRequests,
+        timings: AttestorTimings,
         monotonic: Callable[[], float],
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
-        self._claims = claims
-        self._turns = turns
+        self._attestation_requests = attestation_requests
+        self._timings = timings
         self._monotonic = monotonic
         self._trace = trace
 
     async def attest(
-        self, request: SigningRequest, case: Case, description: AttestorDescription
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
     ) -> Attested | ChallengeIssued:
         """Judge request and evidence.
 
         Raises:
             Refused, Deferred: from the first check that does not pass, or from the attestor's answer.
         """
-        authority = await self._checked(request, case, description)
-        told, attestation = self._claimed(request, case, description)
-        outcome = await self._answer(attestation, request, case)
+        authority = await self._checked(request, snapshot, description)
+        told, attestation = self._claimed(request, snapshot, description)
+        outcome = await self._answer(attestation, request, snapshot)
         if isinstance(outcome, ChallengeIssued):
             return outcome
         facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
         run_checks(IDENTITY_CHECKS, facts, self._trace)
         return Attested(outcome, description, authority, told)
 
-    def screen(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Screened:
+    def pre_filter(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> PreFiltered:
         """What the attestor can say without asking anybody: it only puts requests in order.
 
         Raises:
@@ -115,10 +115,10 @@ class Attestation:
             Deferred: nothing in the Cluster has the provider ID, the attestor is not ready, or it cannot be told what
                 is recorded for the Machine.
         """
-        half: ControllerHalf = case.attestors.ready(description.provider).controller_half
-        asked = self._claims.attestation_request(request, case, description.provider)
-        with self._turns.of(description.provider, self._key):
-            return half.screen(asked)
+        plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
+        asked = self._attestation_requests.attestation_request(request, snapshot, description.provider)
+        with self._timings.of(description.provider, self._key):
+            return plugin.pre_filter(asked)
 
     async def authority(self, *, not_before: float = float("-inf")) -> Authority:
         """The cluster's CA.
@@ -131,19 +131,21 @@ class Attestation:
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
-    async def _checked(self, request: SigningRequest, case: Case, description: AttestorDescription) -> Authority:
+    async def _checked(
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
+    ) -> Authority:
         with self._trace.step(Step.AUTHORITY) as note:
             authority = await self.authority()
-            if self._names_another(request, case, description, authority):
+            if self._names_another(request, snapshot, description, authority):
                 # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
                 authority = await self.authority(not_before=self._monotonic())
             signing = authority.signing.certificate
-            note(lambda: compared.authority(signing.public_key_hash, signing.not_after, case.now))
-        self._check(request, case, description, authority)
+            note(lambda: compared.authority(signing.public_key_hash, signing.not_after, snapshot.now))
+        self._check(request, snapshot, description, authority)
         return authority
 
     def _names_another(
-        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
     ) -> bool:
         """Whether nothing stands against the request but that it names another CA than ours as we know it.
 
@@ -152,34 +154,34 @@ class Attestation:
         if request.evidence.cluster.text in authority.ca_certificate_hashes:
             return False
         try:
-            run_checks(REQUEST_CHECKS, self._facts(request, case, description, authority))
+            run_checks(REQUEST_CHECKS, self._facts(request, snapshot, description, authority))
         except (Refused, Deferred) as error:
             return isinstance(error, Refused) and error.deny.reason is Reason.CLUSTER_MISMATCH
         return False
 
     def _claimed(
-        self, request: SigningRequest, case: Case, description: AttestorDescription
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
     ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
         """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
-        if case.audited:
-            case.account.claimed = self._claims.machines(request)
+        if snapshot.audited:
+            snapshot.decision_inputs.claimed = self._attestation_requests.machines(request)
         with self._trace.step(Step.CLAIM) as note:
-            told = self._claims.machine(request)
+            told = self._attestation_requests.machine(request)
             note(lambda: compared.claim(claimed_provider_id(request), told))
-            attestation = self._claims.attestation_request(request, case, description.provider)
-        if case.audited:
+            attestation = self._attestation_requests.attestation_request(request, snapshot, description.provider)
+        if snapshot.audited:
             machine = attestation.machine
             recorded = machine.recorded if isinstance(machine, ClaimedMachine) else NoRecordedIdentity()
             identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
-            case.account.claim = ClaimStage(Asks.of(self._claims.asks(request)), identity)
+            snapshot.decision_inputs.claim = ClaimStage(Asks.of(self._attestation_requests.asks(request)), identity)
         return told, attestation
 
     def _check(
-        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
     ) -> None:
-        facts = self._facts(request, case, description, authority)
+        facts = self._facts(request, snapshot, description, authority)
         signing = authority.signing.certificate
-        case.account.request = RequestStage(
+        snapshot.decision_inputs.request = RequestStage(
             description,
             facts.insecure_allowed,
             facts.operator_allows,
@@ -190,12 +192,12 @@ class Attestation:
         run_checks(REQUEST_CHECKS, facts, self._trace)
 
     def _facts(
-        self, request: SigningRequest, case: Case, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
     ) -> RequestFacts:
         return RequestFacts(
             request=request,
-            cluster=case.cluster,
-            policy=case.policy,
+            cluster=snapshot.cluster,
+            policy=snapshot.policy,
             attestor=description,
             insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
             operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
@@ -203,10 +205,10 @@ class Attestation:
         )
 
     async def _answer(
-        self, attestation: AttestationRequest, request: SigningRequest, case: Case
+        self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot
     ) -> VerifiedIdentity | AssertedIdentity | ChallengeIssued:
         with self._trace.step(Step.ATTEST) as note:
-            outcome = await self._ask(attestation, request, case)
+            outcome = await self._ask(attestation, request, snapshot)
             note(lambda: compared.answer(outcome, attestation.provider_id))
             match outcome:
                 case Denied():
@@ -216,15 +218,15 @@ class Attestation:
                 case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
                     return outcome
 
-    async def _ask(self, attestation: AttestationRequest, request: SigningRequest, case: Case) -> Outcome:
-        signer = request.envelope.signer
-        half: ControllerHalf = case.attestors.ready(signer.provider).controller_half
-        judged = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
-        verify = partial(_outcome_of, self._turns.of(signer.provider, self._key), judged)
+    async def _ask(self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot) -> Outcome:
+        signer = request.header.signer
+        plugin: ServerPlugin = snapshot.attestors.ready(signer.provider).server_plugin
+        judged = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
+        verify = partial(_outcome_of, self._timings.of(signer.provider, self._key), judged)
         limit = asyncio.timeout(_ATTESTATION_SECONDS)
         try:
             async with limit:
-                return await (_noted(verify, attestation, case) if case.audited else verify(attestation))
+                return await (_noted(verify, attestation, snapshot) if snapshot.audited else verify(attestation))
         except BindingMismatch as error:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
@@ -250,17 +252,18 @@ class Attestation:
 
 
 async def _outcome_of(
-    turn: AttestorTurn, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
+    timing: AttestorTiming, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
 ) -> Outcome:
     """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
     try:
-        with turn:
+        with timing:
             judging: object = verify(attestation)
         if not isinstance(judging, Awaitable):
             raise Deferred(
-                Reason.INTERNAL_ERROR, f"attestor {turn.provider}: what it verifies with is not async; write async def"
+                Reason.INTERNAL_ERROR,
+                f"attestor {timing.provider}: what it verifies with is not async; write async def",
             )
-        outcome = await Timed(judging, turn)
+        outcome = await TimedAwaitable(judging, timing)
     except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
@@ -270,20 +273,20 @@ async def _outcome_of(
         raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):
         raise Deferred(
-            Reason.INTERNAL_ERROR, f"attestor {turn.provider} returned {type(outcome).__name__}, which is no outcome"
+            Reason.INTERNAL_ERROR, f"attestor {timing.provider} returned {type(outcome).__name__}, which is no outcome"
         )
     return outcome
 
 
 async def _noted(
-    verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest, case: Case
+    verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest, snapshot: Snapshot
 ) -> Outcome:
     """The attestor's answer, with what it was answered itself, for the audit log."""
-    consultations = RecordedConsultations()
-    consulted = ConsultedManagement(attestation.management, consultations)
+    recorded_calls = CallRecorder()
+    recorded_management = RecordedManagementCluster(attestation.management, recorded_calls)
     answer = Answer("CancelledError")
     try:
-        outcome = await verify(replace(attestation, consultations=consultations, management=consulted))
+        outcome = await verify(replace(attestation, recorded_calls=recorded_calls, management=recorded_management))
         answer = Answer.of(outcome)
         return outcome
     except (BindingMismatch, MalformedEvidence) as error:
@@ -293,4 +296,4 @@ async def _noted(
         answer = Answer(type(error).__name__)  # whatever its message holds
         raise
     finally:
-        case.account.answer = AnswerStage(answer, tuple(consultations.noted))
+        snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.noted))

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine, RequesterCredential
 from attestors.wire import binding as binding_format
 from signer.decision.lookups import Lookups
-from signer.decision.snapshot import Case
+from signer.decision.snapshot import Snapshot
 from signer.model.bootstrap_token import NodeAsks, TokenAsks
 from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.record import MachineKey
@@ -16,19 +16,19 @@ from signer.rules.claim import recorded_identity, requester_credential, role_of
 from signer.rules.machine import the_machine
 from signer.rules.request import claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 
 
-class Claims:
-    """The claims of one cluster's requests. It looks at mirrors only: nothing is waited for until an attestor asks."""
+class AttestationRequests:
+    """The claims of one cluster's requests. It looks at caches only: nothing is waited for until an attestor asks."""
 
-    def __init__(self, key: ClusterKey, inventory: Inventory, tokens: BootstrapTokens, lookups: Lookups) -> None:
+    def __init__(self, key: ClusterKey, caches: Caches, tokens: BootstrapTokens, lookups: Lookups) -> None:
         self._key = key
-        self._inventory = inventory
+        self._caches = caches
         self._tokens = tokens
         self._lookups = lookups
 
-    def attestation_request(self, request: SigningRequest, case: Case, provider: str) -> AttestationRequest:
+    def attestation_request(self, request: SigningRequest, snapshot: Snapshot, provider: str) -> AttestationRequest:
         """The request as the attestor ``provider`` sees it.
 
         Raises:
@@ -38,7 +38,7 @@ class Claims:
         binding = binding_format.compute(
             evidence_version=request.evidence.version,
             cluster=request.evidence.cluster,
-            signer_name=request.envelope.signer,
+            signer_name=request.header.signer,
             subject_public_key_info=request.certificate_request.subject_public_key_info,
         )
         machine = self.machine(request)
@@ -49,11 +49,11 @@ class Claims:
             binding=binding,
             cluster_namespace=self._key.namespace,
             cluster_name=self._key.name,
-            csr_uid=request.envelope.uid,
+            csr_uid=request.header.uid,
             dns_names=request.certificate_request.dns_names,
             ip_addresses=request.certificate_request.ip_addresses,
-            now=case.now,
-            machine=self._told_of(machine, provider, credential, case.cluster),
+            now=snapshot.now,
+            machine=self._told_of(machine, provider, credential, snapshot.cluster),
             credential=credential,
             management=self._lookups.of(self._key, machine),
         )
@@ -77,7 +77,7 @@ class Claims:
         Raises:
             Refused: it is not well formed.
         """
-        return self._inventory.matching(self._key, claimed_provider_id(request))
+        return self._caches.matching(self._key, claimed_provider_id(request))
 
     def asks(self, request: SigningRequest) -> NodeAsks | TokenAsks:
         """Who asks, with the trace of the bootstrap token.
@@ -85,7 +85,7 @@ class Claims:
         Raises:
             Refused: neither a node nor a bootstrap token.
         """
-        return self._tokens.asks(self._key, request.envelope.username)
+        return self._tokens.asks(self._key, request.header.username)
 
     def _told_of(
         self,
@@ -96,7 +96,7 @@ class Claims:
     ) -> ClaimedMachine | NoClaimedMachine:
         if isinstance(machine, NoClaimedMachine):
             return machine
-        authentic, key = self._inventory.authentic, MachineKey.of(machine)
+        authentic, key = self._caches.authentic, MachineKey.of(machine)
         authentic.require_all_known(key)
         return ClaimedMachine(
             name=machine.name,

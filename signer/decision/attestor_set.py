@@ -10,7 +10,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TypeAlias
 
-from attestors.contract import AttestorDescription, AttestorSettings, ControllerHalf, InvalidSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security, ServerPlugin
 from attestors.registry import AttestorUnavailable, Registry
 from signer.configuration import Configuration, operator_settings
 from signer.model.decision import Deferred
@@ -29,7 +29,7 @@ class ReadyAttestor:
     """An attestor that can be asked."""
 
     description: AttestorDescription
-    controller_half: ControllerHalf
+    server_plugin: ServerPlugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ class AttestorSet:
             insecure = attestor.description.security is Security.INSECURE
             if insecure and not self._configuration.insecure_allowed(namespace):
                 return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
-            half = attestor.controller_half(settings)
-            if wrong := _wrong_with(half, attestor.description):
-                return BrokenAttestor(provider, f"attestor {provider}: its controller half {wrong}")
-            return ReadyAttestor(attestor.description, half)
+            plugin = attestor.server_plugin(settings)
+            if wrong := _wrong_with(plugin, attestor.description):
+                return BrokenAttestor(provider, f"attestor {provider}: its server plugin {wrong}")
+            return ReadyAttestor(attestor.description, plugin)
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))
         except AttestorUnavailable as error:
@@ -120,14 +120,13 @@ class AttestorSet:
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
 
 
-def _wrong_with(half: object, description: AttestorDescription) -> str:
-    """What can be seen of a controller half that cannot be asked, if it is one: not every attestor is type-checked."""
-    if isinstance(half, type):
+def _wrong_with(plugin: object, description: AttestorDescription) -> str:
+    """What can be seen of a server plugin that cannot be asked, if it is one: not every attestor is type-checked."""
+    if isinstance(plugin, type):
         return "is a class, and must be an object of it"
-    wanted = ("screen", "verify_client", *(["verify_serving"] if description.serves else []))
-    missing = next((name for name in wanted if not callable(getattr(half, name, None))), "")
+    wanted = ("pre_filter", "verify_client", *(["verify_serving"] if description.serves else []))
+    missing = next((name for name in wanted if not callable(getattr(plugin, name, None))), "")
     if missing:
         return f"has no {missing}"
-    return (
-        "has an async screen, and must have a plain one" if iscoroutinefunction(getattr(half, "screen", None)) else ""
-    )
+    is_async = iscoroutinefunction(getattr(plugin, "pre_filter", None))
+    return "has an async pre_filter, and must have a plain one" if is_async else ""

@@ -22,7 +22,7 @@ Held = Callable[[str, float], None]
 """Told of each long turn: of which attestor, and how many seconds."""
 
 
-class AttestorTurns:
+class AttestorTimings:
     """Times what attestors do between one wait and the next; one for the whole controller."""
 
     def __init__(self, held: Held, monotonic: Callable[[], float]) -> None:
@@ -30,28 +30,28 @@ class AttestorTurns:
         self._monotonic = monotonic
         self._said: dict[str, float] = {}
 
-    def of(self, provider: str, cluster: ClusterKey) -> AttestorTurn:
+    def of(self, provider: str, cluster: ClusterKey) -> AttestorTiming:
         """The turns of that attestor over one request of that cluster."""
-        return AttestorTurn(self, provider, cluster, self._monotonic)
+        return AttestorTiming(self, provider, cluster, self._monotonic)
 
-    def was_long(self, turn: AttestorTurn, seconds: float) -> None:
+    def was_long(self, timing: AttestorTiming, seconds: float) -> None:
         """Count it, and say so once in a while."""
-        self._held(turn.provider, seconds)
+        self._held(timing.provider, seconds)
         now = self._monotonic()
-        if now - self._said.get(turn.provider, float("-inf")) < SAY_AGAIN_SECONDS:
+        if now - self._said.get(timing.provider, float("-inf")) < SAY_AGAIN_SECONDS:
             return
-        self._said[turn.provider] = now
+        self._said[timing.provider] = now
         _LOG.warning(
             "an attestor held up the event loop, and with it every cluster",
-            extra={"provider": turn.provider, "cluster": str(turn.cluster), "seconds": round(seconds, 3)},
+            extra={"provider": timing.provider, "cluster": str(timing.cluster), "seconds": round(seconds, 3)},
         )
 
 
 @dataclass(slots=True)
-class AttestorTurn:
+class AttestorTiming:
     """A context manager around each turn, one after the other."""
 
-    turns: AttestorTurns
+    timings: AttestorTimings
     provider: str
     cluster: ClusterKey
     _monotonic: Callable[[], float]
@@ -65,15 +65,15 @@ class AttestorTurn:
     ) -> None:
         seconds = self._monotonic() - self._began
         if seconds >= LONG_SECONDS:
-            self.turns.was_long(self, seconds)
+            self.timings.was_long(self, seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed(Generic[Result]):
-    """To be awaited in place of ``judging``; each of its turns is within ``turn``."""
+class TimedAwaitable(Generic[Result]):
+    """To be awaited in place of ``judging``; each of its turns is within ``timing``."""
 
     judging: Awaitable[Result]
-    turn: AttestorTurn
+    timing: AttestorTiming
 
     def __await__(self) -> Generator[Any, Any, Result]:
         """What a plain ``await`` does (PEP 380), with a look at the clock before and after."""
@@ -81,7 +81,7 @@ class Timed(Generic[Result]):
         thrown: BaseException | None = None
         while True:
             try:
-                with self.turn:
+                with self.timing:
                     awaited = next(steps) if thrown is None else _throw(steps, thrown)
             except StopIteration as end:
                 result: Result = end.value

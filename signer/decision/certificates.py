@@ -82,7 +82,7 @@ def _issuance(
     """
     certificate_request = request.certificate_request
     try:
-        usages = frozenset(CertificateUsage(usage) for usage in request.envelope.usages)
+        usages = frozenset(CertificateUsage(usage) for usage in request.header.usages)
     except ValueError:
         raise IssuanceRefused(IssuanceRefusedReason.USAGES_INVALID, "a usage is none of a kubelet's") from None
     return IssuanceRequest(
@@ -164,13 +164,13 @@ def journal_entry(
     authority: Authority,
 ) -> JournalEntry:
     """What the journal says of this request and its certificate."""
-    envelope = request.envelope
+    header = request.header
     return JournalEntry(
-        csr_name=envelope.name,
-        csr_uid=envelope.uid,
-        spec_digest=envelope.spec_digest,
-        signer_name=str(envelope.signer),
-        requester=envelope.username,
+        csr_name=header.name,
+        csr_uid=header.uid,
+        spec_digest=header.spec_digest,
+        signer_name=str(header.signer),
+        requester=header.username,
         serial_number=issuance.serial_number,
         not_before=issuance.not_before,
         not_after=issuance.not_after,
@@ -218,7 +218,7 @@ async def repeat_for_key(
     Whoever sees a request can post copies of it, also with another ``expirationSeconds``, which no evidence covers. A
     copy gets what the original got, and no second certificate: it can neither fill the journal nor shorten a life.
     """
-    entries = record.entries_for_key(public_key_digest(request), str(request.envelope.signer))
+    entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
     if not entries:
         return NotRepeatable()
     wanted = plan(request, facts, authority)
@@ -240,7 +240,7 @@ async def repeat_approved(
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """The certificate that this very key has already: what a copy gets that was approved before we came to it."""
-    for entry in record.entries_for_key(public_key_digest(request), str(request.envelope.signer)):
+    for entry in record.entries_for_key(public_key_digest(request), str(request.header.signer)):
         repeated = await repeat(request, record, entry, authority, now, signing)
         if not isinstance(repeated, NotRepeatable):
             return repeated

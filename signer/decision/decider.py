@@ -2,8 +2,8 @@
 
     parse → request checks → attest → identity checks → match → machine checks → reserve → journal
 
-Nothing here writes to the workload cluster; what it returns is published by ``signer.controller.requests.publisher``. The order
-of all checks stands in ``signer.rules.checks``.
+Nothing here writes to the workload cluster; what it returns is published by ``signer.controller.requests.publisher``.
+The order of all checks stands in ``signer.rules.checks``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from attestors.contract import AttestorDescription, ChallengeIssued, Screened
+from attestors.contract import AttestorDescription, ChallengeIssued, PreFiltered
 from attestors.registry import Registry
-from signer.audit.decision_inputs import Account, CaseStage, RepeatStage
+from signer.audit.decision_inputs import DecisionInputs, RepeatStage, SnapshotStage
 from signer.authority import Authority
 from signer.configuration import Configuration
 from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import Claims
+from signer.decision.attestation_request import AttestationRequests
 from signer.decision.attestor_set import AttestorSet
-from signer.decision.attestor_timing import AttestorTurns
+from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
-from signer.decision.builtin_serving import StockServing
+from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     NotRepeatable,
@@ -36,26 +36,26 @@ from signer.decision.certificates import (
     signing_hash,
 )
 from signer.decision.lookups import Lookups
-from signer.decision.pre_filter import lane_found, requester_of
-from signer.decision.reserve_and_journal import Admission
-from signer.decision.snapshot import Case, Cases
+from signer.decision.pre_filter import flow_of_parsed, requester_of
+from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
-from signer.model.flow import Lane, Screening
-from signer.model.peek import NO_CLAIM, claim_at_a_glance
+from signer.model.flow import Flow, PriorityLevel
+from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
 from signer.model.signing_request import (
+    BuiltinServingRequest,
     Malformed,
-    MalformedStockServingRequest,
+    MalformedBuiltinServingRequest,
     Parsed,
     Settled,
     SigningRequest,
-    StockServingRequest,
     parse_signing_request,
 )
 from signer.rules import step_comparisons as compared
@@ -65,7 +65,7 @@ from signer.rules.request import operator_allows_the_attestor, policy_names_the_
 from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.records import Records
 from signer.store.reservations import Reservations
 
@@ -73,16 +73,16 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Adjudication:
+class DecidedRequest:
     """A CSR as it was read, and what was decided."""
 
     parsed: Parsed
     decision: Decision
-    account: Account = field(default_factory=Account, repr=False, compare=False)
+    decision_inputs: DecisionInputs = field(default_factory=DecisionInputs, repr=False, compare=False)
     """What it rests upon."""
 
 
-class Adjudicator:
+class Decider:
     """Decides the CSRs of one workload cluster."""
 
     def __init__(
@@ -91,12 +91,12 @@ class Adjudicator:
         *,
         configuration: Configuration,
         registry: Registry,
-        inventory: Inventory,
+        caches: Caches,
         reservations: Reservations,
         records: Records,
         tokens: BootstrapTokens,
         lookups: Lookups,
-        turns: AttestorTurns,
+        timings: AttestorTimings,
         authority_source: AuthoritySource,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -109,27 +109,29 @@ class Adjudicator:
         self._audited = audited
         self._configuration = configuration
         self._registry = registry
-        self._inventory = inventory
+        self._caches = caches
         self._records = records
-        self._cases = Cases(key, configuration, registry, inventory, now, monotonic)
-        claims = Claims(key, inventory, tokens, lookups)
+        self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
+        attestation_requests = AttestationRequests(key, caches, tokens, lookups)
         self._signing = signing
         self._trace = trace
-        self._attestation = Attestation(key, configuration, authority_source, claims, turns, monotonic, trace)
-        self._admission = Admission(
-            key, self._cases, inventory, reservations, records, tokens, signing=signing, trace=trace
+        self._attestation = Attestation(
+            key, configuration, authority_source, attestation_requests, timings, monotonic, trace
         )
-        self._stock_serving = StockServing(
-            key, configuration, self._cases, inventory, records, reservations.existence, trace
+        self._reserve_and_journal = ReserveAndJournal(
+            key, self._snapshots, caches, reservations, records, tokens, signing=signing, trace=trace
+        )
+        self._builtin_serving = BuiltinServing(
+            key, configuration, self._snapshots, caches, records, reservations.live_reads, trace
         )
 
-    async def adjudicate(self, manifest: Mapping[str, Any]) -> Adjudication:
+    async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:
         """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""
         parsed: Parsed = NotOurs()
-        account = Account()
+        decision_inputs = DecisionInputs()
         try:
             parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
-            decision = await self._decide(parsed, account)
+            decision = await self._decide(parsed, decision_inputs)
         except Refused as error:
             decision = error.deny
         except Deferred as error:
@@ -139,7 +141,7 @@ class Adjudicator:
         except Exception as error:  # noqa: BLE001 - fail closed: an unexpected fault never approves and never denies
             _LOG.error("unexpected fault while deciding", exc_info=error, extra={"cluster": str(self._key)})
             decision = Defer(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}; see the controller's log")
-        return Adjudication(parsed, self._failed_if_approved(parsed, decision), account)
+        return DecidedRequest(parsed, self._failed_if_approved(parsed, decision), decision_inputs)
 
     def _failed_if_approved(self, parsed: Parsed, decision: Decision) -> Decision:
         """Approved and Denied exclude each other: what is approved already, by whomever, can only fail; it says why."""
@@ -151,93 +153,96 @@ class Adjudicator:
             return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
-    def glance(self, manifest: JsonObject) -> Lane:
-        """The lane that a CSR waits in before it is screened, by what it claims; never raises. About 0.03 ms of CPU."""
+    def peek(self, manifest: JsonObject) -> Flow:
+        """The flow that a CSR waits in before it is pre-filtered, by what it claims; never raises. About 0.03 ms of
+        CPU."""
         provider_id = NO_CLAIM
         try:
-            provider_id = claim_at_a_glance(manifest, self._registry.providers, self._configuration.provider_id_oids)
+            provider_id = peek_claimed_provider_id(
+                manifest, self._registry.providers, self._configuration.provider_id_oids
+            )
         except Exception as error:  # noqa: BLE001 - here is the watch: one request's fault must not end its cluster's task
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
-        return self._placed(Lane(Screening.UNSCREENED, requester_of(manifest), provider_id))
+        return self._placed(Flow(PriorityLevel.UNFILTERED, requester_of(manifest), provider_id))
 
-    def _placed(self, lane: Lane) -> Lane:
-        if not lane.provider_id or self._inventory.matching(self._key, lane.provider_id):
-            return lane
-        return Lane(Screening.UNKNOWN_MACHINE, lane.requester, lane.provider_id)
+    def _placed(self, flow: Flow) -> Flow:
+        if not flow.provider_id or self._caches.matching(self._key, flow.provider_id):
+            return flow
+        return Flow(PriorityLevel.UNKNOWN_MACHINE, flow.requester, flow.provider_id)
 
-    def screen(self, manifest: JsonObject) -> Lane:
-        """The lane that a CSR waits in; never raises."""
+    def pre_filter(self, manifest: JsonObject) -> Flow:
+        """The flow that a CSR waits in; never raises."""
         requester = requester_of(manifest)
         try:
             parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
-            case = self._cases.take()
+            snapshot = self._snapshots.take()
         except Deferred:
-            return Lane(Screening.UNSCREENED, requester)
-        except Exception as error:  # noqa: BLE001 - as in ``glance``; unscreened, it would be looked at again and again
+            return Flow(PriorityLevel.UNFILTERED, requester)
+        except Exception as error:  # noqa: BLE001 - as in ``peek``; unfiltered, it would be looked at again and again
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
-            return Lane(Screening.REFUSED, requester)
-        return self._placed(lane_found(requester, parsed, partial(self._screen, case)))
+            return Flow(PriorityLevel.REFUSED, requester)
+        return self._placed(flow_of_parsed(requester, parsed, partial(self._pre_filter, snapshot)))
 
-    def _screen(self, case: Case, request: SigningRequest) -> Screened:
-        provider = request.envelope.signer.provider
-        return self._attestation.screen(request, case, self._description(provider, case))
+    def _pre_filter(self, snapshot: Snapshot, request: SigningRequest) -> PreFiltered:
+        provider = request.header.signer.provider
+        return self._attestation.pre_filter(request, snapshot, self._description(provider, snapshot))
 
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy."""
-        return self._cases.attestors(policy)
+        return self._snapshots.attestors(policy)
 
-    async def _decide(self, parsed: Parsed, account: Account) -> Decision:
+    async def _decide(self, parsed: Parsed, decision_inputs: DecisionInputs) -> Decision:
         if isinstance(parsed, NotOurs | Settled):
             return Ignore()
-        if isinstance(parsed, StockServingRequest | MalformedStockServingRequest):
-            return await self._stock_serving.decide(parsed, account)
+        if isinstance(parsed, BuiltinServingRequest | MalformedBuiltinServingRequest):
+            return await self._builtin_serving.decide(parsed, decision_inputs)
         with self._trace.step(Step.POLICY) as note:
-            case = replace(self._cases.take(), account=account, audited=self._audited)
-            note(lambda: compared.policy(case.policy))
-        account.case = CaseStage(case.cluster, case.policy, case.now)
-        run_checks(CLUSTER_CHECKS, case, self._trace)
+            snapshot = replace(self._snapshots.take(), decision_inputs=decision_inputs, audited=self._audited)
+            note(lambda: compared.policy(snapshot.policy))
+        decision_inputs.snapshot = SnapshotStage(snapshot.cluster, snapshot.policy, snapshot.now)
+        run_checks(CLUSTER_CHECKS, snapshot, self._trace)
         await self._records.require_listed(self._key)
-        description = self._described(parsed, case)
+        description = self._described(parsed, snapshot)
         request = self._readable(parsed, description)
-        if Condition.APPROVED in request.envelope.conditions:
+        if Condition.APPROVED in request.header.conditions:
             with self._trace.step(Step.APPROVED_BEFORE):
-                decided = await self._decide_approved(request, case)
+                decided = await self._decide_approved(request, snapshot)
             if not isinstance(decided, NotRepeatable):
                 return decided
-        outcome = await self._attestation.attest(request, case, description)
+        outcome = await self._attestation.attest(request, snapshot, description)
         if isinstance(outcome, ChallengeIssued):
             return Challenge(outcome.challenge)
-        return await self._admission.admit(request, case, outcome)
+        return await self._reserve_and_journal.run(request, snapshot, outcome)
 
-    def _described(self, parsed: SigningRequest | Malformed, case: Case) -> AttestorDescription:
-        provider = parsed.envelope.signer.provider
+    def _described(self, parsed: SigningRequest | Malformed, snapshot: Snapshot) -> AttestorDescription:
+        provider = parsed.header.signer.provider
         with self._trace.step(Step.ATTESTOR) as note:
-            note(lambda: compared.attestor(provider, case.policy))
-            return self._description(provider, case)
+            note(lambda: compared.attestor(provider, snapshot.policy))
+            return self._description(provider, snapshot)
 
-    def _description(self, provider: str, case: Case) -> AttestorDescription:
+    def _description(self, provider: str, snapshot: Snapshot) -> AttestorDescription:
         """What the attestor says of itself. One that may not be used here is not imported: its code is third parties'.
 
         Raises:
             Refused: the policy does not name it, or the operator does not allow it in this namespace.
             Deferred: it cannot be loaded.
         """
-        policy_names_the_attestor(case.policy, provider)
+        policy_names_the_attestor(snapshot.policy, provider)
         operator_allows_the_attestor(
             provider, self._key.namespace, allowed=self._configuration.attestor(provider).allows(self._key.namespace)
         )
-        return case.attestors.description(provider)
+        return snapshot.attestors.description(provider)
 
     def _readable(self, parsed: SigningRequest | Malformed, description: AttestorDescription) -> SigningRequest:
         with self._trace.step(Step.READ) as note:
-            note(lambda: compared.read(str(parsed.envelope.signer)))
+            note(lambda: compared.read(str(parsed.header.signer)))
             if isinstance(parsed, SigningRequest):
                 return parsed
             if parsed.reason is Reason.UNSUPPORTED_VERSION:
                 raise unsupported_version(description)
             raise Refused(parsed.reason, parsed.message)
 
-    async def _decide_approved(self, request: SigningRequest, case: Case) -> Decision | NotRepeatable:
+    async def _decide_approved(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
         """One that has its approval: by us, before a controller stopped; or by somebody else."""
         journaled = self._journaled(request)
         if isinstance(journaled, Unjournaled):
@@ -246,18 +251,18 @@ class Adjudicator:
         if not isinstance(journaled, Unjournaled):
             record, entry = journaled
             # Not repeatable when the CA has changed since: attested again, and planned anew.
-            authority = await self._authority_to_repeat(record, case)
-            return await repeat(request, record, entry, authority, case.now, self._signing)
-        copied = await self._copied(request, case)
+            authority = await self._authority_to_repeat(record, snapshot)
+            return await repeat(request, record, entry, authority, snapshot.now, self._signing)
+        copied = await self._copied(request, snapshot)
         if not isinstance(copied, NotRepeatable):
             return copied
-        if case.policy.approval_by_others is ApprovalByOthers.REFUSE:
+        if snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
             return Fail(
                 Reason.APPROVED_BY_OTHERS, "approved by somebody else, which the policy's approvalByOthers refuses"
             )
         return NotRepeatable()
 
-    async def _copied(self, request: SigningRequest, case: Case) -> Decision | NotRepeatable:
+    async def _copied(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
         """A copy of a request that was allowed: what it gets is out already, whoever approved the copy."""
         try:
             record = self._records.recorded(self._key, node_name_of(request))
@@ -265,18 +270,18 @@ class Adjudicator:
             return NotRepeatable()
         if isinstance(record, NoRecord):
             return NotRepeatable()
-        authority = await self._authority_to_repeat(record, case)
-        return await repeat_approved(request, record, authority, case.now, self._signing)
+        authority = await self._authority_to_repeat(record, snapshot)
+        return await repeat_approved(request, record, authority, snapshot.now, self._signing)
 
-    async def _authority_to_repeat(self, record: AttestedNode, case: Case) -> Authority:
+    async def _authority_to_repeat(self, record: AttestedNode, snapshot: Snapshot) -> Authority:
         """The CA, where the record's Machine is still there and to stay."""
         provider_id = record.machine.provider_id
-        matched = case.account.matched = self._inventory.matching(self._key, provider_id)
-        case.account.repeat = RepeatStage(record)
+        matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
+        snapshot.decision_inputs.repeat = RepeatStage(record)
         require_not_deleting(the_machine(provider_id, matched))
         authority = await self._attestation.authority()
         not_after = authority.signing.certificate.not_after
-        case.account.repeat = RepeatStage(record, signing_hash(authority), not_after)
+        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority), not_after)
         return authority
 
     def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
@@ -287,7 +292,7 @@ class Adjudicator:
             return Unjournaled()
         if isinstance(record, NoRecord):
             return Unjournaled()
-        entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
+        entry = record.entry_for(request.header.uid, request.header.spec_digest)
         return entry if isinstance(entry, Unjournaled) else (record, entry)
 
     async def _journaled_live(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
@@ -303,4 +308,4 @@ def deferral_of(reason: Reason, error: ApiError) -> Defer:
 
 
 def _is_approved(parsed: Parsed) -> bool:
-    return not isinstance(parsed, NotOurs) and Condition.APPROVED in parsed.envelope.conditions
+    return not isinstance(parsed, NotOurs) and Condition.APPROVED in parsed.header.conditions

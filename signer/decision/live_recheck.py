@@ -1,4 +1,4 @@
-"""What our mirrors lack is never a denial: before a request is refused, the API server itself is asked.
+"""What our caches lack is never a denial: before a request is refused, the API server itself is asked.
 
 Another replica may have issued a credential a moment ago, a person may have deleted a record or corrected a Machine to
 let a node in, and one collection's watch may hang while the others go on. What a refusal rests upon is therefore looked
@@ -16,7 +16,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import record_name
 from signer.rules.machine import MachineGone
-from signer.store.live_reads import Existence
+from signer.store.live_reads import LiveReads
 from signer.store.records import Records
 
 _ON_THE_RECORD: Final = frozenset({Reason.FOREIGN_CREDENTIAL, Reason.IDENTITY_CONFLICT})
@@ -26,17 +26,17 @@ _ON_THE_MACHINE: Final = frozenset(
 _PAUSE: Final = timedelta(seconds=1)
 
 
-def rests_upon_what_is_known(refused: Refused) -> bool:
+def rests_on_cached_objects(refused: Refused) -> bool:
     """Whether a record or a Machine may have changed what is refused."""
     return refused.deny.reason in _ON_THE_RECORD | _ON_THE_MACHINE
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
+class LiveRecheck:
     """Looks at records and Machines in the API server itself."""
 
     records: Records
-    existence: Existence
+    live_reads: LiveReads
 
     async def look(
         self,
@@ -63,7 +63,7 @@ class SecondLook:
             await self._require_as_known(recorded_machine)
 
     async def _require_as_known(self, machine: MachineView | MachineGone) -> None:
-        if isinstance(machine, MachineView) and not await self.existence.is_as_known(machine):
+        if isinstance(machine, MachineView) and not await self.live_reads.is_as_known(machine):
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"{machine} has changed, and how is not known here yet", _PAUSE
             ) from None

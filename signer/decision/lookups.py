@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 
 from attestors.contract import Document, DocumentKind, ManagementCluster, NoClaimedMachine, NotThere
 from signer.kube.client import JsonObject
-from signer.kube.coalescing_cache import FreshAnswers
+from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
 from signer.model.cluster import (
@@ -68,8 +68,8 @@ class Lookups:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._monotonic = monotonic
-        self._annotations: FreshAnswers[_Annotations] = FreshAnswers(monotonic, _size_of_annotations)
-        self._documents: FreshAnswers[Document | NotThere] = FreshAnswers(monotonic, _size_of_document)
+        self._annotations: CoalescingCache[_Annotations] = CoalescingCache(monotonic, _size_of_annotations)
+        self._documents: CoalescingCache[Document | NotThere] = CoalescingCache(monotonic, _size_of_document)
         self._resources: OrderedDict[_DefinitionKey, tuple[Resource, float]] = OrderedDict()
 
     def of(self, cluster: ClusterKey, machine: MachineView | NoClaimedMachine) -> ManagementCluster:

@@ -25,8 +25,8 @@ from signer.decision.certificates import (
     repeat,
     repeat_for_key,
 )
-from signer.decision.live_recheck import SecondLook, rests_upon_what_is_known
-from signer.decision.snapshot import Case, Cases
+from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
+from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
@@ -55,10 +55,10 @@ from signer.rules.machine import (
 from signer.rules.shape import node_name_of
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.caches import Inventory
-from signer.store.conflicting_sans import held_by_others
+from signer.store.caches import Caches
+from signer.store.conflicting_sans import conflicting_names
 from signer.store.records import RecordChanged, Records
-from signer.store.reservation_rebuild import Rebuild
+from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
 
 _RECORD_ATTEMPTS: Final = 5
@@ -68,14 +68,14 @@ _JOURNAL_SPAN: Final = timedelta(minutes=1)
 """A journal that was filled faster than this still holds requests between approval and certificate."""
 
 
-class Admission:
+class ReserveAndJournal:
     """Admits proven identities of one cluster."""
 
     def __init__(
         self,
         key: ClusterKey,
-        cases: Cases,
-        inventory: Inventory,
+        snapshots: Snapshots,
+        caches: Caches,
         reservations: Reservations,
         records: Records,
         tokens: BootstrapTokens,
@@ -84,19 +84,19 @@ class Admission:
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
-        self._cases = cases
-        self._inventory = inventory
+        self._snapshots = snapshots
+        self._caches = caches
         self._reservations = reservations
-        self._rebuild = Rebuild(inventory, reservations)
+        self._rebuild = ReservationRebuild(caches, reservations)
         self._records = records
-        self._second_look = SecondLook(records, reservations.existence)
+        self._live_recheck = LiveRecheck(records, reservations.live_reads)
         self._tokens = tokens
         self._signing = signing
         self._trace = trace
         self._being_named: set[MachineKey] = set()
         """Machines for which a node name is being recorded that they did not have."""
 
-    async def admit(self, request: SigningRequest, case: Case, attested: Attested) -> Approve:
+    async def run(self, request: SigningRequest, snapshot: Snapshot, attested: Attested) -> Approve:
         """Match, reserve and journal; again from the match when somebody else wrote the record first.
 
         Raises:
@@ -106,44 +106,44 @@ class Admission:
         outcome = attested.outcome
         identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
         for _ in range(_RECORD_ATTEMPTS):
-            self._require_unchanged(case)
-            case.account.reserved = False
-            machine = self._matched(attested, case)
-            facts = await self._checked(request, case, attested, identity, machine)
+            self._require_unchanged(snapshot)
+            snapshot.decision_inputs.reserved = False
+            machine = self._matched(attested, snapshot)
+            facts = await self._checked(request, snapshot, attested, identity, machine)
             await self._require_gone(facts)
-            await self._require_own_token(request, case, machine)
+            await self._require_own_token(request, snapshot, machine)
             await self._reserve(facts)
-            case.account.reserved = True
+            snapshot.decision_inputs.reserved = True
             try:
                 with self._trace.step(Step.JOURNAL):
                     await self._require_former_identity_run_out(facts)
-                    approve = await self._journal(request, facts, case, attested.authority)
+                    approve = await self._journal(request, facts, snapshot, attested.authority)
                 return replace(approve, annotations=_annotations(outcome))
             except RecordChanged:
                 continue
         raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
 
-    def _require_unchanged(self, case: Case) -> None:
+    def _require_unchanged(self, snapshot: Snapshot) -> None:
         """Raises Deferred: the Cluster or its policy has changed, or has been away."""
-        self._cases.require_unchanged(case)
+        self._snapshots.require_unchanged(snapshot)
         self._records.require_still_listed(self._key)
 
-    def _matched(self, attested: Attested, case: Case) -> MachineView:
+    def _matched(self, attested: Attested, snapshot: Snapshot) -> MachineView:
         provider_id = attested.outcome.provider_id
         with self._trace.step(Step.MATCH) as note:
-            machines = case.account.matched = self._inventory.matching(self._key, provider_id)
+            machines = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
             note(lambda: compared.match(provider_id, machines))
             machine = the_machine(provider_id, machines)
             require_as_told(attested.told, machine)
             return machine
 
-    async def _require_own_token(self, request: SigningRequest, case: Case, machine: MachineView) -> None:
-        username = request.envelope.username
-        if case.audited:
-            case.account.token = Asks.of(self._tokens.asks(self._key, username), machine)
+    async def _require_own_token(self, request: SigningRequest, snapshot: Snapshot, machine: MachineView) -> None:
+        username = request.header.username
+        if snapshot.audited:
+            snapshot.decision_inputs.token = Asks.of(self._tokens.asks(self._key, username), machine)
         with self._trace.step(Step.TOKEN) as note:
             note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
-            await self._tokens.require_the_machines(username, machine, case.policy)
+            await self._tokens.require_the_machines(username, machine, snapshot.policy)
 
     async def _reserve(self, facts: MachineFacts) -> None:
         """Reserve the pair; what was reserved before, and only its record says so, first."""
@@ -152,7 +152,7 @@ class Admission:
         of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
         pair = Pair(MachineKey.of(machine), facts.identity)
         with self._trace.step(Step.RESERVE) as note:
-            stood = self._reservations.mirrored(pair)
+            stood = self._reservations.cached(pair)
             note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
             await self._rebuild.rebuild(pair)
             await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
@@ -160,25 +160,25 @@ class Admission:
     async def _checked(
         self,
         request: SigningRequest,
-        case: Case,
+        snapshot: Snapshot,
         attested: Attested,
         identity: AttestedIdentity,
         machine: MachineView,
     ) -> MachineFacts:
-        """Run the checks of the Machine; again after a second look where one of them refuses."""
-        facts = self._facts(request, case, attested, identity, machine)
+        """Run the checks of the Machine; again after a live recheck where one of them refuses."""
+        facts = self._facts(request, snapshot, attested, identity, machine)
         try:
             run_checks(MACHINE_CHECKS, facts, self._trace)
         except Refused as error:
-            if not rests_upon_what_is_known(error):
+            if not rests_on_cached_objects(error):
                 raise
-            await self._second_look.look(error, self._key, facts.node_name, machine, facts.recorded_machine)
-            facts = self._facts(request, case, attested, identity, machine)
+            await self._live_recheck.look(error, self._key, facts.node_name, machine, facts.recorded_machine)
+            facts = self._facts(request, snapshot, attested, identity, machine)
             run_checks(MACHINE_CHECKS, facts, self._trace)
         return facts
 
     async def _require_gone(self, facts: MachineFacts) -> None:
-        """Where the name's record is another identity's, its Machine must be gone, and not only from the mirror.
+        """Where the name's record is another identity's, its Machine must be gone, and not only from the cache.
 
         Raises:
             Deferred: it is there.
@@ -187,7 +187,7 @@ class Admission:
         record = facts.record
         if isinstance(record, NoRecord) or record.identity.digest == facts.identity.digest:
             return
-        if isinstance(facts.recorded_machine, MachineGone) and not await self._reservations.existence.is_gone(
+        if isinstance(facts.recorded_machine, MachineGone) and not await self._reservations.live_reads.is_gone(
             record.machine
         ):
             raise Deferred(
@@ -195,7 +195,7 @@ class Admission:
             )
 
     async def _require_former_identity_run_out(self, facts: MachineFacts) -> None:
-        """By a second look at the record: somebody may have deleted it a moment ago, to let the new hardware in.
+        """By a live recheck at the record: somebody may have deleted it a moment ago, to let the new hardware in.
 
         Raises:
             Deferred: it has not.
@@ -213,50 +213,57 @@ class Admission:
     def _facts(
         self,
         request: SigningRequest,
-        case: Case,
+        snapshot: Snapshot,
         attested: Attested,
         identity: AttestedIdentity,
         machine: MachineView,
     ) -> MachineFacts:
         node_name = node_name_of(request)
         record = self._records.recorded(self._key, node_name)
-        found = case.account.machine = MachineStage(
+        found = snapshot.decision_inputs.machine = MachineStage(
             record,
             self._recorded_machine(record),
             self._others_called(machine, node_name),
-            self._inventory.authentic.of_machine(MachineKey.of(machine)),
+            self._caches.authentic.of_machine(MachineKey.of(machine)),
             self._held_by_others(request, machine),
         )
         return machine_facts(
-            request, identity, attested.outcome, machine, found, cluster=case.cluster, policy=case.policy, now=case.now
+            request,
+            identity,
+            attested.outcome,
+            machine,
+            found,
+            cluster=snapshot.cluster,
+            policy=snapshot.policy,
+            now=snapshot.now,
         )
 
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
-        return MachineGone() if isinstance(record, NoRecord) else self._inventory.machine(record.machine)
+        return MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
 
     def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
         """Those whose node it is before those that are only called so; a few of them say as much as all."""
-        inventory = self._inventory
-        others = filter(
-            None, (inventory.machines.get(*key) for key in inventory.names.others_called(machine, node_name))
-        )
+        caches = self._caches
+        others = filter(None, (caches.machines.get(*key) for key in caches.names.others_called(machine, node_name)))
         instances = chain.from_iterable(
-            inventory.machines_with(self._key, provider_id)
-            for provider_id in sorted(inventory.names.instances_called(machine, node_name))
+            caches.machines_with(self._key, provider_id)
+            for provider_id in sorted(caches.names.instances_called(machine, node_name))
         )
         return tuple(islice((other for other in chain(others, instances) if not other.deleting), _MOST_OTHERS))
 
     def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
         asked = request.certificate_request
-        return held_by_others(self._inventory, self._records, machine, asked.dns_names, asked.ip_addresses)
+        return conflicting_names(self._caches, self._records, machine, asked.dns_names, asked.ip_addresses)
 
-    async def _journal(self, request: SigningRequest, facts: MachineFacts, case: Case, authority: Authority) -> Approve:
+    async def _journal(
+        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: Authority
+    ) -> Approve:
         """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone."""
         record = facts.record
         if not isinstance(record, NoRecord):
             issued = await self._issued_before(request, facts, record, authority)
             if not isinstance(issued, NotRepeatable):
-                self._require_still(case, facts)
+                self._require_still(snapshot, facts)
                 return issued
             going = record.makes_way
             if isinstance(going, JournalEntry) and was_just_decided(going.decided, _JOURNAL_SPAN, facts.now):
@@ -270,7 +277,7 @@ class Admission:
             wanted = new_record(facts.machine, facts.node_name, facts.identity, entry)
         else:
             wanted = record.with_entry(entry, machine=facts.machine, identity=facts.identity)
-        self._require_still(case, facts)
+        self._require_still(snapshot, facts)
         with self._one_new_name(facts):
             written = await self._records.write(wanted, facts.cluster)
         return approval(written, wanted.journal[-1], certificate)
@@ -293,7 +300,7 @@ class Admission:
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"a node name of {machine} is being recorded", timedelta(seconds=0.1)
             )
-        if self._inventory.authentic.of_machine(machine) != facts.other_names:
+        if self._caches.authentic.of_machine(machine) != facts.other_names:
             raise RecordChanged(facts.node_name)
         self._being_named.add(machine)
         try:
@@ -305,14 +312,14 @@ class Admission:
         self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
     ) -> Approve | NotRepeatable:
         """The certificate that was journaled for this request, before a restart or by another replica; or its key's."""
-        entry = record.entry_for(request.envelope.uid, request.envelope.spec_digest)
+        entry = record.entry_for(request.header.uid, request.header.spec_digest)
         if isinstance(entry, JournalEntry):
             repeated = await repeat(request, record, entry, authority, facts.now, self._signing)
             if not isinstance(repeated, NotRepeatable):
                 return repeated
         return await repeat_for_key(request, facts, record, authority, self._signing)
 
-    def _require_still(self, case: Case, facts: MachineFacts) -> None:
+    def _require_still(self, snapshot: Snapshot, facts: MachineFacts) -> None:
         """Nothing that was judged has changed since.
 
         A secure attestor's pair may displace an insecure one at any moment, also just before its owner hears that it
@@ -323,10 +330,10 @@ class Admission:
             Deferred: the Cluster or its policy has.
             RecordChanged: the Machine has, or its reservation was taken away; it is judged again.
         """
-        self._require_unchanged(case)
+        self._require_unchanged(snapshot)
         key, identity = MachineKey.of(facts.machine), facts.identity
-        displaced = identity.security is Security.INSECURE and not self._reservations.mirrored(Pair(key, identity))
-        if displaced or self._inventory.machine(key) != facts.machine:
+        displaced = identity.security is Security.INSECURE and not self._reservations.cached(Pair(key, identity))
+        if displaced or self._caches.machine(key) != facts.machine:
             raise RecordChanged(facts.node_name)
 
 

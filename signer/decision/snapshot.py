@@ -1,4 +1,4 @@
-"""What one adjudication reads of the management cluster: taken once, so that all its checks judge the same world."""
+"""What one decision reads of the management cluster: taken once, so that all its checks judge the same world."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.registry import Registry
-from signer.audit.decision_inputs import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.attestor_set import AttestorSet
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.store.caches import Inventory, UnreadablePolicy
+from signer.store.caches import Caches, UnreadablePolicy
 
 _BROKEN_SECONDS: Final = 60.0
 """What kept an attestor from being prepared, such as a file that was not there yet, may have passed after this long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Snapshot:
     """One cluster at one moment."""
 
     cluster: ClusterView
     policy: Policy
     attestors: AttestorSet
     now: datetime
-    account: Account = field(default_factory=Account, repr=False, compare=False)
-    """What the adjudication looks at is written there, for the audit log."""
+    decision_inputs: DecisionInputs = field(default_factory=DecisionInputs, repr=False, compare=False)
+    """What the decision looks at is written there, for the audit log."""
     audited: bool = field(default=False, compare=False)
     """Whether there is one: then also what takes time to write down."""
 
 
-class Cases:
+class Snapshots:
     """Takes the cases of one cluster, and keeps its attestors while its policy stays the same."""
 
     def __init__(
@@ -43,28 +43,28 @@ class Cases:
         key: ClusterKey,
         configuration: Configuration,
         registry: Registry,
-        inventory: Inventory,
+        caches: Caches,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._registry = registry
-        self._inventory = inventory
+        self._caches = caches
         self._now = now
         self._monotonic = monotonic
         self._attestors: AttestorSet | None = None
         self._attestors_made = 0.0
 
-    def take(self) -> Case:
+    def take(self) -> Snapshot:
         """The cluster as it is now.
 
         Raises:
             Deferred: the management cluster is out of touch, or there is no policy that can be followed.
         """
-        self._inventory.require_in_touch()
-        cluster = self._inventory.clusters.get(self._key.namespace, self._key.name)
-        policy = self._inventory.policies.get(self._key.namespace, self._key.name)
+        self._caches.require_in_touch()
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if cluster is None:
             raise Deferred(Reason.POLICY_INVALID, f"there is no Cluster {self._key}")
         if policy is None:
@@ -74,16 +74,16 @@ class Cases:
             )
         if isinstance(policy, UnreadablePolicy):
             raise Deferred(Reason.POLICY_INVALID, f"NodeAttestationPolicy {self._key}: {policy.message}")
-        return Case(cluster, policy, self.attestors(policy), self._now())
+        return Snapshot(cluster, policy, self.attestors(policy), self._now())
 
-    def require_unchanged(self, case: Case) -> None:
+    def require_unchanged(self, snapshot: Snapshot) -> None:
         """Attesting may take long, and a Cluster that is paused meanwhile is being moved to another controller.
 
         Raises:
             Deferred: the Cluster or its policy is no longer as it was.
         """
         current = self.take()
-        if (current.cluster, current.policy) != (case.cluster, case.policy):
+        if (current.cluster, current.policy) != (snapshot.cluster, snapshot.policy):
             raise Deferred(
                 Reason.RESERVATION_PENDING,
                 "the Cluster or its policy changed while the request was judged",
@@ -95,7 +95,7 @@ class Cases:
         kept = self._attestors
         if kept is None or kept.policy != policy or (self._is_old() and kept.any_broken):
             kept = self._attestors = AttestorSet(
-                policy, self._configuration, self._registry, self._inventory.authentic.challenge_keys
+                policy, self._configuration, self._registry, self._caches.authentic.challenge_keys
             )
             self._attestors_made = self._monotonic()
         return kept

@@ -12,7 +12,7 @@ from signer.model.fields import items_of, mapping_of, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class StandingCondition:
+class CurrentCondition:
     """One condition of a CSR; everything in it is the workload cluster's word, printable."""
 
     type: str
@@ -21,10 +21,10 @@ class StandingCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentConditions:
     """What the API server shows of a CSR."""
 
-    conditions: tuple[StandingCondition, ...]
+    conditions: tuple[CurrentCondition, ...]
     has_certificate: bool
 
     @property
@@ -34,15 +34,15 @@ class Standing:
         return self.has_certificate or any(one.type in ended for one in self.conditions)
 
 
-def standing_of(manifest: Mapping[str, Any]) -> Standing:
+def current_conditions_of(manifest: Mapping[str, Any]) -> CurrentConditions:
     """Read ``status`` of a CSR, whatever it holds."""
     status = mapping_of(manifest, "status")
     found = tuple(
-        StandingCondition(*(printable(text_of(one, field)) for field in ("type", "reason", "message")))
+        CurrentCondition(*(printable(text_of(one, field)) for field in ("type", "reason", "message")))
         for one in items_of(status, "conditions")[:8]
         if isinstance(one, Mapping)
     )
-    return Standing(found, bool(status.get("certificate")))
+    return CurrentConditions(found, bool(status.get("certificate")))
 
 
 def as_posted(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from typing import Any
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTurns
+from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource, LoadAuthority
-from signer.decision.decider import Adjudication, Adjudicator
+from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
-from signer.explain.dry_run_client import Sketch
+from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
 from signer.explain.source import Source
 from signer.explain.unsigned import Unsigned
 from signer.model.cluster import ClusterKey
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.records import Records
 from signer.store.reservations import Reservations
@@ -39,63 +39,63 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class DryRunResult:
     """What the controller would decide now, and how it came to that."""
 
-    adjudication: Adjudication
+    decided_request: DecidedRequest
     findings: Findings
     intended: tuple[str, ...]
     """What it would write into the management cluster."""
-    inventory: Inventory
+    caches: Caches
     makes_key: bool
     """There is no controller key: a controller that starts would make one, and no AttestedNode counts."""
 
 
-async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances) -> Judgement:
+async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances) -> DryRunResult:
     """Judge a CSR of that cluster. Nothing is written anywhere.
 
     Raises:
         ApiError: what decisions rest upon cannot be listed.
     """
-    sketch = Sketch(around.source)
-    inventory = await filled_inventory(sketch, around.configuration)
-    await inventory.controller_key.refresh(sketch)
-    makes_key = bool(sketch.intended)
-    tokens = BootstrapTokens(sketch, inventory, watch_namespace=around.configuration.watch_namespace)
+    dry_run_client = DryRunClient(around.source)
+    caches = await filled_caches(dry_run_client, around.configuration)
+    await caches.controller_key.refresh(dry_run_client)
+    makes_key = bool(dry_run_client.intended)
+    tokens = BootstrapTokens(dry_run_client, caches, watch_namespace=around.configuration.watch_namespace)
     await tokens.look_once()
     findings = Findings()
-    adjudicator = Adjudicator(
+    decider = Decider(
         key,
         configuration=around.configuration,
         registry=around.registry,
-        inventory=inventory,
-        reservations=Reservations(sketch, inventory),
-        records=Records(sketch, inventory),
+        caches=caches,
+        reservations=Reservations(dry_run_client, caches),
+        records=Records(dry_run_client, caches),
         tokens=tokens,
-        lookups=Lookups(sketch, time.monotonic),
-        turns=AttestorTurns(lambda provider, seconds: None, lambda: 0.0),  # untimed: nobody else waits here
+        lookups=Lookups(dry_run_client, time.monotonic),
+        timings=AttestorTimings(lambda provider, seconds: None, lambda: 0.0),  # untimed: nobody else waits here
         authority_source=AuthoritySource(
-            sketch, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
+            dry_run_client, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
         ),
         now=around.now,
         monotonic=time.monotonic,
         signing=Unsigned(),
         trace=findings,
     )
-    adjudication = await adjudicator.adjudicate(manifest)
-    return Judgement(adjudication, findings, sketch.intended, inventory, makes_key)
+    decided_request = await decider.decide(manifest)
+    return DryRunResult(decided_request, findings, dry_run_client.intended, caches, makes_key)
 
 
-async def filled_inventory(source: Source, configuration: Configuration) -> Inventory:
-    """The mirrors that decisions rest upon, filled once; records are nobody's until the controller key was read.
+async def filled_caches(source: Source, configuration: Configuration) -> Caches:
+    """The caches that decisions rest upon, filled once; records are nobody's until the controller key was read.
 
     Raises:
         ApiError: a collection cannot be listed.
     """
-    inventory = Inventory(
+    caches = Caches(
         await discover_cluster_api(source),
         own_namespace=configuration.namespace,
         watch_namespace=configuration.watch_namespace,
     )
-    await inventory.fill(source)
-    return inventory
+    await caches.fill(source)
+    return caches

@@ -24,7 +24,7 @@ class _Deleted:
     """It would be gone."""
 
 
-class Sketch:
+class DryRunClient:
     """The calls of :class:`~signer.kube.client.Client`: reads go to the source, writes into the sketch."""
 
     def __init__(self, source: Source) -> None:

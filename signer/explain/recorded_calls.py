@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attestors.contract import (
+    AgentPlugin,
     AttestationRequest,
     Attestor,
     AttestorDescription,
     AttestorSettings,
     Auditable,
-    ControllerHalf,
     ExplainsReasons,
-    NodeHalf,
     Outcome,
+    PreFiltered,
     ReasonExplanation,
-    Screened,
+    ServerPlugin,
 )
 from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
-from signer.audit.recorded_calls import ConsultedManagement, RecordedConsultations
+from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 
 
 class NotingRegistry(Registry):
@@ -40,7 +40,7 @@ class NotingRegistry(Registry):
 
 @dataclass(frozen=True, slots=True)
 class WrappedAttestor:
-    """An attestor whose controller half is another; all else that it has, it has still."""
+    """An attestor whose server plugin is another; all else that it has, it has still."""
 
     attestor: Attestor
 
@@ -48,8 +48,8 @@ class WrappedAttestor:
     def description(self) -> AttestorDescription:
         return self.attestor.description
 
-    def node_half(self, settings: Mapping[str, str]) -> NodeHalf:
-        return self.attestor.node_half(settings)
+    def agent_plugin(self, settings: Mapping[str, str]) -> AgentPlugin:
+        return self.attestor.agent_plugin(settings)
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
         """See :class:`~attestors.contract.ExplainsReasons`; none where it has none."""
@@ -76,29 +76,29 @@ class WrapsAuditable:
 class _NotingAttestor(WrapsAuditable, WrappedAttestor):
     noted: list[dict[str, Any]] = field(repr=False)
 
-    def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
-        return _NotingHalf(self.attestor.controller_half(settings), self.noted)
+    def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
+        return _NotingPlugin(self.attestor.server_plugin(settings), self.noted)
 
 
 @dataclass(frozen=True, slots=True)
-class _NotingHalf:
-    half: ControllerHalf
+class _NotingPlugin:
+    plugin: ServerPlugin
     noted: list[dict[str, Any]] = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Screened:
-        return self.half.screen(request)
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
+        return self.plugin.pre_filter(request)
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        return await self._verify(self.half.verify_client, request)
+        return await self._verify(self.plugin.verify_client, request)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        return await self._verify(self.half.verify_serving, request)
+        return await self._verify(self.plugin.verify_serving, request)
 
     async def _verify(self, verify: Any, request: AttestationRequest) -> Outcome:
-        consultations = RecordedConsultations()
-        management = ConsultedManagement(request.management, consultations)
+        recorded_calls = CallRecorder()
+        management = RecordedManagementCluster(request.management, recorded_calls)
         try:
-            outcome: Outcome = await verify(replace(request, consultations=consultations, management=management))
+            outcome: Outcome = await verify(replace(request, recorded_calls=recorded_calls, management=management))
         finally:
-            self.noted[:] = consultations.noted
+            self.noted[:] = recorded_calls.noted
         return outcome

@@ -24,7 +24,7 @@ CALLS_AT_ONCE: Final = 8
 """Of those that the same server answers: one behind the API server that hangs, such as a conversion webhook, must
 neither take every connection nor keep the others' answers back."""
 
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -36,27 +36,27 @@ class _Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[Answer]):
-    answer: Answer | ApiError = field(repr=False)
+class _Kept(Generic[Value]):
+    answer: Value | ApiError = field(repr=False)
     size: int
     at: float
 
 
-class FreshAnswers(Generic[Answer]):
+class CoalescingCache(Generic[Value]):
     """Answers by what they are about."""
 
-    def __init__(self, monotonic: Callable[[], float], size_of: Callable[[Answer], int]) -> None:
+    def __init__(self, monotonic: Callable[[], float], size_of: Callable[[Value], int]) -> None:
         """``monotonic`` is a clock, in seconds; ``size_of`` says what an answer takes, in bytes."""
         self._monotonic = monotonic
         self._size_of = size_of
         self._slots: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
         """By who answers; as long as somebody asks there."""
         self._asking: dict[Hashable, _Asking] = {}
-        self._kept: OrderedDict[Hashable, _Kept[Answer]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Kept[Value]] = OrderedDict()
         """In the order in which they came."""
         self._kept_bytes = 0
 
-    async def ask(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def ask(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Value]]) -> Value:
         """What ``look`` returns, or returned for somebody else a moment ago.
 
         ``answers`` is who does: the API server, or one behind it.
@@ -78,9 +78,9 @@ class FreshAnswers(Generic[Answer]):
             raise kept.answer.with_traceback(None)  # of an error that is raised more than once it would grow
         return kept.answer
 
-    async def _asked(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Answer]]) -> _Kept[Answer]:
+    async def _asked(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Value]]) -> _Kept[Value]:
         slots = self._slots.setdefault(answers, asyncio.Semaphore(CALLS_AT_ONCE))
-        answer: Answer | ApiError
+        answer: Value | ApiError
         try:
             async with slots:
                 answer = await look()

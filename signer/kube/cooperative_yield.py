@@ -10,7 +10,7 @@ SLICE_SECONDS: Final = 0.01
 """Of CPU. What one server's list costs, which a hostile one makes dear, delays others by so much at a time."""
 
 
-class Slices:
+class CooperativeYield:
     """The slices of one piece of work, the first of which begins now."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The order in which keys that are ready are worked on, so that nobody's many keys are in the way of another's few.
 
 What was found plausible goes first, but never alone. Within that, requesters take turns; of one requester, the claimed
-provider IDs; of one provider ID, the public keys; and the keys of one lane come as they were added. Where many keys of
+provider IDs; of one provider ID, the public keys; and the keys of one flow come as they were added. Where many keys of
 one requester wait, those that nobody has looked at yet come before all others: looking is cheap, and only then it is
 known which of them deserve a turn. Adding, taking and discarding cost the same however many keys there are.
 """
@@ -12,47 +12,47 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 
 Key = TypeVar("Key", bound=Hashable)
 
 CROWD: Final = 64
-"""Ready keys of one requester above which whoever takes an unscreened one must screen it, and put it back."""
+"""Ready keys of one requester above which whoever takes an unfiltered one must screen it, and put it back."""
 LOOKS: Final = 7
-"""How many unscreened keys of crowds may come in a row while others wait: about as dear as a turn of work."""
-TURNS_OF_OTHERS: Final = {Screening.UNSCREENED: 7, Screening.UNKNOWN_MACHINE: 15, Screening.REFUSED: 31}
+"""How many unfiltered keys of crowds may come in a row while others wait: about as dear as a turn of work."""
+TURNS_OF_OTHERS: Final = {PriorityLevel.UNFILTERED: 7, PriorityLevel.UNKNOWN_MACHINE: 15, PriorityLevel.REFUSED: 31}
 """How many turns of work in a row may go to better ones while such a key waits; a late denial harms nobody."""
 
 
-class FairOrder(Generic[Key]):
-    """Keys, each in its lane; :meth:`take` gives them out in turn."""
+class FairQueue(Generic[Key]):
+    """Keys, each in its flow; :meth:`take` gives them out in turn."""
 
     def __init__(self) -> None:
-        self._rounds: dict[Screening, _Round[Key]] = {screening: _Round() for screening in Screening}
-        self._crowds: _Round[Key] = _Round()  # of the unscreened, those whose requesters have many keys
+        self._rounds: dict[PriorityLevel, _Round[Key]] = {priority_level: _Round() for priority_level in PriorityLevel}
+        self._crowds: _Round[Key] = _Round()  # of the unfiltered, those whose requesters have many keys
         self._looks = 0
-        self._turns_of_others = dict.fromkeys(Screening, 0)
-        self._lanes: dict[Key, Lane] = {}
+        self._turns_of_others = dict.fromkeys(PriorityLevel, 0)
+        self._flows: dict[Key, Flow] = {}
         self._waiting: dict[str, int] = {}  # requester -> keys
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._flows)
 
-    def put(self, key: Key, lane: Lane) -> None:
-        """``key`` waits in that lane: behind the others in it, unless it is in it already."""
-        if key in self._lanes:
-            if self._lanes[key] == lane:
+    def put(self, key: Key, flow: Flow) -> None:
+        """``key`` waits in that flow: behind the others in it, unless it is in it already."""
+        if key in self._flows:
+            if self._flows[key] == flow:
                 return
             self.discard(key)
-        self._lanes[key] = lane
-        self._round_of(lane).put(lane.path, key)
-        waiting = self._waiting[lane.requester] = self._waiting.get(lane.requester, 0) + 1
+        self._flows[key] = flow
+        self._round_of(flow).put(flow.path, key)
+        waiting = self._waiting[flow.requester] = self._waiting.get(flow.requester, 0) + 1
         if waiting == CROWD + 1:
-            self._rounds[Screening.UNSCREENED].hand_over(lane.requester, self._crowds)
+            self._rounds[PriorityLevel.UNFILTERED].hand_over(flow.requester, self._crowds)
 
     def take(self) -> Key:
         """The key whose turn it is; it waits no longer. Raises KeyError where none waits."""
-        present = [screening for screening in Screening if self._rounds[screening]]
+        present = [priority_level for priority_level in PriorityLevel if self._rounds[priority_level]]
         if self._crowds and (self._looks < LOOKS or not present):
             self._looks += 1
             # From both ends in turn: neither who came first nor who has just come waits for all that lie between.
@@ -67,41 +67,43 @@ class FairOrder(Generic[Key]):
 
     def discard(self, key: Key) -> None:
         """``key`` waits no longer, if it did."""
-        lane = self._lanes.get(key)
-        if lane is not None:
-            self._round_of(lane).discard(lane.path, key)
+        flow = self._flows.get(key)
+        if flow is not None:
+            self._round_of(flow).discard(flow.path, key)
             self._forget(key)
 
     def is_crowded(self, requester: str) -> bool:
         """Whether more than ``CROWD`` keys of that requester wait."""
         return self._waiting.get(requester, 0) > CROWD
 
-    def _round_of(self, lane: Lane) -> _Round[Key]:
-        if lane.screening is Screening.UNSCREENED and self.is_crowded(lane.requester):
+    def _round_of(self, flow: Flow) -> _Round[Key]:
+        if flow.priority_level is PriorityLevel.UNFILTERED and self.is_crowded(flow.requester):
             return self._crowds
-        return self._rounds[lane.screening]
+        return self._rounds[flow.priority_level]
 
-    def _whose_turn(self, present: list[Screening]) -> Screening:
+    def _whose_turn(self, present: list[PriorityLevel]) -> PriorityLevel:
         turn = present[0]
-        for screening in present[1:]:
-            if self._turns_of_others[screening] >= TURNS_OF_OTHERS[screening]:
-                turn = screening
+        for priority_level in present[1:]:
+            if self._turns_of_others[priority_level] >= TURNS_OF_OTHERS[priority_level]:
+                turn = priority_level
                 break
-        for screening in present:
-            self._turns_of_others[screening] = 0 if screening is turn else self._turns_of_others[screening] + 1
+        for priority_level in present:
+            self._turns_of_others[priority_level] = (
+                0 if priority_level is turn else self._turns_of_others[priority_level] + 1
+            )
         return turn
 
     def _forget(self, key: Key) -> None:
-        requester = self._lanes.pop(key).requester
+        requester = self._flows.pop(key).requester
         waiting = self._waiting[requester] = self._waiting[requester] - 1
         if waiting == CROWD:
-            self._crowds.hand_over(requester, self._rounds[Screening.UNSCREENED])
+            self._crowds.hand_over(requester, self._rounds[PriorityLevel.UNFILTERED])
         elif not waiting:
             del self._waiting[requester]
 
 
 class _Line(Generic[Key]):
-    """The keys of one lane."""
+    """The keys of one flow."""
 
     __slots__ = ("_keys", "_newest_is_next")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Ration:
+class TokenBucket:
     """``at_once`` times, and once more each ``seconds``, which may be saved up."""
 
     def __init__(self, at_once: int, seconds: float, clock: Callable[[], float]) -> None:

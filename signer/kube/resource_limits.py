@@ -25,11 +25,11 @@ SMALL_BYTES: Final = 512 * 1024
 """Of each answer or event, for which nobody has to ask."""
 
 
-class NoRoom(Exception):
+class MemoryQuotaExceeded(Exception):
     """Others are reading so much just now that there is no memory for more."""
 
 
-class Allowances:
+class ResourceLimits:
     """Shared by clients, in one event loop."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Allowances:
     ) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        self._crowd = _Bucket(loop_share, clock())
+        self._shared_bucket = TokenBucket(loop_share, clock())
         self.bytes_left = large_bytes
 
     @classmethod
@@ -49,21 +49,21 @@ class Allowances:
         """For a server that is trusted."""
         return cls(large_bytes=1 << 62, loop_share=1e9)
 
-    def pace(self) -> Pace:
+    def rate_limiter(self) -> RateLimiter:
         """For one client."""
-        return Pace(self._crowd, self._clock)
+        return RateLimiter(self._shared_bucket, self._clock)
 
     @contextmanager
-    def room(self) -> Generator[Room, None, None]:
+    def memory_quota(self) -> Generator[MemoryQuota, None, None]:
         """For one answer, or one watch."""
-        room = Room(self)
+        memory_quota = MemoryQuota(self)
         try:
-            yield room
+            yield memory_quota
         finally:
-            room.hold(0)
+            memory_quota.hold(0)
 
 
-class _Bucket:
+class TokenBucket:
     """CPU time that comes at some rate; what was taken beforehand has to be waited for."""
 
     def __init__(self, share: float, now: float) -> None:
@@ -83,37 +83,37 @@ class _Bucket:
         return max(0.0, -self._left / self._share)
 
 
-class Pace:
+class RateLimiter:
     """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
 
-    def __init__(self, crowd: _Bucket, clock: Callable[[], float]) -> None:
-        self._crowd = crowd
+    def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
+        self._shared_bucket = crowd
         self._clock = clock
-        self._own = _Bucket(OWN_SHARE, clock())
+        self._own = TokenBucket(OWN_SHARE, clock())
 
     def pause_after(self, cpu_seconds: float) -> float:
         """How many seconds to leave the event loop to others after this much work."""
         now = self._clock()
         if self._own.left(now) >= cpu_seconds:
             return self._own.take(cpu_seconds, now)
-        return self._crowd.take(cpu_seconds, now)
+        return self._shared_bucket.take(cpu_seconds, now)
 
 
-class Room:
+class MemoryQuota:
     """Memory for what is being read."""
 
-    def __init__(self, together: Allowances) -> None:
-        self._together = together
+    def __init__(self, limits: ResourceLimits) -> None:
+        self._shared_memory = limits
         self._held = 0
 
     def hold(self, size: int) -> None:
         """So many bytes are held now, instead of those of before.
 
         Raises:
-            NoRoom: they are not to be had.
+            MemoryQuotaExceeded: they are not to be had.
         """
         more = max(0, size - SMALL_BYTES) - self._held
-        if more > self._together.bytes_left:
-            raise NoRoom
-        self._together.bytes_left -= more
+        if more > self._shared_memory.bytes_left:
+            raise MemoryQuotaExceeded
+        self._shared_memory.bytes_left -= more
         self._held += more

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
 
 
-class Turns:
+class TimedSemaphore:
     """Places for what costs CPU, or the management cluster's attention, when many clusters do it at once.
 
     Who has a place for longer than ``seconds`` loses it to the next and goes on all the same: what takes that long

@@ -1,4 +1,4 @@
-"""The side door: RBAC grants by which the stock signer approves kubelet CSRs without attestation.
+"""The auto-approval: RBAC grants by which the built-in signer approves kubelet CSRs without attestation.
 
 kube-controller-manager approves a CSR to ``kubernetes.io/kube-apiserver-client-kubelet`` when its requester may create
 ``certificatesigningrequests/nodeclient`` (first certificate) or ``…/selfnodeclient`` (renewal), which it asks by
@@ -27,13 +27,13 @@ CREATE: Final = "create"
 ANY: Final = "*"
 
 RESTORING_ANNOTATION: Final = "attestation.cluster.x-k8s.io/restoring"
-"""For a moment on a binding that was to be deleted and is to stay; never kept or given back."""
+"""For a moment on a binding that was to be deleted and is to stay; never kept or restored."""
 
-MAXIMUM_KEPT_BINDING_BYTES: Final = 16 * 1024
+MAXIMUM_SAVED_BINDING_BYTES: Final = 16 * 1024
 """A binding that is larger than this, as JSON, is not removed: it could not be kept."""
 
 
-class Door(enum.Enum):
+class ApprovalSubresource(enum.Enum):
     """A subresource of certificatesigningrequests on which ``create`` means automatic approval."""
 
     NODECLIENT = "nodeclient"
@@ -47,7 +47,7 @@ class Door(enum.Enum):
         return f"{REQUESTS}/{self.value}"
 
 
-BOTH_DOORS: Final = frozenset(Door)
+BOTH_SUBRESOURCES: Final = frozenset(ApprovalSubresource)
 
 
 class UnreadableGrant(ValueError):
@@ -57,7 +57,7 @@ class UnreadableGrant(ValueError):
 class RoleScope(enum.Enum):
     """What a ClusterRole grants beside doors."""
 
-    ONLY_DOORS = "OnlyDoors"
+    ONLY_APPROVAL = "OnlyDoors"
     MORE = "More"
     AGGREGATED = "Aggregated"
     """Its rules are gathered from other roles, and may be others tomorrow."""
@@ -75,7 +75,7 @@ class PolicyRule:
     non_resource_urls: frozenset[str]
 
     @property
-    def doors(self) -> frozenset[Door]:
+    def subresources(self) -> frozenset[ApprovalSubresource]:
         """The doors that it grants.
 
         The question names no object, so a rule for certain names grants nothing, unless the empty name is among them.
@@ -86,27 +86,27 @@ class PolicyRule:
             return frozenset()
         # RBAC knows no "certificatesigningrequests/*" today; it means the doors, should it ever mean anything.
         return frozenset(
-            door
-            for door in Door
-            if not self.resources.isdisjoint({ANY, f"{REQUESTS}/*", door.resource, f"*/{door.value}"})
+            subresource
+            for subresource in ApprovalSubresource
+            if not self.resources.isdisjoint({ANY, f"{REQUESTS}/*", subresource.resource, f"*/{subresource.value}"})
         )
 
     @property
-    def grants_only_doors(self) -> bool:
+    def grants_only_approval(self) -> bool:
         """Whether nothing else is in it; every wildcard but that of the verbs is something else."""
         return (
             not self.non_resource_urls
             and self.api_groups <= {CERTIFICATES_GROUP}
-            and self.resources <= {door.resource for door in Door}
+            and self.resources <= {subresource.resource for subresource in ApprovalSubresource}
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRole:
-    """What a ClusterRole means for the side door."""
+    """What a ClusterRole means for the auto-approval."""
 
     name: str
-    doors: frozenset[Door]
+    subresources: frozenset[ApprovalSubresource]
     scope: RoleScope
 
 
@@ -168,12 +168,12 @@ def parse_cluster_role(manifest: Mapping[str, Any]) -> ClusterRole:
     try:
         rules = [_rule(rule) for rule in _list(manifest, "rules")]
     except UnreadableGrant:
-        return ClusterRole(name, BOTH_DOORS, RoleScope.UNREADABLE)
-    doors = frozenset(door for rule in rules for door in rule.doors)
+        return ClusterRole(name, BOTH_SUBRESOURCES, RoleScope.UNREADABLE)
+    subresources = frozenset(subresource for rule in rules for subresource in rule.subresources)
     if manifest.get("aggregationRule") is not None:
-        return ClusterRole(name, doors, RoleScope.AGGREGATED)
-    only = all(rule.grants_only_doors for rule in rules)
-    return ClusterRole(name, doors, RoleScope.ONLY_DOORS if only else RoleScope.MORE)
+        return ClusterRole(name, subresources, RoleScope.AGGREGATED)
+    only = all(rule.grants_only_approval for rule in rules)
+    return ClusterRole(name, subresources, RoleScope.ONLY_APPROVAL if only else RoleScope.MORE)
 
 
 def parse_cluster_role_binding(manifest: Mapping[str, Any]) -> ClusterRoleBinding:
@@ -216,7 +216,7 @@ def binding_body(binding: ClusterRoleBinding) -> dict[str, Any]:
     }
 
 
-def kept_size(binding: ClusterRoleBinding) -> int:
+def saved_size(binding: ClusterRoleBinding) -> int:
     """Bytes that keeping the binding takes."""
     return len(json.dumps([binding_body(binding), binding.uid, binding.resource_version]))
 

@@ -17,9 +17,9 @@ import msgspec
 from attestors.wire.names import (
     CERTIFICATE_CREDENTIAL_PREFIX,
     CREDENTIAL_ID_KEY,
+    BuiltinSigner,
     ForeignSigner,
     SignerName,
-    StockSigner,
     parse_signer_name,
 )
 from signer.model.fields import items_of, mapping_of, text_of
@@ -61,7 +61,7 @@ Credential: TypeAlias = NoCredentialNamed | CertificateCredential | OtherCredent
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class CSRHeader:
     """What is known of a CSR before its content is read: enough to answer it."""
 
     name: str
@@ -80,21 +80,21 @@ class Envelope:
     """What the requester authenticated with, as far as the API server says."""
 
 
-_AnEnvelope = TypeVar("_AnEnvelope", bound=Envelope)
+_AnyCSRHeader = TypeVar("_AnyCSRHeader", bound=CSRHeader)
 
 
 @dataclass(frozen=True, slots=True)
-class RequestEnvelope(Envelope):
+class AttestedCSRHeader(CSRHeader):
     """Of a CSR to one of our signers."""
 
     signer: SignerName
 
 
 @dataclass(frozen=True, slots=True)
-class StockEnvelope(Envelope):
+class BuiltinCSRHeader(CSRHeader):
     """Of a CSR to a signer of kube-controller-manager's."""
 
-    signer: StockSigner
+    signer: BuiltinSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +102,18 @@ class NotOurs:
     """Another signer's, or of a provider that is not installed here, or an object that no API server would send."""
 
 
-def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | StockSigner | ForeignSigner:
+def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | BuiltinSigner | ForeignSigner:
     """Whom the CSR is addressed to; a signer of a provider that is not installed here is somebody else's."""
     name = text_of(mapping_of(manifest, "spec"), "signerName")
-    if name == StockSigner.KUBELET_SERVING.value:
-        return StockSigner.KUBELET_SERVING
+    if name == BuiltinSigner.KUBELET_SERVING.value:
+        return BuiltinSigner.KUBELET_SERVING
     signer = parse_signer_name(name)
     if isinstance(signer, SignerName) and signer.provider not in providers:
         return ForeignSigner(name)
     return signer
 
 
-def read_envelope(manifest: Mapping[str, Any], make: Callable[..., _AnEnvelope]) -> _AnEnvelope | NotOurs:
+def read_csr_header(manifest: Mapping[str, Any], make: Callable[..., _AnyCSRHeader]) -> _AnyCSRHeader | NotOurs:
     """The envelope, by its class but for the signer; ``NotOurs`` for an object that no API server would send."""
     metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
     name, uid = text_of(metadata, "name"), text_of(metadata, "uid")

@@ -3,7 +3,7 @@
 Whoever holds a bootstrap token can post requests without end, and pools share tokens. So requests are told apart by
 who posted them (``spec.username``, which the API server authenticated; never the subject, which is free to choose),
 then by the machine that they claim, then by key: the evidence of another machine can be copied, but only together with
-its key, and then all copies stand in one lane behind the original.
+its key, and then all copies stand in one flow behind the original.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 
-class Screening(enum.IntEnum):
+class PriorityLevel(enum.IntEnum):
     """What a look at the request and its evidence alone has said, best first. It orders requests and admits none."""
 
     PLAUSIBLE = 0
     """The evidence verifies, as far as that can be told without asking anybody."""
-    UNSCREENED = 1
+    UNFILTERED = 1
     """Not looked at, or it could not be told."""
     UNKNOWN_MACHINE = 2
     """Nothing in the Cluster has the provider ID that it claims: there is nothing to look at closely yet."""
@@ -27,10 +27,10 @@ class Screening(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One lane. Requests in the same lane are served first come, first served."""
+class Flow:
+    """One flow. Requests in the same flow are served first come, first served."""
 
-    screening: Screening
+    priority_level: PriorityLevel
     requester: str
     """``spec.username``."""
     provider_id: str = ""
@@ -40,15 +40,15 @@ class Lane:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """By what lanes of the same screening differ, coarsest first; of the same length for all of them."""
-        match self.screening:
-            case Screening.PLAUSIBLE:
+        """By what flows of the same screening differ, coarsest first; of the same length for all of them."""
+        match self.priority_level:
+            case PriorityLevel.PLAUSIBLE:
                 return (self.requester, self.provider_id, self.public_key)
-            case Screening.UNSCREENED | Screening.REFUSED:
+            case PriorityLevel.UNFILTERED | PriorityLevel.REFUSED:
                 return (self.requester, self.provider_id)
-            case Screening.UNKNOWN_MACHINE:
+            case PriorityLevel.UNKNOWN_MACHINE:
                 return (self.requester,)  # whoever invents provider IDs gets no turn for each
 
 
-ONE_LANE: Final = Lane(Screening.PLAUSIBLE, "")
+ONE_FLOW: Final = Flow(PriorityLevel.PLAUSIBLE, "")
 """For keys that nobody competes for."""

@@ -13,7 +13,7 @@ from attestors.wire import pem, provider_id
 from attestors.wire.names import MAXIMUM_REQUEST_BYTES, PROVIDER_ID_OID, SignerName
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks
-from signer.model.certificate_request import MalformedCertificateRequest, glance_at_provider_id
+from signer.model.certificate_request import MalformedCertificateRequest, peek_provider_id
 from signer.model.csr_header import signer_of
 from signer.model.signing_request import request_bytes
 
@@ -21,7 +21,7 @@ NO_CLAIM: Final = ""
 """Of what is not ours, claims nothing, or cannot be read so far: it is denied, or left alone, when its turn comes."""
 
 
-def claim_at_a_glance(
+def peek_claimed_provider_id(
     manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
 ) -> str:
     """The provider ID that a CSR to one of our signers claims, or :data:`NO_CLAIM`.
@@ -32,7 +32,7 @@ def claim_at_a_glance(
         return NO_CLAIM
     try:
         block = pem.first(request_bytes(manifest["spec"].get("request")), maximum_bytes=MAXIMUM_REQUEST_BYTES)
-        value = glance_at_provider_id(block.content, provider_id_oids)
+        value = peek_provider_id(block.content, provider_id_oids)
         return provider_id.decode(value) if value else NO_CLAIM
     except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest, InvalidProviderID):
         return NO_CLAIM

@@ -163,7 +163,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Let the node join again with a new bootstrap token.",
         ),
         Reason.SERVING_NOT_SUPPORTED: ReasonExplanation(
-            "The attestor signs no serving certificates.", "Let the kubelet use the stock serving signer."
+            "The attestor signs no serving certificates.", "Let the kubelet use the built-in serving signer."
         ),
         Reason.FOREIGN_CREDENTIAL: ReasonExplanation(
             "A node asks for a serving certificate with a client certificate that this controller did not issue to it.",

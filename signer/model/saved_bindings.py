@@ -20,8 +20,8 @@ from signer.model.fields import mapping_of, required_text, text_of
 
 MAXIMUM_GENERATIONS: Final = 4
 """CAs of one Cluster for which something is kept."""
-MAXIMUM_KEPT_BINDINGS: Final = 64
-MAXIMUM_KEPT_BYTES: Final = 64 * 1024
+MAXIMUM_SAVED_BINDINGS: Final = 64
+MAXIMUM_SAVED_BYTES: Final = 64 * 1024
 """Of one Cluster; its administrators choose what its bindings say, and the management cluster's etcd stores it."""
 
 _CLUSTER_FIELDS: Final = ("clusterNamespace", "clusterName")
@@ -31,12 +31,12 @@ Generation: TypeAlias = Mapping[str, ClusterRoleBinding]
 """The bindings that were removed under one CA, by name."""
 
 
-class GrantsNotKept(Exception):
+class BindingsNotSaved(Exception):
     """What was, or is to be, removed cannot be kept or read: nothing may be removed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptGrants:
+class SavedBindings:
     """The bindings that were removed from one Cluster."""
 
     cluster: ClusterKey
@@ -74,7 +74,7 @@ class OtherGenerations:
         )
 
 
-def kept_name(cluster: ClusterKey) -> str:
+def saved_name(cluster: ClusterKey) -> str:
     """Name of the ConfigMap for that Cluster; no other Cluster's has it."""
     parts = (cluster.namespace, cluster.name)
     return f"removed-grants-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]}"
@@ -85,23 +85,23 @@ def generation_field(owner: ClusterIdentity) -> str:
     return owner.ca_cert_hash.replace(":", "-")
 
 
-def kept_data(cluster: ClusterKey, generations: Mapping[str, Generation]) -> dict[str, str]:
+def saved_data(cluster: ClusterKey, generations: Mapping[str, Generation]) -> dict[str, str]:
     """``data`` of the ConfigMap. Each generation is a List that ``kubectl create`` takes; empty ones are left out.
 
     Raises:
-        GrantsNotKept: they are too many, or too large.
+        BindingsNotSaved: they are too many, or too large.
     """
     filled = {name: bindings for name, bindings in generations.items() if bindings}
     if len(filled) > MAXIMUM_GENERATIONS:
-        raise GrantsNotKept(
+        raise BindingsNotSaved(
             f"grants that were removed under more than {MAXIMUM_GENERATIONS} CAs of one cluster would have to be kept: "
-            f"give back by hand what ConfigMap {kept_name(cluster)} holds, or delete it"
+            f"restore by hand what ConfigMap {saved_name(cluster)} holds, or delete it"
         )
-    if sum(map(len, filled.values())) > MAXIMUM_KEPT_BINDINGS:
-        raise GrantsNotKept(f"more than {MAXIMUM_KEPT_BINDINGS} bindings would have to be kept")
+    if sum(map(len, filled.values())) > MAXIMUM_SAVED_BINDINGS:
+        raise BindingsNotSaved(f"more than {MAXIMUM_SAVED_BINDINGS} bindings would have to be kept")
     texts = {name: _generation_text(bindings) for name, bindings in filled.items()}
-    if sum(map(len, texts.values())) > MAXIMUM_KEPT_BYTES:
-        raise GrantsNotKept(f"the bindings to be kept take more than {MAXIMUM_KEPT_BYTES // 1024} KiB")
+    if sum(map(len, texts.values())) > MAXIMUM_SAVED_BYTES:
+        raise BindingsNotSaved(f"the bindings to be kept take more than {MAXIMUM_SAVED_BYTES // 1024} KiB")
     return {"clusterNamespace": cluster.namespace, "clusterName": cluster.name, **texts}
 
 
@@ -117,12 +117,12 @@ def parse_owner(manifest: Mapping[str, Any]) -> ClusterKey:
         object_name = required_text(mapping_of(manifest, "metadata"), "name")
     except (KeyError, TypeError) as error:
         raise ValueError(f"it does not say which cluster it is for: {error}") from error
-    if object_name != kept_name(cluster):
+    if object_name != saved_name(cluster):
         raise ValueError("its name is not the digest of its cluster")
     return cluster
 
 
-def parse_kept(manifest: Mapping[str, Any]) -> KeptGrants:
+def parse_saved(manifest: Mapping[str, Any]) -> SavedBindings:
     """Read a ConfigMap.
 
     Raises:
@@ -131,13 +131,13 @@ def parse_kept(manifest: Mapping[str, Any]) -> KeptGrants:
     cluster = parse_owner(manifest)
     metadata, data = mapping_of(manifest, "metadata"), mapping_of(manifest, "data")
     texts = {field: text_of(data, field) for field in data if field not in _CLUSTER_FIELDS}
-    if len(texts) > MAXIMUM_GENERATIONS or sum(map(len, texts.values())) > 2 * MAXIMUM_KEPT_BYTES:
+    if len(texts) > MAXIMUM_GENERATIONS or sum(map(len, texts.values())) > 2 * MAXIMUM_SAVED_BYTES:
         raise ValueError("it is larger than anything that is kept")
     generations = {field: _parse_generation(text) for field, text in texts.items()}
     uid, resource_version = text_of(metadata, "uid"), text_of(metadata, "resourceVersion")
     if not uid or not resource_version:
         raise ValueError("it has no UID or resourceVersion")
-    return KeptGrants(cluster, generations, uid, resource_version)
+    return SavedBindings(cluster, generations, uid, resource_version)
 
 
 def _generation_text(bindings: Generation) -> str:

@@ -1,4 +1,4 @@
-"""Which grants open the side door, which of them are removed now, and which questions prove that it is shut.
+"""Which grants open the auto-approval, which of them are removed now, and which questions prove that it is shut.
 
 Pure: from ClusterRoles and ClusterRoleBindings as they were read. RoleBindings grant nothing here, because the question
 is asked without a namespace.
@@ -13,13 +13,13 @@ from typing import Final, TypeAlias
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP, NODE_USER_PREFIX, NODES_GROUP
 from signer.model.auto_approval import (
-    MAXIMUM_KEPT_BINDING_BYTES,
+    MAXIMUM_SAVED_BINDING_BYTES,
+    ApprovalSubresource,
     ClusterRole,
     ClusterRoleBinding,
-    Door,
     RoleScope,
     Subject,
-    kept_size,
+    saved_size,
 )
 
 AUTHENTICATED_GROUP: Final = "system:authenticated"
@@ -34,10 +34,12 @@ MAXIMUM_IDENTITIES: Final = 256
 # API servers put these roles back at their start (rbac/bootstrappolicy), so that a binding of a deleted one is no more
 # harmless than it was.
 _ROLES_THAT_COME_BACK: Final[Mapping[str, ClusterRole]] = {
-    f"system:certificates.k8s.io:{door.resource.replace('/', ':')}": ClusterRole(
-        f"system:certificates.k8s.io:{door.resource.replace('/', ':')}", frozenset({door}), RoleScope.ONLY_DOORS
+    f"system:certificates.k8s.io:{subresource.resource.replace('/', ':')}": ClusterRole(
+        f"system:certificates.k8s.io:{subresource.resource.replace('/', ':')}",
+        frozenset({subresource}),
+        RoleScope.ONLY_APPROVAL,
     )
-    for door in Door
+    for subresource in ApprovalSubresource
 }
 
 
@@ -56,7 +58,7 @@ class RemovableGrant:
     """A binding that grants doors and nothing else."""
 
     binding: ClusterRoleBinding
-    doors: frozenset[Door]
+    subresources: frozenset[ApprovalSubresource]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class ReportedGrant:
     """A binding that grants doors, and that a person has to change."""
 
     binding: ClusterRoleBinding
-    doors: frozenset[Door]
+    subresources: frozenset[ApprovalSubresource]
     obstacle: Obstacle
 
 
@@ -93,7 +95,7 @@ class ReviewedIdentity:
 class Opening:
     """A review that was answered with yes."""
 
-    door: Door
+    subresource: ApprovalSubresource
     identity: ReviewedIdentity
     explanation: str = ""
     """What the API server says about it; its own words, and to be made printable."""
@@ -113,13 +115,13 @@ def granting_bindings(roles: Mapping[str, ClusterRole], bindings: Iterable[Clust
     grants: list[Grant] = []
     for binding in bindings:
         role = role_of(binding.role_name, roles)
-        if isinstance(role, RoleGone) or not role.doors or not binding.subjects:
+        if isinstance(role, RoleGone) or not role.subresources or not binding.subjects:
             continue
         obstacles = [*_obstacles(role, binding)]
         if obstacles:
-            grants.append(ReportedGrant(binding, role.doors, obstacles[0]))
+            grants.append(ReportedGrant(binding, role.subresources, obstacles[0]))
         else:
-            grants.append(RemovableGrant(binding, role.doors))
+            grants.append(RemovableGrant(binding, role.subresources))
     return tuple(grants)
 
 
@@ -131,11 +133,11 @@ def _obstacles(role: ClusterRole, binding: ClusterRoleBinding) -> Iterable[Obsta
             yield Obstacle.AGGREGATED
         case RoleScope.UNREADABLE:
             yield Obstacle.UNREADABLE_ROLE
-        case RoleScope.ONLY_DOORS:
+        case RoleScope.ONLY_APPROVAL:
             pass
     if not binding.is_addressable:
         yield Obstacle.UNUSABLE_NAME
-    if kept_size(binding) > MAXIMUM_KEPT_BINDING_BYTES:
+    if saved_size(binding) > MAXIMUM_SAVED_BINDING_BYTES:
         yield Obstacle.TOO_LARGE
 
 
@@ -144,8 +146,8 @@ def due_removals(grants: Iterable[Grant], unattested: Sequence[str]) -> tuple[Re
 
     ``unattested`` names the Machines that have no certificate of ours to renew. A binding of both doors waits for both.
     """
-    due = {Door.NODECLIENT} if unattested else set(Door)
-    return tuple(grant for grant in grants if isinstance(grant, RemovableGrant) and grant.doors <= due)
+    due = {ApprovalSubresource.NODECLIENT} if unattested else set(ApprovalSubresource)
+    return tuple(grant for grant in grants if isinstance(grant, RemovableGrant) and grant.subresources <= due)
 
 
 def reviewed_identities(
@@ -181,7 +183,8 @@ def grants_that_explain(opening: Opening, grants: Iterable[Grant]) -> tuple[Gran
     return tuple(
         grant
         for grant in grants
-        if opening.door in grant.doors and any(_is(subject, opening.identity) for subject in grant.binding.subjects)
+        if opening.subresource in grant.subresources
+        and any(_is(subject, opening.identity) for subject in grant.binding.subjects)
     )
 
 

@@ -20,7 +20,7 @@ from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
-from signer.model.signing_request import StockServingRequest
+from signer.model.signing_request import BuiltinServingRequest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_client_entries
 
@@ -39,14 +39,14 @@ it, or else was posted longer before the next attestation than clocks differ.
 
 
 @dataclass(frozen=True, slots=True)
-class StockRequestFacts:
+class BuiltinRequestFacts:
     """What the checks of the request alone look at."""
 
-    request: StockServingRequest
+    request: BuiltinServingRequest
     cluster: ClusterView
 
 
-class PairStanding(enum.Enum):
+class PairState(enum.Enum):
     """Whether the reservations say that the record's identity is the record's Machine."""
 
     RESERVED = "reserved"
@@ -62,7 +62,7 @@ class AttestedMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class StockServingFacts:
+class BuiltinServingFacts:
     """What the checks of the attestation behind a request look at."""
 
     node_name: str
@@ -78,8 +78,8 @@ class StockServingFacts:
     machine: MachineView
     operator_allows: bool
     """Whether the controller's configuration allows the record's attestor in the cluster's namespace."""
-    pair: PairStanding
-    held_by_others: frozenset[str]
+    pair: PairState
+    conflicting_names: frozenset[str]
     """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
     now: datetime
 
@@ -94,10 +94,10 @@ class StockServingFacts:
         return None
 
 
-def posted_at(request: StockServingRequest) -> datetime:
+def posted_at(request: BuiltinServingRequest) -> datetime:
     """When the request was created, by the workload API server's clock; where that cannot be read, before all else."""
     try:
-        return parse_time(request.envelope.created)
+        return parse_time(request.header.created)
     except ValueError:
         return LONG_AGO  # no API server writes it so
 
@@ -130,13 +130,13 @@ def the_attested_machine(
     return AttestedMachine(record, machine)
 
 
-def record_is_this_nodes(facts: StockServingFacts) -> None:
+def record_is_this_nodes(facts: BuiltinServingFacts) -> None:
     """The record is of exactly this node name in this cluster; a defect of ours otherwise."""
     if facts.record.machine.cluster != facts.cluster.key or facts.record.node_name != facts.node_name:
         raise Deferred(Reason.INTERNAL_ERROR, f"judged by the record of another node than {facts.node_name}")
 
 
-def attestation_was_secure(facts: StockServingFacts) -> None:
+def attestation_was_secure(facts: BuiltinServingFacts) -> None:
     """An attestor that proves nothing vouches for no serving certificate."""
     identity = facts.record.identity
     if identity.security is not Security.SECURE:
@@ -145,7 +145,7 @@ def attestation_was_secure(facts: StockServingFacts) -> None:
         )
 
 
-def attestor_is_still_authorized(facts: StockServingFacts) -> None:
+def attestor_is_still_authorized(facts: BuiltinServingFacts) -> None:
     """Whoever takes an attestor out of the policy no longer trusts what it said."""
     provider = facts.record.identity.provider
     if provider not in {attestor.provider for attestor in facts.policy.authorized_attestors}:
@@ -154,7 +154,7 @@ def attestor_is_still_authorized(facts: StockServingFacts) -> None:
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"this controller does not allow attestor {provider} here any more")
 
 
-def machine_is_the_attested_one(facts: StockServingFacts) -> None:
+def machine_is_the_attested_one(facts: BuiltinServingFacts) -> None:
     """A Machine that was made anew under its old name is another one, whose node has not been attested yet.
 
     See :meth:`~signer.model.record.AttestedNode.is_of` for moves.
@@ -165,19 +165,19 @@ def machine_is_the_attested_one(facts: StockServingFacts) -> None:
         )
 
 
-def reservation_stands(facts: StockServingFacts) -> None:
+def reservation_stands(facts: BuiltinServingFacts) -> None:
     """Identity and Machine are reserved for each other."""
-    if facts.pair is not PairStanding.RESERVED:
+    if facts.pair is not PairState.RESERVED:
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} is not reserved for the recorded identity")
 
 
-def client_certificate_is_valid(facts: StockServingFacts) -> None:
+def client_certificate_is_valid(facts: BuiltinServingFacts) -> None:
     """The attested node still has a client certificate: an attestation lives as long as what it was for."""
     if not valid_client_entries(facts.record, facts.now):
         raise Deferred(Reason.NODE_NOT_ATTESTED, "every client certificate that was issued to it has run out")
 
 
-def no_former_credential_is_valid(facts: StockServingFacts) -> None:
+def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
     """Where the API server names no credential, nobody but the attested node had one under its name when it was posted.
 
     The policy's ``nodeNameReuse: Immediate`` gives a node name away while the former machine's certificates are valid.
@@ -204,7 +204,7 @@ def no_former_credential_is_valid(facts: StockServingFacts) -> None:
         )
 
 
-def posted_since_attested(facts: StockServingFacts) -> None:
+def posted_since_attested(facts: BuiltinServingFacts) -> None:
     """Where the API server names no credential, the node's own was not there before the node was attested.
 
     What the former node of that name had may be forgotten by now, or was never known here. An honest kubelet, too, may

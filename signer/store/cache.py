@@ -1,4 +1,4 @@
-"""A mirror of one collection of the management cluster, parsed into values as it arrives."""
+"""A cache of one collection of the management cluster, parsed into values as it arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
-from signer.store.event_history import GONE, Followers
+from signer.store.event_history import GONE, EventHistories
 
 Value = TypeVar("Value")
 ObjectKey: TypeAlias = tuple[str, str]
@@ -46,7 +46,7 @@ _IN_TOUCH: Final = InTouch()
 
 @dataclass(frozen=True, slots=True)
 class OutOfTouch:
-    """List and watch have failed ever since; what the mirror holds may be stale."""
+    """List and watch have failed ever since; what the cache holds may be stale."""
 
     seconds: float
     """Since the first failure in a row."""
@@ -72,7 +72,7 @@ _READ: Final = "read"
 """Where an object that was cut down holds one of the two; nothing that comes from a server can."""
 
 
-class Mirror(Generic[Value]):
+class Cache(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
     An object that ``parse`` refuses (ValueError) is left out, and logged once per change: somebody else wrote it.
@@ -106,7 +106,7 @@ class Mirror(Generic[Value]):
         """UIDs of objects that were seen to go."""
         self.filled = asyncio.Event()
         """Set once the first list has arrived."""
-        self.followers = Followers()
+        self.event_histories = EventHistories()
         """Who wants to hear what the watch says: what is held comes from our own writes and reads, too."""
 
     def get(self, namespace: str, name: str) -> Value | None:
@@ -169,7 +169,7 @@ class Mirror(Generic[Value]):
             self._set(key, None)
         for manifest in objects:
             self._take(manifest)
-        self.followers.listed()
+        self.event_histories.listed()
         self._in_touch()
         self.filled.set()
         self._listed()
@@ -177,15 +177,15 @@ class Mirror(Generic[Value]):
     def applied(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
-        if self.followers:
-            self.followers.tell((object_key(item), _version(item)))
+        if self.event_histories:
+            self.event_histories.tell((object_key(item), _version(item)))
         self._take(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
-        if self.followers:
-            self.followers.tell((object_key(item), GONE))
+        if self.event_histories:
+            self.event_histories.tell((object_key(item), GONE))
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None
@@ -217,7 +217,7 @@ class Mirror(Generic[Value]):
 
     @property
     def heard_at(self) -> float:
-        """When list and watch last said something, on the mirror's clock."""
+        """When list and watch last said something, on the cache's clock."""
         return self._heard_at
 
     def _in_touch(self) -> None:

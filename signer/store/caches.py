@@ -1,4 +1,4 @@
-"""Everything that decisions read from the management cluster, mirrored and indexed.
+"""Everything that decisions read from the management cluster, cached and indexed.
 
 Machines and instances of MachinePools are indexed by provider ID, so that a match is one look-up, and a change of a
 Machine, MachinePool, Cluster or policy wakes exactly the requests that may wait for it.
@@ -44,14 +44,14 @@ from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
-from signer.store.cache import Mirror, ObjectKey, OutOfTouch
+from signer.store.cache import Cache, ObjectKey, OutOfTouch
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.name_index import NameIndex
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
-from signer.store.records_barrier import Arrivals
+from signer.store.records_barrier import RecordsBarrier
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -90,7 +90,7 @@ class UnreadablePolicy:
 
 
 class _Hearing(TypedDict):
-    """What all mirrors are told alike."""
+    """What all caches are told alike."""
 
     in_touch_again: Callable[[], None]
     monotonic: Callable[[], float]
@@ -104,8 +104,8 @@ class ListCalls(Protocol):
         ...
 
 
-class Inventory:
-    """The mirrors, the index over Machines and MachinePools, and who is told of changes."""
+class Caches:
+    """The caches, the index over Machines and MachinePools, and who is told of changes."""
 
     def __init__(
         self,
@@ -133,32 +133,32 @@ class Inventory:
         self._wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
-        self.arrivals = Arrivals()
-        """Clusters whose records the mirror may not have yet: see ``Records.require_listed``."""
+        self.records_barrier = RecordsBarrier()
+        """Clusters whose records the cache may not have yet: see ``Records.require_listed``."""
         hearing = _Hearing(in_touch_again=self._reached_again, monotonic=monotonic)
-        self.clusters: Mirror[ClusterView] = Mirror("clusters", cluster_view, self._cluster_changed, **hearing)
+        self.clusters: Cache[ClusterView] = Cache("clusters", cluster_view, self._cluster_changed, **hearing)
         self.policy_statuses = PolicyStatuses()
-        self.policies: Mirror[Policy | UnreadablePolicy] = Mirror(
+        self.policies: Cache[Policy | UnreadablePolicy] = Cache(
             "nodeattestationpolicies", self._policy, self._policy_changed, **hearing
         )
-        self.machines: Mirror[MachineView] = Mirror("machines", machine_view, self._machine_changed, **hearing)
-        self.machine_pools: Mirror[MachinePoolView] = Mirror(
+        self.machines: Cache[MachineView] = Cache("machines", machine_view, self._machine_changed, **hearing)
+        self.machine_pools: Cache[MachinePoolView] = Cache(
             "machinepools", machine_pool_view, self._machine_pool_changed, **hearing
         )
         """Stays empty where the management cluster has none."""
         self.certificate_lives = CertificateLives(self.machine)
         self.authentic = AuthenticRecords(self.certificate_lives.record_changed, self._keys_changed)
-        """Of the mirrored records those that are ours; nothing else of ``records`` is ever used."""
+        """Of the cached records those that are ours; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
-        self.records: Mirror[StoredRecord] = Mirror(
+        self.records: Cache[StoredRecord] = Cache(
             "attestednodes",
             stored_record,
             self._record_changed,
-            listed=self.arrivals.mirror_listed,
+            listed=self.records_barrier.cache_listed,
             **hearing,
         )
-        self.reservations: Mirror[Reservation] = Mirror("identityreservations", parse_reservation, **hearing)
-        self._mirrors: tuple[Mirror[Any], ...] = tuple(mirror for mirror, _ in self._watched())
+        self.reservations: Cache[Reservation] = Cache("identityreservations", parse_reservation, **hearing)
+        self._caches: tuple[Cache[Any], ...] = tuple(cache for cache, _ in self._watched())
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
@@ -203,15 +203,15 @@ class Inventory:
         return self._index.instances_of(cluster)
 
     def watches(self, namespace: str) -> bool:
-        """Whether Clusters, Machines and records of that namespace are mirrored."""
+        """Whether Clusters, Machines and records of that namespace are cached."""
         return self._watch_namespace in (None, namespace)
 
-    def watched(self) -> Iterator[Mirror[Any]]:
-        """Every mirror that is kept."""
-        return iter(self._mirrors)
+    def watched(self) -> Iterator[Cache[Any]]:
+        """Every cache that is kept."""
+        return iter(self._caches)
 
-    def _watched(self) -> Iterator[tuple[Mirror[Any], str]]:
-        """Every mirror that is kept, and the collection that it mirrors. Clusters come before records."""
+    def _watched(self) -> Iterator[tuple[Cache[Any], str]]:
+        """Every cache that is kept, and the collection that it caches. Clusters come before records."""
         namespace, version = self._watch_namespace, self.version
         yield self.clusters, version.clusters.collection(namespace)
         yield self.machines, version.machines.collection(namespace)
@@ -222,17 +222,17 @@ class Inventory:
         yield self.reservations, IDENTITY_RESERVATIONS.collection(self.own_namespace)
 
     async def run(self, client: Client) -> None:
-        """Keep the mirrors, and the key that tells our records from others, up to date until cancelled."""
+        """Keep the caches, and the key that tells our records from others, up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller_key.run(client), name="controller key")
-            for mirror, path in self._watched():
-                tasks.create_task(self._watch(client, mirror, path), name=f"watch {mirror.name}")
+            for cache, path in self._watched():
+                tasks.create_task(self._watch(client, cache, path), name=f"watch {cache.name}")
 
-    async def _watch(self, client: Client, mirror: Mirror[Any], path: str) -> NoReturn:
-        if mirror is self.records:
+    async def _watch(self, client: Client, cache: Cache[Any], path: str) -> NoReturn:
+        if cache is self.records:
             await self.clusters.filled.wait()  # so that nothing is listed twice at the start
-            self.arrivals.all_are_listed()
-        await list_and_watch(client, path, sink=mirror, keep=mirror.holds_of_list, standing=mirror.standing)
+            self.records_barrier.all_are_listed()
+        await list_and_watch(client, path, sink=cache, keep=cache.holds_of_list, standing=cache.standing)
 
     async def fill(self, source: ListCalls) -> None:
         """List everything once, for who looks and does not stay; the controller key is read apart from it.
@@ -240,25 +240,25 @@ class Inventory:
         Raises:
             ApiError: a collection cannot be listed.
         """
-        for mirror, path in self._watched():
-            if mirror is self.records:
-                self.arrivals.all_are_listed()
+        for cache, path in self._watched():
+            if cache is self.records:
+                self.records_barrier.all_are_listed()
             objects: list[JsonObject] = []
             async with contextlib.aclosing(source.list_pages(path)) as pages:
                 try:
                     async for page in pages:
-                        objects += [item for item in page["items"] if mirror.holds_of_list(item)]
+                        objects += [item for item in page["items"] if cache.holds_of_list(item)]
                 except ResourceNotServed as error:
                     raise ResourceNotServed(
                         f"{path} is not served there: {APPLY_DEFINITIONS}", status=error.status
                     ) from error
-            mirror.replaced(objects)
+            cache.replaced(objects)
 
     async def filled(self) -> None:
-        """Wait until every mirror has had its first list, and the key was looked at: nothing may be decided before."""
+        """Wait until every cache has had its first list, and the key was looked at: nothing may be decided before."""
         await self.controller_key.settled.wait()
-        for mirror, _ in self._watched():
-            await mirror.filled.wait()
+        for cache, _ in self._watched():
+            await cache.filled.wait()
 
     def require_in_touch(self) -> None:
         """To be called before anything is judged: a Machine, Cluster or policy may have gone unseen.
@@ -268,12 +268,12 @@ class Inventory:
                 is not available.
         """
         self.authentic.require_keys()
-        for mirror in self._mirrors:
-            touch = mirror.touch()
+        for cache in self._caches:
+            touch = cache.touch()
             if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
                 raise Deferred(
                     Reason.MANAGEMENT_CLUSTER_UNREACHABLE,
-                    f"{mirror.name} of the management cluster cannot be watched: {touch.error}",
+                    f"{cache.name} of the management cluster cannot be watched: {touch.error}",
                     timedelta(seconds=OUT_OF_TOUCH_RETRY_SECONDS),
                 )
 
@@ -292,7 +292,7 @@ class Inventory:
             self._tell(cluster.key, ALL_PROVIDER_IDS)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
-        self.arrivals.cluster_changed(ClusterKey(*key), before, after)
+        self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
             self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
 

@@ -6,12 +6,12 @@ from attestors.contract import IPAddress
 from signer.model.cluster import MachineView
 from signer.model.record import AttestedNode, MachineKey
 from signer.rules.serving import canonical, faces
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.records import Records
 
 
-def held_by_others(
-    inventory: Inventory,
+def conflicting_names(
+    caches: Caches,
     records: Records,
     machine: MachineView,
     dns_names: tuple[str, ...],
@@ -23,7 +23,7 @@ def held_by_others(
     """
     names = frozenset(canonical(name) for name in dns_names)
     addresses = frozenset(str(face) for address in ip_addresses for face in faces(address))
-    return inventory.names.held_by_others(machine, names | addresses) | frozenset(
+    return caches.names.conflicting_names(machine, names | addresses) | frozenset(
         name for name in names if _is_anothers_node(records, machine, name)
     )
 

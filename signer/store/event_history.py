@@ -30,8 +30,8 @@ class Order(enum.Enum):
     """Something else, or not in time."""
 
 
-class Following:
-    """What the watch has said of some objects since :meth:`Followers.follow`."""
+class EventHistory:
+    """What the watch has said of some objects since :meth:`EventHistories.follow`."""
 
     def __init__(self) -> None:
         self._heard: list[Heard] = []
@@ -57,36 +57,36 @@ class Following:
         return len(self._heard) < len(wanted) and self._heard == wanted[: len(self._heard)]
 
 
-class Followers:
+class EventHistories:
     """Who follows which objects of one collection."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], list[Following]] = {}
+        self._of: dict[tuple[str, str], list[EventHistory]] = {}
 
     def __len__(self) -> int:
         """How many objects are followed."""
         return len(self._of)
 
     @contextlib.contextmanager
-    def follow(self, keys: Iterable[tuple[str, str]]) -> Iterator[Following]:
+    def follow(self, keys: Iterable[tuple[str, str]]) -> Iterator[EventHistory]:
         """Hear of these objects, each a namespace and a name, from now on."""
-        following, followed = Following(), frozenset(keys)
+        event_history, followed = EventHistory(), frozenset(keys)
         for key in followed:
-            self._of.setdefault(key, []).append(following)
+            self._of.setdefault(key, []).append(event_history)
         try:
-            yield following
+            yield event_history
         finally:
             for key in followed:
-                self._of[key].remove(following)
+                self._of[key].remove(event_history)
                 if not self._of[key]:
                     del self._of[key]
 
     def tell(self, heard: Heard) -> None:
         """The watch says so."""
-        for following in self._of.get(heard[0], ()):
-            following.tell(heard)
+        for event_history in self._of.get(heard[0], ()):
+            event_history.tell(heard)
 
     def listed(self) -> None:
         """The collection was listed anew."""
-        for following in {id(one): one for followings in self._of.values() for one in followings}.values():
-            following.tell(_LISTED)
+        for event_history in {id(one): one for histories in self._of.values() for one in histories}.values():
+            event_history.tell(_LISTED)

@@ -2,7 +2,7 @@
 
 One round reserves again what records of ours ask for, as after ``clusterctl move``; then it deletes the AttestedNodes
 whose Machine is gone and whose last certificate ran out ten minutes ago; then it releases reservations whose Machine is
-gone and that no record of ours names. It does so only while the mirrors are in touch and the controller key is at hand,
+gone and that no record of ours names. It does so only while the caches are in touch and the controller key is at hand,
 and only after the API server itself said that the Machine is gone. A Cluster that is paused or being deleted, which is
 how a move looks, is left alone. What other controllers do meanwhile is safe: every write has a UID and a
 resourceVersion for its precondition, and releases go by the contest of :mod:`signer.store.reservations`.
@@ -28,8 +28,8 @@ from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
 from signer.rules.builtin_serving import FORMER_IS_REMEMBERED
-from signer.store.caches import Inventory
-from signer.store.reservation_rebuild import Rebuild, pair_of
+from signer.store.caches import Caches
+from signer.store.reservation_rebuild import ReservationRebuild, pair_of
 from signer.store.reservations import Reservations
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _RANDOM: Final = SystemRandom()
 Item = TypeVar("Item")
 
 
-class UpkeepCalls(Protocol):
+class GarbageCollectorCalls(Protocol):
     """The calls that are used of :class:`~signer.kube.client.Client`."""
 
     async def get(self, path: str) -> JsonObject:
@@ -77,20 +77,20 @@ class Done:
     """Objects that are contended or cannot be read, and kinds of work that the API server did not let us finish."""
 
 
-class Upkeep:
+class GarbageCollector:
     """Keeps records and reservations in order, for all clusters."""
 
     def __init__(
         self,
-        client: UpkeepCalls,
-        inventory: Inventory,
+        client: GarbageCollectorCalls,
+        caches: Caches,
         reservations: Reservations,
-        rebuild: Rebuild,
+        rebuild: ReservationRebuild,
         *,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
-        self._inventory = inventory
+        self._caches = caches
         self._reservations = reservations
         self._rebuild = rebuild
         self._now = now
@@ -98,7 +98,7 @@ class Upkeep:
 
     async def run(self) -> None:
         """One round after the other, the first at once, until cancelled."""
-        await self._inventory.filled()
+        await self._caches.filled()
         while True:
             await self.round()
             await asyncio.sleep(ROUND_SECONDS * (1 - _JITTER * _RANDOM.random()))
@@ -108,7 +108,7 @@ class Upkeep:
         self._done = done = Done()
         for work in (self._reserve_again, self._delete_records, self._release_reservations):
             try:
-                self._inventory.require_in_touch()
+                self._caches.require_in_touch()
                 await work()
             except (Deferred, ApiError) as error:  # the next round begins anew
                 done.failed += 1
@@ -128,48 +128,48 @@ class Upkeep:
     # Reserving again
 
     async def _reserve_again(self) -> None:
-        async for record in _bounded(self._inventory.authentic.values(), self._lacks_its_reservations):
+        async for record in _bounded(self._caches.authentic.values(), self._lacks_its_reservations):
             with self._one(record.name):
                 await self._rebuild.ensure(record)
-                self._done.reserved += self._reservations.mirrored(pair_of(record))
+                self._done.reserved += self._reservations.cached(pair_of(record))
 
     def _lacks_its_reservations(self, record: AttestedNode) -> bool:
         return (
-            self._inventory.shards.own(record.machine.cluster)
+            self._caches.shards.own(record.machine.cluster)
             and self._is_its_machine(record)
-            and not _is_left_alone(self._mirrored_cluster(record.machine.cluster))
-            and not self._reservations.mirrored(pair_of(record))
+            and not _is_left_alone(self._cached_cluster(record.machine.cluster))
+            and not self._reservations.cached(pair_of(record))
         )
 
     def _is_its_machine(self, record: AttestedNode) -> bool:
-        machine = self._inventory.machine(record.machine)
+        machine = self._caches.machine(record.machine)
         return isinstance(machine, MachineView) and machine.uid == record.machine_uid
 
     # Deleting records
 
     async def _delete_records(self) -> None:
-        async for record in _bounded(self._inventory.authentic.values(), self._has_run_out):
+        async for record in _bounded(self._caches.authentic.values(), self._has_run_out):
             with self._one(record.name):
                 if await self._is_gone_for_good(record.machine):
                     await self._delete(record)
 
     def _has_run_out(self, record: AttestedNode) -> bool:
-        cluster = self._mirrored_cluster(record.machine.cluster)
+        cluster = self._cached_cluster(record.machine.cluster)
         return (
             record.last_not_after + FORMER_IS_REMEMBERED <= self._now()
-            and not isinstance(self._inventory.machine(record.machine), MachineView)
+            and not isinstance(self._caches.machine(record.machine), MachineView)
             # Without its Cluster it is the garbage collector's: the Cluster owns it.
             and isinstance(cluster, ClusterView)
             and not _is_left_alone(cluster)
             # Reservations are the controller's own and one space for all Clusters, but records are the Cluster's.
-            and self._inventory.serves(cluster)
+            and self._caches.serves(cluster)
         )
 
     async def _delete(self, record: AttestedNode) -> None:
         namespace = record.machine.cluster.namespace
         path = ATTESTED_NODES.object(record.name, namespace)
         await self._client.delete(path, uid=record.uid, resource_version=record.resource_version)
-        self._inventory.records.forget(namespace, record.name)
+        self._caches.records.forget(namespace, record.name)
         self._done.deleted += 1
 
     # Releasing reservations
@@ -180,7 +180,7 @@ class Upkeep:
         def concerned(reservation: Reservation) -> bool:
             return self._is_abandoned(reservation.pair) and reservation.pair not in looked_at
 
-        async for reservation in _bounded(self._inventory.reservations.values(), concerned):
+        async for reservation in _bounded(self._caches.reservations.values(), concerned):
             pair = reservation.pair
             looked_at.add(pair)
             with self._one(str(pair.machine)):
@@ -191,11 +191,11 @@ class Upkeep:
 
     def _is_abandoned(self, pair: Pair) -> bool:
         return (
-            self._inventory.watches(pair.machine.cluster.namespace)
-            and self._inventory.shards.own(pair.machine.cluster)
-            and not isinstance(self._inventory.machine(pair.machine), MachineView)
-            and not _is_left_alone(self._mirrored_cluster(pair.machine.cluster))
-            and not any(pair_of(record) == pair for record in self._inventory.authentic.naming(pair))
+            self._caches.watches(pair.machine.cluster.namespace)
+            and self._caches.shards.own(pair.machine.cluster)
+            and not isinstance(self._caches.machine(pair.machine), MachineView)
+            and not _is_left_alone(self._cached_cluster(pair.machine.cluster))
+            and not any(pair_of(record) == pair for record in self._caches.authentic.naming(pair))
         )
 
     # What may be touched
@@ -205,18 +205,18 @@ class Upkeep:
 
         A move pauses the Cluster before it deletes a Machine, so the Cluster is asked second.
         """
-        gone = await self._reservations.existence.is_gone(machine)
+        gone = await self._reservations.live_reads.is_gone(machine)
         return gone and not _is_left_alone(await self._cluster(machine.cluster))
 
     async def _cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
-        path = self._inventory.version.clusters.object(key.name, key.namespace)
+        path = self._caches.version.clusters.object(key.name, key.namespace)
         try:
             return cluster_view(await self._client.get(path))
         except NotFound:
             return ClusterGone()
 
-    def _mirrored_cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
-        return self._inventory.clusters.get(key.namespace, key.name) or ClusterGone()
+    def _cached_cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
+        return self._caches.clusters.get(key.namespace, key.name) or ClusterGone()
 
     @contextlib.contextmanager
     def _one(self, name: str) -> Iterator[None]:

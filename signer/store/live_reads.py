@@ -11,7 +11,7 @@ from signer.model.cluster import MACHINE_POOL_KIND, MachineView, machine_view
 from signer.model.fields import mapping_of, text_of
 from signer.model.machine_pool import machine_pool_view
 from signer.model.record import AttestedNode, MachineKey
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
 
 
@@ -23,12 +23,12 @@ class ObjectCalls(Protocol):
         ...
 
 
-class Existence:
-    """Asks; what a mirror lacks is not gone."""
+class LiveReads:
+    """Asks; what a cache lacks is not gone."""
 
-    def __init__(self, client: ObjectCalls, inventory: Inventory) -> None:
+    def __init__(self, client: ObjectCalls, caches: Caches) -> None:
         self._client = client
-        self._inventory = inventory
+        self._caches = caches
 
     async def is_gone(self, machine: MachineKey) -> bool:
         """Whether that Machine, or instance of a MachinePool, no longer exists, asked of the API server itself.
@@ -40,15 +40,15 @@ class Existence:
             return not await self._machine_is(machine.name, machine)
         if await self._is_listed(machine):
             return False
-        # Its Machine may outlive its entry in the pool's list, and the mirror says which Machine that is. One that the
-        # mirror does not have yet is not looked for: the identity has just been proven to be another Machine now.
-        for candidate in self._inventory.machines_with(machine.cluster, machine.provider_id):
+        # Its Machine may outlive its entry in the pool's list, and the cache says which Machine that is. One that the
+        # cache does not have yet is not looked for: the identity has just been proven to be another Machine now.
+        for candidate in self._caches.machines_with(machine.cluster, machine.provider_id):
             if await self._machine_is(candidate.name, machine):
                 return False
         return True
 
     async def is_as_known(self, machine: MachineView) -> bool:
-        """Whether that Machine is still as the mirror has it, asked of the API server itself.
+        """Whether that Machine is still as the cache has it, asked of the API server itself.
 
         Of an instance of a MachinePool nothing is known that may change, and nobody is asked.
 
@@ -58,7 +58,7 @@ class Existence:
         if machine.kind == MACHINE_POOL_KIND:
             return True
         try:
-            path = self._inventory.version.machines.object(machine.name, machine.cluster.namespace)
+            path = self._caches.version.machines.object(machine.name, machine.cluster.namespace)
             return machine_view(await self._client.get(path)) == machine
         except NotFound:
             return False
@@ -78,7 +78,7 @@ class Existence:
     async def _machine_is(self, name: str, machine: MachineKey) -> bool:
         """Whether there is a Machine of that name, and it has that key."""
         try:
-            path = self._inventory.version.machines.object(name, machine.cluster.namespace)
+            path = self._caches.version.machines.object(name, machine.cluster.namespace)
             current = machine_view(await self._client.get(path))
         except NotFound:
             return False
@@ -86,7 +86,7 @@ class Existence:
 
     async def _is_listed(self, instance: MachineKey) -> bool:
         """Whether its MachinePool is there, and lists it."""
-        machine_pools = self._inventory.version.machine_pools
+        machine_pools = self._caches.version.machine_pools
         if isinstance(machine_pools, NotServed):
             return False
         try:

@@ -23,7 +23,7 @@ _SERVERS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignMetadata:
+class PreservedMetadata:
     """All of an object's metadata but what the API server fills in, as JSON."""
 
     packed: bytes
@@ -39,21 +39,21 @@ class NotKept:
     """There is none, or more than is kept."""
 
 
-KeptMetadata: TypeAlias = ForeignMetadata | NotKept
+KeptMetadata: TypeAlias = PreservedMetadata | NotKept
 
 
-def foreign_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
+def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
     """Keep what others put into ``metadata``, an object's that came from the API server."""
-    packed = msgspec.json.encode(foreign_fields(metadata))
+    packed = msgspec.json.encode(preserved_fields(metadata))
     return _shared(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
 
 
-def foreign_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """All of ``metadata`` but what the API server fills in."""
     return {key: value for key, value in metadata.items() if key not in _SERVERS}
 
 
 @lru_cache(maxsize=4096)
-def _shared(packed: bytes) -> ForeignMetadata:
+def _shared(packed: bytes) -> PreservedMetadata:
     """The same for all records of a Cluster: they have one label and one owner in common."""
-    return ForeignMetadata(packed)
+    return PreservedMetadata(packed)

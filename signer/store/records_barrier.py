@@ -1,4 +1,4 @@
-"""Clusters that came, or were unpaused, while the mirrors were kept.
+"""Clusters that came, or were unpaused, while the caches were kept.
 
 ``clusterctl move`` creates a Cluster paused, its AttestedNodes after it, and unpauses it at last. Reservations stay
 behind, so that records alone stand in an impostor's way, and each collection has a watch of its own: that of records
@@ -15,7 +15,7 @@ from signer.model.cluster import ClusterKey, ClusterView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrival:
+class UnlistedNamespace:
     """Clusters of one namespace that came before its records were listed; whoever comes later is of another."""
 
     namespace: str
@@ -23,18 +23,18 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The mirror of records holds what stood there when the Cluster came."""
+    """The cache of records holds what stood there when the Cluster came."""
 
 
-class Arrivals:
+class RecordsBarrier:
     """What is known of each Cluster's records."""
 
     def __init__(self) -> None:
-        self._unlisted: dict[ClusterKey, Arrival] = {}
-        self._gathering: dict[str, Arrival] = {}
+        self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
+        self._gathering: dict[str, UnlistedNamespace] = {}
         """By namespace, those whose list was not begun yet."""
         self._recent: set[ClusterKey] = set()
-        """Who came since the mirror's own last list. The next may have been begun before, and undo what was listed."""
+        """Who came since the cache's own last list. The next may have been begun before, and undo what was listed."""
 
     def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
         """One Cluster appeared, changed or went."""
@@ -44,41 +44,41 @@ class Arrivals:
             self._arrive(key)
             self._recent.add(key)
 
-    def of(self, key: ClusterKey) -> ArrivalState:
+    def of(self, key: ClusterKey) -> RecordsState:
         """What there is to do before a request of that Cluster is judged."""
         return self._unlisted.get(key, _LISTED)
 
-    def begins(self, arrival: Arrival) -> None:
+    def begins(self, unlisted: UnlistedNamespace) -> None:
         """The records of its namespace are about to be listed."""
-        if self._gathering.get(arrival.namespace) is arrival:
-            del self._gathering[arrival.namespace]
+        if self._gathering.get(unlisted.namespace) is unlisted:
+            del self._gathering[unlisted.namespace]
 
-    def listed(self, arrival: Arrival) -> None:
+    def listed(self, unlisted: UnlistedNamespace) -> None:
         """They were listed."""
-        for key in [key for key, of in self._unlisted.items() if of is arrival]:
+        for key in [key for key, of in self._unlisted.items() if of is unlisted]:
             del self._unlisted[key]
 
     def all_are_listed(self) -> None:
-        """The mirror is about to list all records, and nothing is judged before it has."""
+        """The cache is about to list all records, and nothing is judged before it has."""
         self._unlisted.clear()
         self._gathering.clear()
         self._recent.clear()
 
-    def mirror_listed(self) -> None:
-        """The mirror has listed all records, nobody knows since when. It begins its next list after this one."""
+    def cache_listed(self) -> None:
+        """The cache has listed all records, nobody knows since when. It begins its next list after this one."""
         for key in self._recent:
             self._arrive(key)
         self._recent.clear()
 
     def _arrive(self, key: ClusterKey) -> None:
-        self._unlisted[key] = self._gathering.setdefault(key.namespace, Arrival(key.namespace))
+        self._unlisted[key] = self._gathering.setdefault(key.namespace, UnlistedNamespace(key.namespace))
 
     def _forget(self, key: ClusterKey) -> None:
-        arrival = self._unlisted.pop(key, None)
+        unlisted = self._unlisted.pop(key, None)
         self._recent.discard(key)
-        if arrival is not None and arrival not in self._unlisted.values():
-            self.begins(arrival)
+        if unlisted is not None and unlisted not in self._unlisted.values():
+            self.begins(unlisted)
 
 
-ArrivalState: TypeAlias = Arrival | Listed
+RecordsState: TypeAlias = UnlistedNamespace | Listed
 _LISTED = Listed()

@@ -1,4 +1,4 @@
-"""What Enforce removed from workload clusters, kept so that it can be given back.
+"""What Enforce removed from workload clusters, kept so that it can be restored.
 
 One ConfigMap in the controller's own namespace for each Cluster, with a generation for each of its CAs. It is written
 before a binding is deleted, and a generation is taken out after every binding of it is back; so a crash at any point
@@ -30,21 +30,21 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.saved_bindings import (
+    BindingsNotSaved,
     Generation,
-    GrantsNotKept,
-    KeptGrants,
     OtherGenerations,
+    SavedBindings,
     generation_field,
-    kept_data,
-    kept_name,
-    parse_kept,
     parse_owner,
+    parse_saved,
+    saved_data,
+    saved_name,
 )
-from signer.store.restore_binding import GrantChanged, NotGivenBack, WorkloadCalls, give_back
+from signer.store.restore_binding import BindingNotRestored, GrantChanged, WorkloadCalls, restore_binding
 
 _LOG = logging.getLogger(__name__)
 
-KEPT_LABEL: Final = "attestation.cluster.x-k8s.io/removed-grants"
+SAVED_LABEL: Final = "attestation.cluster.x-k8s.io/removed-grants"
 """On every ConfigMap of this module; its value is the namespace of the Cluster."""
 MAXIMUM_CLUSTERS: Final = 10_000
 MAXIMUM_CLUSTERS_OF_NAMESPACE: Final = 1_000
@@ -54,7 +54,7 @@ _ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class NothingKept:
+class NothingSaved:
     """Nothing was removed, or all of it is back."""
 
 
@@ -75,7 +75,7 @@ class Restored:
 
     back: tuple[str, ...]
     not_restored: tuple[NotRestored, ...]
-    others: OtherGenerations | NothingKept
+    others: OtherGenerations | NothingSaved
 
 
 class ManagementCalls(Protocol):
@@ -102,7 +102,7 @@ class ManagementCalls(Protocol):
         ...
 
 
-class RemovedGrants:
+class RemovedBindings:
     """The ConfigMaps with removed bindings, in the controller's own namespace."""
 
     def __init__(self, management: ManagementCalls, namespace: str) -> None:
@@ -111,22 +111,22 @@ class RemovedGrants:
         self._clusters_of: Counter[str] = Counter()
         """By namespace of the Clusters: ConfigMaps as they were last listed, and those made since."""
 
-    async def kept(self, cluster: ClusterKey) -> KeptGrants | NothingKept:
+    async def kept(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
         """What is kept for that Cluster, under whatever CA it was removed.
 
         Raises:
-            GrantsNotKept: it cannot be read.
+            BindingsNotSaved: it cannot be read.
         """
         try:
             manifest = await self._management.get(self._path(cluster))
         except NotFound:
-            return NothingKept()
+            return NothingSaved()
         except ApiError as error:
             raise self._unavailable(cluster, error) from error
         try:
-            return parse_kept(manifest)
+            return parse_saved(manifest)
         except ValueError as error:
-            raise GrantsNotKept(
+            raise BindingsNotSaved(
                 f"ConfigMap {self._shown(cluster)} cannot be read ({error}): mend or delete it"
             ) from error
 
@@ -135,11 +135,11 @@ class RemovedGrants:
         than :data:`MAXIMUM_CLUSTERS`: nobody may switch this off for all others.
 
         Raises:
-            GrantsNotKept: the ConfigMaps cannot be listed.
+            BindingsNotSaved: the ConfigMaps cannot be listed.
         """
         found: set[ClusterKey] = set()
         try:
-            pages = self._management.list_pages(CONFIG_MAPS.collection(self._namespace), {"labelSelector": KEPT_LABEL})
+            pages = self._management.list_pages(CONFIG_MAPS.collection(self._namespace), {"labelSelector": SAVED_LABEL})
             async with contextlib.aclosing(pages):
                 async for page in pages:
                     for manifest in page["items"]:
@@ -148,7 +148,7 @@ class RemovedGrants:
                         _LOG.error("grants of too many clusters are kept", extra={"lookedAt": MAXIMUM_CLUSTERS})
                         break
         except ApiError as error:
-            raise GrantsNotKept(f"the ConfigMaps with removed grants cannot be listed: {error}") from error
+            raise BindingsNotSaved(f"the ConfigMaps with removed grants cannot be listed: {error}") from error
         self._clusters_of = Counter(cluster.namespace for cluster in found)
         return frozenset(found)
 
@@ -158,18 +158,18 @@ class RemovedGrants:
         Of two bindings of one name, the later one is what was there.
 
         Raises:
-            GrantsNotKept: they are not kept.
+            BindingsNotSaved: they are not kept.
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
                 before = await self.kept(owner.key)
                 new = {binding.name: binding for binding in bindings}
-                if isinstance(before, KeptGrants):
+                if isinstance(before, SavedBindings):
                     await self._write(before, before.with_generation(owner, {**before.of(owner), **new}))
                 else:
-                    await self._create(owner.key, kept_data(owner.key, {generation_field(owner): new}))
+                    await self._create(owner.key, saved_data(owner.key, {generation_field(owner): new}))
                 return
-        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner.key)}")
+        raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
     async def restore(self, owner: ClusterIdentity, workload: WorkloadCalls) -> Restored:
         """Give back what was removed from that cluster under that CA.
@@ -179,29 +179,29 @@ class RemovedGrants:
         have been tampered with.
 
         Raises:
-            GrantsNotKept: what is kept cannot be read or changed.
+            BindingsNotSaved: what is kept cannot be read or changed.
             ApiError: from the workload cluster; what is not back is still kept.
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
                 kept = await self.kept(owner.key)
-                if isinstance(kept, NothingKept):
-                    return Restored((), (), NothingKept())
+                if isinstance(kept, NothingSaved):
+                    return Restored((), (), NothingSaved())
                 return await self._restore(owner, kept, workload)
-        raise GrantsNotKept(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
+        raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, owner: ClusterIdentity, kept: KeptGrants, workload: WorkloadCalls) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: WorkloadCalls) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
         for binding in kept.of(owner).values():
             try:
-                await give_back(binding, workload)
-            except NotGivenBack as refusal:
+                await restore_binding(binding, workload)
+            except BindingNotRestored as refusal:
                 not_restored.append(NotRestored(binding.name, str(refusal)))
             else:
                 back.append(binding.name)
         others = self._others(owner, kept)
-        if not not_restored and isinstance(others, NothingKept):
+        if not not_restored and isinstance(others, NothingSaved):
             await self._remove(kept)
         elif back:
             rest = {name: binding for name, binding in kept.of(owner).items() if name not in back}
@@ -210,22 +210,22 @@ class RemovedGrants:
             _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(owner), "binding": name})
         return Restored(tuple(back), tuple(not_restored), others)
 
-    def _others(self, owner: ClusterIdentity, kept: KeptGrants) -> OtherGenerations | NothingKept:
+    def _others(self, owner: ClusterIdentity, kept: SavedBindings) -> OtherGenerations | NothingSaved:
         own = generation_field(owner)
         fields = tuple(sorted(field for field, bindings in kept.generations.items() if bindings and field != own))
-        return OtherGenerations(self._namespace, kept_name(owner.key), fields) if fields else NothingKept()
+        return OtherGenerations(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
 
     async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:
         if self._clusters_of[cluster.namespace] >= MAXIMUM_CLUSTERS_OF_NAMESPACE:
-            raise GrantsNotKept(
+            raise BindingsNotSaved(
                 f"grants of {MAXIMUM_CLUSTERS_OF_NAMESPACE} clusters of namespace {cluster.namespace} are kept: delete "
-                f"the ConfigMaps with label {KEPT_LABEL}={cluster.namespace} of clusters that are gone"
+                f"the ConfigMaps with label {SAVED_LABEL}={cluster.namespace} of clusters that are gone"
             )
-        labels = {KEPT_LABEL: cluster.namespace}
+        labels = {SAVED_LABEL: cluster.namespace}
         body = {
             "apiVersion": CONFIG_MAPS.api_version,
             "kind": "ConfigMap",
-            "metadata": {"name": kept_name(cluster), "namespace": self._namespace, "labels": labels},
+            "metadata": {"name": saved_name(cluster), "namespace": self._namespace, "labels": labels},
             "data": data,
         }
         self._clusters_of[cluster.namespace] += 1  # before the call: others ask meanwhile
@@ -237,10 +237,10 @@ class RemovedGrants:
                 raise GrantChanged from None
             raise self._unavailable(cluster, error) from error
 
-    async def _write(self, before: KeptGrants, generations: Mapping[str, Generation]) -> None:
+    async def _write(self, before: SavedBindings, generations: Mapping[str, Generation]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
         gone: dict[str, str | None] = dict.fromkeys(before.generations)  # a merge patch takes out what is null
-        data = {**gone, **kept_data(before.cluster, generations)}
+        data = {**gone, **saved_data(before.cluster, generations)}
         try:
             await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
         except (NotFound, Conflict):
@@ -248,7 +248,7 @@ class RemovedGrants:
         except ApiError as error:
             raise self._unavailable(before.cluster, error) from error
 
-    async def _remove(self, before: KeptGrants) -> None:
+    async def _remove(self, before: SavedBindings) -> None:
         try:
             await self._management.delete(
                 self._path(before.cluster), uid=before.uid, resource_version=before.resource_version
@@ -259,13 +259,13 @@ class RemovedGrants:
             raise self._unavailable(before.cluster, error) from error
 
     def _path(self, cluster: ClusterKey) -> str:
-        return CONFIG_MAPS.object(kept_name(cluster), self._namespace)
+        return CONFIG_MAPS.object(saved_name(cluster), self._namespace)
 
     def _shown(self, cluster: ClusterKey) -> str:
-        return f"{self._namespace}/{kept_name(cluster)}"
+        return f"{self._namespace}/{saved_name(cluster)}"
 
-    def _unavailable(self, cluster: ClusterKey, error: ApiError) -> GrantsNotKept:
-        return GrantsNotKept(f"ConfigMap {self._shown(cluster)} of the management cluster: {error}")
+    def _unavailable(self, cluster: ClusterKey, error: ApiError) -> BindingsNotSaved:
+        return BindingsNotSaved(f"ConfigMap {self._shown(cluster)} of the management cluster: {error}")
 
 
 def _owner_of(manifest: Any) -> set[ClusterKey]:
@@ -273,5 +273,7 @@ def _owner_of(manifest: Any) -> set[ClusterKey]:
         return {parse_owner(manifest if isinstance(manifest, Mapping) else {})}
     except ValueError as error:
         name = text_of(mapping_of(manifest, "metadata"), "name") if isinstance(manifest, Mapping) else ""
-        _LOG.warning("kept grants cannot be read", extra={"configMap": printable(name), "error": printable(str(error))})
+        _LOG.warning(
+            "saved bindings cannot be read", extra={"configMap": printable(name), "error": printable(str(error))}
+        )
         return set()

@@ -16,15 +16,15 @@ from signer.model.decision import Refused
 from signer.model.record import AttestedNode
 from signer.model.reservation import Pair
 from signer.rules.machine import MachineGone, NoRecord
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 
 
-class Rebuild:
+class ReservationRebuild:
     """Brings back the reservations that records ask for."""
 
-    def __init__(self, inventory: Inventory, reservations: Reservations) -> None:
-        self._inventory = inventory
+    def __init__(self, caches: Caches, reservations: Reservations) -> None:
+        self._caches = caches
         self._reservations = reservations
 
     async def rebuild(self, wanted: Pair) -> None:
@@ -34,11 +34,11 @@ class Rebuild:
             Deferred: the controller key is not available, or a reservation is contended or cannot be read.
             ApiError: from the management cluster.
         """
-        for record in self._inventory.authentic.naming(wanted):
+        for record in self._caches.authentic.naming(wanted):
             pair = pair_of(record)
             if pair == wanted:
                 return  # nobody was attested later
-            if not self._reservations.mirrored(pair) and self._still_stands(record, wanted):
+            if not self._reservations.cached(pair) and self._still_stands(record, wanted):
                 await self._bring_back(record)
 
     async def ensure(self, record: AttestedNode) -> None:
@@ -49,7 +49,7 @@ class Rebuild:
             ApiError: from the management cluster.
         """
         pair = pair_of(record)
-        machine = self._inventory.machine(record.machine)
+        machine = self._caches.machine(record.machine)
         if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
             return  # moved or made anew: its node is looked at when it asks
         await self.rebuild(pair)
@@ -64,14 +64,14 @@ class Rebuild:
         """
         if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
             return True
-        machine = self._inventory.machine(record.machine)
+        machine = self._caches.machine(record.machine)
         return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
 
     async def _bring_back(self, record: AttestedNode) -> None:
-        # Mirrors may be behind: the API server itself says whether the record is gone, which somebody may have deleted
+        # Caches may be behind: the API server itself says whether the record is gone, which somebody may have deleted
         # to make room for other hardware, or the Machine.
         pair = pair_of(record)
-        if not await self._reservations.existence.is_recorded(record) or await self._reservations.existence.is_gone(
+        if not await self._reservations.live_reads.is_recorded(record) or await self._reservations.live_reads.is_gone(
             pair.machine
         ):
             return

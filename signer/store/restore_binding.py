@@ -1,4 +1,4 @@
-"""One binding is given back to a workload cluster, so that no deletion of ours that is under way takes it again."""
+"""One binding is restored to a workload cluster, so that no deletion of ours that is under way takes it again."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class GrantChanged(Exception):
     """What was looked at is no longer so: begin again."""
 
 
-class NotGivenBack(Exception):
-    """This binding is not given back; the message says why."""
+class BindingNotRestored(Exception):
+    """This binding is not restored; the message says why."""
 
 
-async def give_back(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
+async def restore_binding(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
     """Return once a binding of that name is there, and no deletion of ours can still take it away.
 
     Raises:
-        NotGivenBack: it must not, or may not, be there again.
+        BindingNotRestored: it must not, or may not, be there again.
         GrantChanged: it changed meanwhile.
     """
     try:
@@ -60,11 +60,11 @@ async def give_back(binding: ClusterRoleBinding, workload: WorkloadCalls) -> Non
         except AlreadyExists:
             await _hold_back_deletion(binding, path, workload)
     except ValueError as error:
-        raise NotGivenBack(f"a name that no path can have: {error}") from error
+        raise BindingNotRestored(f"a name that no path can have: {error}") from error
     except Forbidden as error:
-        raise NotGivenBack(f"the controller may not give it back: {error}") from error
+        raise BindingNotRestored(f"the controller may not give it back: {error}") from error
     except Invalid as error:
-        raise NotGivenBack(f"the API server does not take it: {error}") from error
+        raise BindingNotRestored(f"the API server does not take it: {error}") from error
 
 
 async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
@@ -74,28 +74,30 @@ async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> N
     except NotFound:
         found = {}
     except UnreadableGrant as error:
-        raise NotGivenBack(str(error)) from error
+        raise BindingNotRestored(str(error)) from error
     match role_of(name, found):
         case RoleGone():
-            raise NotGivenBack(f"ClusterRole {shown(name)} is gone")
-        case ClusterRole(scope=RoleScope.ONLY_DOORS):
+            raise BindingNotRestored(f"ClusterRole {shown(name)} is gone")
+        case ClusterRole(scope=RoleScope.ONLY_APPROVAL):
             return
         case _:
-            raise NotGivenBack(f"ClusterRole {shown(name)} grants more than automatic approval of kubelet certificates")
+            raise BindingNotRestored(
+                f"ClusterRole {shown(name)} grants more than automatic approval of kubelet certificates"
+            )
 
 
 async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: WorkloadCalls) -> None:
     """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail.
 
     Raises:
-        NotGivenBack: it is about to be gone, and the name free again.
+        BindingNotRestored: it is about to be gone, and the name free again.
         GrantChanged: it changed meanwhile.
     """
     try:
         metadata = mapping_of(await workload.get(path), "metadata")
         version = text_of(metadata, "resourceVersion")
         if "deletionTimestamp" in metadata:
-            raise NotGivenBack("one of its name is being deleted, and waits for its finalizers")
+            raise BindingNotRestored("one of its name is being deleted, and waits for its finalizers")
         if text_of(metadata, "uid") != binding.uid:
             return  # no deletion of ours names this one
         marks: list[str | None] = []

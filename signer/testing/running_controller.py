@@ -46,7 +46,7 @@ class RunningController:
                 self._configuration,
                 stop=self._stop,
                 options=self.options,
-                started=lambda inventory: started.set(),
+                started=lambda caches: started.set(),
                 standing_by=lambda leadership: self._elected_by(leadership, started),
             )
         )

@@ -12,9 +12,9 @@ from typing import Any, Final
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
-from signer.controller.diagnostics.metrics import Metrics
-from signer.controller.diagnostics.metrics_collector import ClusterFigures, ProcessFigures, QueueFigures
-from signer.controller.status.conditions import PolicyCondition
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.metrics_collector import ClusterGauges, ProcessGauges, QueueGauges
+from signer.model.condition import PolicyCondition
 from signer.store.node_certificates import NodeCertificates
 
 MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
@@ -76,16 +76,16 @@ def named(where: str, expression: str, *texts: str) -> Named:
     return Named(where, frozenset(one["name"] for one in found), frozenset(matched), frozenset(grouped))
 
 
-def well() -> ClusterFigures:
+def well() -> ClusterGauges:
     """A cluster that is well at time 0, and stays so for the days that a test lasts."""
     met = (
         PolicyCondition("CertificateAuthorityAvailable", True, "Loaded", "valid"),
         PolicyCondition("AutoApprovalRemoved", True, "Removed", "shut"),
     )
-    return ClusterFigures(
+    return ClusterGauges(
         pending=1,
         oldest_pending_seconds=5.0,
-        queue=QueueFigures(0, 0.0, 0.0),
+        queue=QueueGauges(0, 0.0, 0.0),
         reachable=True,
         mode="Enforce",
         conditions=met,
@@ -100,14 +100,14 @@ def well() -> ClusterFigures:
 class Scrape:
     """What a scrape shows; a test breaks something of it."""
 
-    cluster: ClusterFigures
-    process: ProcessFigures
+    cluster: ClusterGauges
+    process: ProcessGauges
     metrics: Metrics
 
     @classmethod
     def healthy(cls) -> Scrape:
         """Nothing is wrong."""
-        process = ProcessFigures(ready=True, watched={"machines": True}, controller_key_readable=(True,))
+        process = ProcessGauges(ready=True, watched={"machines": True}, controller_key_readable=(True,))
         scrape = cls(well(), process, Metrics())
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))

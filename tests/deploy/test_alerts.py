@@ -15,9 +15,9 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller.diagnostics import metrics_collector as figures
-from signer.controller.diagnostics.metrics import DescribedMetric, Metrics
-from signer.controller.status import conditions
+from signer.controller.telemetry import metrics_collector as gauges
+from signer.controller.telemetry.metrics import DescribedMetric, Metrics
+from signer.model import condition as conditions
 from signer.model import decision
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
@@ -42,7 +42,7 @@ SITE: Final = "https://node-attestation.example/"
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
-    "certificate": {one.value for one in figures.Certificate},
+    "certificate": {one.value for one in gauges.Certificate},
     "condition": {text for name, text in vars(conditions).items() if name.isupper() and isinstance(text, str)},
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
@@ -186,7 +186,7 @@ def doubt_under_observe(scrape: Scrape) -> None:
 
 
 def lose_the_cluster(scrape: Scrape) -> None:
-    """What became of the side door is not known then either."""
+    """What became of the auto-approval is not known then either."""
     scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
     scrape.change(reachable=False)
 
@@ -201,7 +201,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorUnproven"}),
     (doubt_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
-    (lambda scrape: scrape.metrics.stock_approvals.labels(CLUSTER).inc(), {"StockApproval"}),
+    (lambda scrape: scrape.metrics.builtin_approvals.labels(CLUSTER).inc(), {"BuiltinApproval"}),
     (lambda scrape: scrape.change(unattested_requesters=1), {"UnattestedRequests"}),
     (lambda scrape: scrape.change(unattested_requesters=1, mode="Observe"), set()),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
@@ -244,7 +244,7 @@ READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
 FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="another"}'
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
-STOCK_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
+BUILTIN_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
 RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
@@ -356,14 +356,14 @@ COURSES: Final = [
         {101: NOTHING, 110: NOTHING, 122: NOTHING, 125: NOTHING, 140: NOTHING},
     ),
     Course(
-        "a stock approval before the first scrape of who took over",
-        {**ENFORCING, STOCK_APPROVED: "_x60 1+0x60"},
-        {65: named_so("StockApproval"), 90: NOTHING},
+        "a built-in approval before the first scrape of who took over",
+        {**ENFORCING, BUILTIN_APPROVED: "_x60 1+0x60"},
+        {65: named_so("BuiltinApproval"), 90: NOTHING},
     ),
     *[
         course
         for series, alert in (
-            (STOCK_APPROVED, "StockApproval"),
+            (BUILTIN_APPROVED, "BuiltinApproval"),
             (DEFECT, "InternalErrors"),
             (TASK_FAILED, "InternalErrors"),
             (LINE_FAILED, "AuditLogFailing"),

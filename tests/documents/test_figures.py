@@ -23,19 +23,19 @@ from authenticator.store import store
 from signer import cli, configuration
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
-from signer.controller import run
-from signer.controller.auto_approval import reconciler as door_keeping
-from signer.controller.cluster import workload_access
+from signer.controller import run, workload_access
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.diagnostics import health
 from signer.controller.replicas import shards
 from signer.controller.requests import pending
-from signer.controller.requests import reporter as announcer
-from signer.controller.status import infrastructure_status, recorder
+from signer.controller.requests import reporter as reporter
+from signer.controller.status import infrastructure_status
+from signer.controller.telemetry import recorder
 from signer.decision import attestation, authority_source
-from signer.decision import builtin_serving as stock_serving
+from signer.decision import builtin_serving as builtin_serving
 from signer.kube import client, workqueue
-from signer.kube import fair_queue as fair_order
-from signer.model import auto_approval as side_door
+from signer.kube import fair_queue as fair_queue
+from signer.model import auto_approval as auto_approval
 from signer.model import (
     bootstrap_token,
     certificate_request,
@@ -52,15 +52,15 @@ from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import shape
 from signer.store import caches as inventory
 from signer.store import controller_key
-from signer.store import garbage_collection as upkeep
-from signer.store import removed_bindings as removed_grants
+from signer.store import garbage_collection as garbage_collector
+from signer.store import removed_bindings as removed_bindings
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
-_LONGEST_LOOK_MINUTES = math.ceil(door_keeping.LOOK_SECONDS * (1 + door_keeping.SPREAD) / 60)
+_LONGEST_LOOK_MINUTES = math.ceil(reconciler.LOOK_SECONDS * (1 + reconciler.SPREAD) / 60)
 WORDS = {3: "three", 4: "four", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
@@ -93,14 +93,14 @@ PROTOCOL = (
     f"annotation `{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`",
     f"its challenges are good for {WORDS[_CHALLENGE_MINUTES]} minutes",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
-    f"annotation `{side_door.RESTORING_ANNOTATION}`",
-    f"label `{removed_grants.KEPT_LABEL}`",
+    f"annotation `{auto_approval.RESTORING_ANNOTATION}`",
+    f"label `{removed_bindings.SAVED_LABEL}`",
     f"condition `{node_attested.NODE_ATTESTED}`",
-    f"`spec.stockApprovalLines` names the last {record.STOCK_APPROVALS} stock",
-    f"the last {record.STOCK_APPROVALS} approvals are kept",
-    f"With more than {fair_order.CROWD} of one requester waiting",
-    f"every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes, missing reservations",
-    f"or ({announcer.MESSAGES_SAID} times at most) what it says",
+    f"`spec.stockApprovalLines` names the last {record.BUILTIN_APPROVALS} stock",
+    f"the last {record.BUILTIN_APPROVALS} approvals are kept",
+    f"With more than {fair_queue.CROWD} of one requester waiting",
+    f"every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes, missing reservations",
+    f"or ({reporter.MESSAGES_SAID} times at most) what it says",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
 )
 SECURITY = (
@@ -109,7 +109,7 @@ SECURITY = (
     f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
-    f"With more than {fair_order.CROWD} of one requester waiting",
+    f"With more than {fair_queue.CROWD} of one requester waiting",
     f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
     f"the next look, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
     f"before the next look, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
@@ -124,19 +124,19 @@ OPERATING = (
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"{preflight.EXIT_NOT_READY} `preflight` found",
     f"{cli.EXIT_LEADERSHIP_LOST} [leadership lost]",
-    f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes, give or take a fifth",
-    f"repeated within {WORDS[int(door_keeping.REST_SECONDS + door_keeping.AGAIN.base_seconds)]} seconds",
+    f"looked at again every {WORDS[int(reconciler.LOOK_SECONDS) // 60]} minutes, give or take a fifth",
+    f"repeated within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
-    f"--selector {removed_grants.KEPT_LABEL}",
+    f"--selector {removed_bindings.SAVED_LABEL}",
     f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
     f"The controller reads it every {WORDS[int(controller_key.READ_AGAIN_SECONDS) // 60]} minutes",
     f"conditionType: {node_attested.NODE_ATTESTED}",
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
-    f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
+    f"looked at every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
     f"which renews at {plan.AGENT_SHARE * 100:.0f} % at the latest | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
     f"renews at {100 // pair.RENEWAL_DIVISOR} % | {_LIFETIME_HOURS / pair.RENEWAL_DIVISOR:.1f} hours",
 )
@@ -144,7 +144,7 @@ NODE = (
     f"more than {100 // pair.RENEWAL_DIVISOR} % of its life left",
     f"The agent renews at {plan.AGENT_SHARE * 100:.0f} to {(plan.AGENT_SHARE + plan.AGENT_SPREAD) * 100:.0f} %",
     f"up to `timeoutSeconds` ({node_configuration.DEFAULT_TIMEOUT_SECONDS:.0f})",
-    f"longer than {certificates.RENEWAL_PATIENCE_SECONDS:.0f} seconds",
+    f"longer than {certificates.RENEWAL_TIMEOUT_SECONDS:.0f} seconds",
     f"asks again after {pair.RETRY_SECONDS}",
     f"replaces it after {WORDS[int(own_addresses.MOVED_AFTER_SECONDS) // 60]} minutes",
     f"`{stored_credential.DEFAULT_CONFIGURATION_FILE}`",
@@ -216,7 +216,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
     ("document", "words"),
     [
         (document, words)
-        for document, figures in (
+        for document, gauges in (
             ("protocol", PROTOCOL),
             ("security", SECURITY),
             ("operating", OPERATING),
@@ -226,7 +226,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("tpm", TPM),
             ("high-availability", HIGH_AVAILABILITY),
         )
-        for words in figures
+        for words in gauges
     ],
 )
 def test_the_document_says_what_the_code_does(document: str, words: str) -> None:
@@ -264,7 +264,7 @@ def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> No
 
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:
     """``a ninth within an hour waits``, in docs/protocol.md."""
-    assert timedelta(hours=1) == stock_serving.SETTLED_REQUESTS_ARE_KEPT
+    assert timedelta(hours=1) == builtin_serving.SETTLED_REQUESTS_ARE_KEPT
 
 
 def test_the_node_has_a_choice_for_each_template_that_the_controller_accepts() -> None:

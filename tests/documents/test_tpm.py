@@ -58,7 +58,7 @@ COMMANDS = [block for block in CONSOLE if block not in JUDGING and block.text.pa
 PROGRAM = f"{sys.executable} -m attestors.tpm "
 
 
-def test_every_reason_of_the_controller_half_is_in_the_table() -> None:
+def test_every_reason_of_the_server_plugin_is_in_the_table() -> None:
     source = inspect.getsource(controller) + inspect.getsource(presented)
     reasons = set(re.findall(r'\b(?:denied|not_yet)\(\s*"(\w+)"', source))
     assert len(reasons) > 11

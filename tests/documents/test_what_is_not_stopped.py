@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
 from signer.configuration import Configuration, OperatorAttestor
-from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     ATTESTED_NODES,
@@ -25,7 +25,7 @@ from signer.testing.fixtures import MakeMachine, MakeNode, MakeWorkloadCluster, 
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.markdown import ROOT
-from tests.integration.kubelets import stock_serving_request
+from tests.integration.kubelets import builtin_serving_request
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def start(attestation_controller: StartController) -> Start:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -232,8 +232,8 @@ def test_before_1_32_any_certificate_of_the_nodes_name_is_good_enough_for_servin
     node = make_node("worker-1", PROVIDER_ID, "keyed-mac", settings_of(PROVIDER_ID), cluster=cluster)
     cluster.submit_with_token(node.client_request("join"))
     assert cluster.wait_until_decided("join").reason == "Attested"
-    # With a certificate that the stock signer may have issued to whoever held a token.
-    cluster.submit_as_node(stock_serving_request("serving", "worker-1", ["worker-1"]), "worker-1")
+    # With a certificate that the built-in signer may have issued to whoever held a token.
+    cluster.submit_as_node(builtin_serving_request("serving", "worker-1", ["worker-1"]), "worker-1")
     wait_until(lambda: cluster.verdict("serving").condition != "", "it is decided")
     verdict = cluster.verdict("serving")
     assert (verdict.condition, verdict.reason) == {

@@ -1,4 +1,4 @@
-"""A cluster with kubeadm's side door in it: real kube-apiserver, real kube-controller-manager, and a token thief."""
+"""A cluster with kubeadm's auto-approval: real kube-apiserver, real kube-controller-manager, and a token thief."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.configuration import Configuration, OperatorAttestor
-from signer.controller.status import conditions
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import (
     CERTIFICATE_SIGNING_REQUESTS,
     CLUSTER_ROLE_BINDINGS,
     NODE_ATTESTATION_POLICIES,
 )
+from signer.model import condition as conditions
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.certificates import with_client_certificate
@@ -31,8 +31,8 @@ from tests.support.grants import as_service_account, restrict_in_workload_cluste
 from tests.support.processes import Program, wait_until
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import (
-    STOCK_CLIENT_SIGNER,
-    STOCK_SERVING_SIGNER,
+    BUILTIN_CLIENT_SIGNER,
+    BUILTIN_SERVING_SIGNER,
     request_pem,
     signing_request,
 )
@@ -48,8 +48,8 @@ SECRET_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/victims-secret"
 KUBEADM_BINDINGS: Final = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
 
 # What kube-controller-manager 1.20 wants: it ignores requests without key encipherment.
-STOCK_CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
-STOCK_SERVING_USAGES: Final = ("digital signature", "key encipherment", "server auth")
+BUILTIN_CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
+BUILTIN_SERVING_USAGES: Final = ("digital signature", "key encipherment", "server auth")
 
 
 @dataclass
@@ -59,7 +59,7 @@ class SideDoorWorld:
     plane: ControlPlane
     management: ManagementCluster
     cluster: WorldCluster
-    stock_signer: Program
+    builtin_signer: Program
     """kube-controller-manager, whose log says what it looked at."""
     token: str = field(repr=False)
     """The bootstrap token that the thief holds."""
@@ -160,16 +160,18 @@ class SideDoorWorld:
         return answer.status == 201
 
     def assert_waits_for_ever(self, name: str) -> None:
-        """The stock approver has refused it, and serves an administrator, who needs no side door. Deletes it."""
+        """The built-in approver has refused it, and serves an administrator, who needs no auto-approval. Deletes it."""
         said = f'recognized csr "{name}" as'
         # Newer versions quote what is quoted already.
         wait_until(
-            lambda: said in self.stock_signer.log.read_text(errors="replace").replace('\\"', '"'),
+            lambda: said in self.builtin_signer.log.read_text(errors="replace").replace('\\"', '"'),
             f"the log says: {said}",
         )
         control = self.name("control")
         self.not_ours.add(control)
-        self.cluster.client().create(CERTIFICATE_SIGNING_REQUESTS.collection(), stock_client_request(control, control))
+        self.cluster.client().create(
+            CERTIFICATE_SIGNING_REQUESTS.collection(), builtin_client_request(control, control)
+        )
         assert self.cluster.wait_until_decided(control).certificate
         verdict = self.cluster.verdict(name)
         assert (verdict.condition, verdict.certificate) == ("", b""), verdict
@@ -184,20 +186,20 @@ class SideDoorWorld:
         return verdict
 
 
-def stock_client_request(
+def builtin_client_request(
     name: str, node_name: str, key: ec.EllipticCurvePrivateKey | None = None, **metadata: Any
 ) -> dict[str, Any]:
     """What a stock kubelet posts to become ``node_name``; ``metadata`` adds to the object's."""
     request = request_pem(NODE_USER_PREFIX + node_name, key=key)
-    manifest = signing_request(name, request, signer=STOCK_CLIENT_SIGNER, usages=STOCK_CLIENT_USAGES)
+    manifest = signing_request(name, request, signer=BUILTIN_CLIENT_SIGNER, usages=BUILTIN_CLIENT_USAGES)
     manifest["metadata"].update(metadata)
     return manifest
 
 
-def stock_serving_request(name: str, node_name: str, *alternative_names: str) -> dict[str, Any]:
+def builtin_serving_request(name: str, node_name: str, *alternative_names: str) -> dict[str, Any]:
     """What a stock kubelet with ``serverTLSBootstrap`` posts as ``node_name``."""
     request = request_pem(NODE_USER_PREFIX + node_name, alternative_names=alternative_names)
-    return signing_request(name, request, signer=STOCK_SERVING_SIGNER, usages=STOCK_SERVING_USAGES)
+    return signing_request(name, request, signer=BUILTIN_SERVING_SIGNER, usages=BUILTIN_SERVING_USAGES)
 
 
 @contextlib.contextmanager
@@ -214,7 +216,7 @@ def furnished(
 ) -> Iterator[SideDoorWorld]:
     """All of it on a control plane that runs; the controller is granted what it needs, unless it has ``access``."""
     plane.seed_kubeadm()
-    stock_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
+    builtin_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
     with ManagementCluster(plane, capi_crds=cluster_api_crds()) as management:
         cluster = management.add_cluster(name, plane, namespace=NAMESPACE)
         for machine, address in ADDRESSES.items():
@@ -223,7 +225,7 @@ def furnished(
         restrict_in_workload_cluster(cluster, plane)
         cluster.authorize("keyed-mac")
         granted = access or as_service_account(plane, NAMESPACE)
-        yield SideDoorWorld(plane, management, cluster, stock_signer, plane.bootstrap_token(), master_key, granted)
+        yield SideDoorWorld(plane, management, cluster, builtin_signer, plane.bootstrap_token(), master_key, granted)
 
 
 def run_a_pod_on(world: SideDoorWorld, node_name: str) -> None:

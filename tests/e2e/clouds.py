@@ -16,7 +16,7 @@ from cryptography import x509
 from attestors.contract import Attestor
 from signer.configuration import Configuration, OperatorAttestor, operator_settings
 from signer.controller.run import ControllerOptions
-from signer.controller.status import recorder
+from signer.controller.telemetry import recorder
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.integration.fixtures import House

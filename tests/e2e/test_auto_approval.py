@@ -1,7 +1,8 @@
-"""The side door: a bootstrap token takes another node's name from the stock signer, until Enforce; then nothing does.
+"""The auto-approval: a bootstrap token takes another node's name from the built-in signer, until Enforce; then nothing
+does.
 
 On a real kube-apiserver and kube-controller-manager. First the thief succeeds, so that each failure after it says
-something; a request that must stay unanswered is followed by one that the same stock signer signs.
+something; a request that must stay unanswered is followed by one that the same built-in signer signs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from attestors.wire.names import (
     ENDORSEMENT_KEY_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
-from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import (
@@ -44,10 +45,10 @@ from tests.e2e.auto_approval_fixtures import (
     THIEF,
     VICTIM,
     SideDoorWorld,
+    builtin_client_request,
+    builtin_serving_request,
     reads_the_secret,
     run_a_pod_on,
-    stock_client_request,
-    stock_serving_request,
 )
 from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted
 from tests.support import kubeadm
@@ -72,7 +73,7 @@ SMUGGLED = [
 
 @dataclass(frozen=True)
 class Loot:
-    """What the thief took through the stock signer."""
+    """What the thief took through the built-in signer."""
 
     certificate: bytes
     approval: str
@@ -87,8 +88,8 @@ def observed(side_door_world: SideDoorWorld) -> Iterator[SideDoorWorld]:
     """
     run_a_pod_on(side_door_world, VICTIM)
     with pytest.MonkeyPatch.context() as patch, side_door_world.controller():
-        patch.setattr(door_keeping, "LOOK_SECONDS", 1.0)
-        patch.setattr(door_keeping, "REST_SECONDS", 0.2)
+        patch.setattr(reconciler, "LOOK_SECONDS", 1.0)
+        patch.setattr(reconciler, "REST_SECONDS", 0.2)
         for machine in (VICTIM, THIEF):
             side_door_world.join(machine)
         yield side_door_world
@@ -96,9 +97,9 @@ def observed(side_door_world: SideDoorWorld) -> Iterator[SideDoorWorld]:
 
 @pytest.fixture(scope="module")
 def loot(observed: SideDoorWorld) -> Loot:
-    """Before Enforce: with nothing but a bootstrap token, the thief asks the stock signer to be the victim."""
+    """Before Enforce: with nothing but a bootstrap token, the thief asks the built-in signer to be the victim."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = observed.post(stock_client_request(observed.name("theft"), VICTIM, key), observed.as_token_holder())
+    name = observed.post(builtin_client_request(observed.name("theft"), VICTIM, key), observed.as_token_holder())
     observed.not_ours.add(name)
     verdict = observed.cluster.wait_until_decided(name)
     return Loot(
@@ -110,7 +111,7 @@ def loot(observed: SideDoorWorld) -> Loot:
 
 @pytest.fixture(scope="module")
 def world(observed: SideDoorWorld, loot: Loot) -> SideDoorWorld:
-    """The world in Enforce, once the controller says that the side door is shut."""
+    """The world in Enforce, once the controller says that the auto-approval is shut."""
     observed.set_mode("Enforce")
     observed.wait_for_auto_approval_removed()
     return observed
@@ -141,28 +142,28 @@ def test_shut_means_that_kubeadms_bindings_are_gone(world: SideDoorWorld) -> Non
     assert not set(KUBEADM_BINDINGS) & set(world.bindings())
 
 
-class TestStockSigners:
+class TestBuiltinSigners:
     """Approved by nobody, or denied by the controller; kube-controller-manager works all the while."""
 
     def test_the_token_gets_no_client_certificate(self, world: SideDoorWorld) -> None:
-        name = world.post(stock_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
+        name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
         world.assert_waits_for_ever(name)
 
     @pytest.mark.parametrize("node_name", [THIEF, VICTIM])
     def test_a_node_cannot_renew_past_attestation(self, world: SideDoorWorld, node_name: str) -> None:
-        request = stock_client_request(world.name("stock-renewal"), node_name)
+        request = builtin_client_request(world.name("stock-renewal"), node_name)
         if world.post_unless_forbidden(request, world.as_node(THIEF)):
             world.assert_waits_for_ever(request["metadata"]["name"])
 
     def test_what_was_stolen_before_cannot_be_renewed(self, world: SideDoorWorld, loot: Loot) -> None:
-        name = world.post(stock_client_request(world.name("stolen-renewal"), VICTIM), loot.connection)
+        name = world.post(builtin_client_request(world.name("stolen-renewal"), VICTIM), loot.connection)
         world.assert_waits_for_ever(name)
         evidence_of_the_thief = world.node(THIEF).but(node_name=VICTIM, provider_id=f"test:///{VICTIM}")
         name = world.post(evidence_of_the_thief.client_request(world.name("stolen-renewal")), loot.connection)
         world.assert_denied(name, "BindingMismatch")
 
     def test_an_attested_node_has_its_serving_certificate(self, world: SideDoorWorld) -> None:
-        request = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM, ADDRESSES[VICTIM])
+        request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM, ADDRESSES[VICTIM])
         verdict = world.cluster.wait_until_decided(world.post(request, world.as_node(VICTIM)))
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
         assert verdict.certificate
@@ -170,19 +171,19 @@ class TestStockSigners:
     @pytest.mark.parametrize("smuggled", SMUGGLED)
     def test_no_alternative_name_is_smuggled(self, world: SideDoorWorld, smuggled: str) -> None:
         names = (THIEF, ADDRESSES[THIEF], smuggled)
-        name = world.post(stock_serving_request(world.name("stock-serving"), THIEF, *names), world.as_node(THIEF))
+        name = world.post(builtin_serving_request(world.name("stock-serving"), THIEF, *names), world.as_node(THIEF))
         world.assert_denied(name, "InvalidSubjectAlternativeNames")
 
     def test_no_node_serves_under_anothers_name(self, world: SideDoorWorld) -> None:
-        request = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
+        request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         if world.post_unless_forbidden(request, world.as_node(THIEF)):
             world.assert_denied(request["metadata"]["name"], "RequesterNotAllowed")
 
     def test_the_token_gets_no_serving_certificate(self, world: SideDoorWorld) -> None:
-        request = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
+        request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         name = world.post(request, world.as_token_holder())
         # Not denied, because it is none of the controller's business: nobody approves such requests by themselves.
-        later = world.post(stock_serving_request(world.name("later"), THIEF, "kubernetes"), world.as_node(THIEF))
+        later = world.post(builtin_serving_request(world.name("later"), THIEF, "kubernetes"), world.as_node(THIEF))
         world.assert_denied(later, "InvalidSubjectAlternativeNames")
         verdict = world.cluster.verdict(name)
         assert (verdict.condition, verdict.certificate) == ("", b""), verdict
@@ -215,8 +216,8 @@ class TestOurSigners:
         ):
             request["metadata"]["annotations"] = annotations
             world.assert_denied(world.post(request, world.as_token_holder()), reason)
-        stock = stock_client_request(world.name("annotated"), VICTIM, annotations=annotations)
-        world.assert_waits_for_ever(world.post(stock, world.as_token_holder()))
+        builtin = builtin_client_request(world.name("annotated"), VICTIM, annotations=annotations)
+        world.assert_waits_for_ever(world.post(builtin, world.as_token_holder()))
 
     def test_an_attested_node_has_its_serving_certificate(self, world: SideDoorWorld) -> None:
         request = _serving_request(world, world.node(VICTIM), VICTIM, ADDRESSES[VICTIM])
@@ -229,7 +230,7 @@ class TestOurSigners:
         world.assert_denied(world.post(request, world.as_node(THIEF)), "InvalidSubjectAlternativeNames")
 
     def test_a_node_cannot_change_what_it_asked_for(self, world: SideDoorWorld) -> None:
-        name = world.post(stock_client_request(world.name("changed"), VICTIM), world.as_token_holder())
+        name = world.post(builtin_client_request(world.name("changed"), VICTIM), world.as_token_holder())
         path = CERTIFICATE_SIGNING_REQUESTS.object(name)
         found = world.cluster.client().get(path)
         approved = with_conditions(found, condition("Approved"))
@@ -303,7 +304,7 @@ class TestTheDoorStaysShut:
         """Afterwards the door is shut as before, and the thief tries again."""
         yield
         world.wait_for_auto_approval_removed()
-        name = world.post(stock_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
+        name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
         world.assert_waits_for_ever(name)
 
     @pytest.mark.usefixtures("attack")
@@ -350,8 +351,8 @@ class TestTheDoorStaysShut:
         world.management.client.delete(policy)
         # Another cluster's policy is deleted after it, for good: by the time that shows, the move's has been seen.
         world.management.client.delete(NODE_ATTESTATION_POLICIES.object(canary.name, NAMESPACE))
-        wait_until(lambda: set(KUBEADM_BINDINGS) <= bindings_of(canary), "the canary's bindings are given back")
-        name = world.post(stock_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
+        wait_until(lambda: set(KUBEADM_BINDINGS) <= bindings_of(canary), "the canary's bindings are restored")
+        name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
         world.assert_waits_for_ever(name)
         assert not set(KUBEADM_BINDINGS) & set(world.bindings())
         world.cluster.authorize("keyed-mac", mode="Enforce")
@@ -364,7 +365,7 @@ def canary(world: SideDoorWorld) -> Iterator[WorldCluster]:
     with EmbeddedAPI(seed_kubeadm=True) as api:
         cluster = world.management.add_cluster(world.name("canary"), api, namespace=NAMESPACE)
         cluster.authorize("keyed-mac", mode="Enforce")
-        wait_until(lambda: not set(KUBEADM_BINDINGS) & bindings_of(cluster), "the canary's side door is shut")
+        wait_until(lambda: not set(KUBEADM_BINDINGS) & bindings_of(cluster), "the canary's auto-approval is shut")
         yield cluster
         world.management.client.delete(CLUSTERS_V1BETA2.object(cluster.name, NAMESPACE))
         cluster.close()

@@ -22,7 +22,7 @@ from attestors.wire.evidence import Evidence
 from attestors.wire.names import CHALLENGE_ANNOTATION
 from authenticator.model.failures import ExitCode
 from signer.configuration import OperatorAttestor
-from signer.controller.status import recorder
+from signer.controller.telemetry import recorder
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.fixtures import open_controllers
 from signer.testing.nodes import SimulatedNode

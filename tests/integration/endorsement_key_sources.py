@@ -33,7 +33,7 @@ from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Verdict, WorldCluster
 from tests.integration.fixtures import House
 
-STOCK_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
+BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 _USAGE: Final = {Purpose.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, Purpose.SERVING: ExtendedKeyUsageOID.SERVER_AUTH}
 
 
@@ -167,7 +167,7 @@ def _of_journals(records: list[AttestedNode]) -> Iterator[str]:
         ("serial number", Counter(f"{entry.serial_number:x}" for entry in entries)),
         ("certificate", Counter(entry.certificate_digest for entry in entries)),
         ("request", Counter(entry.csr_uid for entry in entries)),
-        ("stock request", Counter(one.csr_uid for record in records for one in record.stock_approvals)),
+        ("built-in request", Counter(one.csr_uid for record in records for one in record.builtin_approvals)),
     ):
         yield from (f"{kind} {value}: journaled {count} times" for value, count in values.items() if count > 1)
 
@@ -185,8 +185,8 @@ def _of_request(manifest: dict[str, Any], records: list[AttestedNode], authority
     match parse_signer_name(signer_name):
         case SignerName() as signer:
             return list(_of_our_request(manifest, signer, encoded, records, authority))
-        case _ if signer_name == STOCK_SERVING_SIGNER:
-            return list(_of_stock_request(manifest, encoded, records, authority))
+        case _ if signer_name == BUILTIN_SERVING_SIGNER:
+            return list(_of_builtin_request(manifest, encoded, records, authority))
         case _:
             return [f"approved for {signer_name}, which no AttestedNode can permit"]
 
@@ -251,20 +251,20 @@ def _against_entry(certificate: x509.Certificate, entry: JournalEntry) -> Iterat
         yield "valid at another time than the journal's"
 
 
-def _of_stock_request(
+def _of_builtin_request(
     manifest: dict[str, Any], encoded: bytes, records: list[AttestedNode], authority: x509.Certificate
 ) -> Iterator[str]:
     """Approve-only: kube-controller-manager signs, later or never."""
     uid, digest = manifest["metadata"]["uid"], spec_digest(manifest["spec"])
-    permitting = [record for record in records if record.has_stock_approval(uid, digest)]
+    permitting = [record for record in records if record.has_builtin_approval(uid, digest)]
     if not permitting:
-        yield "a stock serving request, approved, and in no journal"
+        yield "a built-in serving request, approved, and in no journal"
         return
     record = permitting[0]
     if record.identity.security is not Security.SECURE:
-        yield "a stock serving request, approved on the word of an insecure attestor"
+        yield "a built-in serving request, approved on the word of an insecure attestor"
     if manifest["spec"]["username"] != NODE_USER_PREFIX + record.node_name:
-        yield "a stock serving request, approved for another node than the requester"
+        yield "a built-in serving request, approved for another node than the requester"
     if encoded:
         yield from _against_request(_certificate(encoded), manifest, record.node_name, Purpose.SERVING, authority)
 

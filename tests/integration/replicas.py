@@ -79,4 +79,4 @@ def shards_owned(replica: RunningController) -> int:
 
 def watched(replica: RunningController) -> set[str]:
     """The clusters that it serves, by namespace and name."""
-    return set(replica.options.metrics.figures.clusters)
+    return set(replica.options.metrics.gauges.clusters)

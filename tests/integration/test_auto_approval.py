@@ -1,4 +1,4 @@
-"""The side door through the running controller: shut, watched, and opened again."""
+"""The auto-approval through the running controller: shut, watched, and opened again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from signer.controller.auto_approval import reconciler as door_keeping
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.findings import Situation
-from signer.controller.auto_approval.removal import SideDoor
-from signer.controller.status.conditions import PolicyCondition
+from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.kube.backoff import Backoff
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, NODE_ATTESTATION_POLICIES
+from signer.model.condition import PolicyCondition
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import RunningController, WorldCluster
 from tests.integration.fixtures import House, node_of, provider_id
-from tests.integration.kubelets import stock_client_request
+from tests.integration.kubelets import builtin_client_request
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ CONDITION = "AutoApprovalRemoved"
 def no_rest() -> Iterator[None]:
     """Looks may follow each other closely; what asks for them stays as it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door_keeping, "REST_SECONDS", 0.05)
+        patch.setattr(reconciler, "REST_SECONDS", 0.05)
         yield
 
 
@@ -64,8 +64,8 @@ def wait_for(house: House, cluster: WorldCluster, status: str, reason: str) -> s
 
 
 def approve_as_others_would(cluster: WorldCluster, name: str) -> None:
-    """Post a stock client request with a token, and approve it as kube-controller-manager does."""
-    posted = cluster.submit_with_token(stock_client_request(name, "anybody"))
+    """Post a built-in client request with a token, and approve it as kube-controller-manager does."""
+    posted = cluster.submit_with_token(builtin_client_request(name, "anybody"))
     posted["status"] = {
         "conditions": [{"type": "Approved", "status": "True", "reason": "AutoApproved", "message": "by a test"}]
     }
@@ -111,19 +111,19 @@ def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
     house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Giving back goes on, with doors open already, when the cluster enters Enforce again."""
-    before, go_on, observe = bindings(cluster), threading.Event(), SideDoor._observe
+    before, go_on, observe = bindings(cluster), threading.Event(), AutoApprovalRemoval._observe
 
-    async def held_up(door: SideDoor, client: Any, situation: Situation) -> PolicyCondition:
-        found = await observe(door, client, situation)
+    async def held_up(auto_approval: AutoApprovalRemoval, client: Any, situation: Situation) -> PolicyCondition:
+        found = await observe(auto_approval, client, situation)
         await asyncio.to_thread(go_on.wait, 60)
         return found
 
     set_mode(house, cluster, "Enforce")
     wait_for(house, cluster, "True", "Removed")
-    monkeypatch.setattr(SideDoor, "_observe", held_up)
+    monkeypatch.setattr(AutoApprovalRemoval, "_observe", held_up)
     set_mode(house, cluster, "Observe")
     wait_for(house, cluster, "Unknown", "PolicyChanged")
-    wait_until(lambda: bindings(cluster) == before, "they are given back")
+    wait_until(lambda: bindings(cluster) == before, "they are restored")
     set_mode(house, cluster, "Enforce")
     path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
     policy = house.management.client.wait_for(
@@ -178,7 +178,7 @@ def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
     house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else asks for a look meanwhile."""
-    monkeypatch.setattr(door_keeping, "AGAIN", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
+    monkeypatch.setattr(reconciler, "AGAIN", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
     wait_for(house, cluster, "False", "Observing")
     fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
     set_mode(house, cluster, "Enforce")
@@ -197,12 +197,12 @@ def test_observe_says_what_enforce_would_refuse(
 
     def counted(policy: dict[str, Any]) -> bool:
         return any(
-            "2 stock requests were approved without attestation" in one["message"]
+            "2 built-in requests were approved without attestation" in one["message"]
             for one in (policy.get("status") or {}).get("conditions") or []
         )
 
     house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection("default"), cluster.name, counted)
-    metric = controller.options.metrics.stock_approvals.labels("default/workload")
+    metric = controller.options.metrics.builtin_approvals.labels("default/workload")
     assert metric._value.get() == 2
     house.wait_for_condition(cluster, "Ready", "True")
 
@@ -214,7 +214,7 @@ def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
     house.join(cluster, "m")
     set_mode(house, cluster, "Enforce")
     wait_for(house, cluster, "True", "Removed")
-    cluster.submit_as_node(stock_client_request("by-hand-1", "by-hand"), "by-hand")
+    cluster.submit_as_node(builtin_client_request("by-hand-1", "by-hand"), "by-hand")
 
     def is_named(policy: dict[str, Any]) -> bool:
         (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]

@@ -19,9 +19,9 @@ from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id, writes
-from tests.integration.kubelets import Kubelet, add_machine, attest, stock_serving_request
+from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
 from tests.integration.requests import approve_as_somebody_else, plant
-from tests.support.journal import stock_approvals_of
+from tests.support.journal import builtin_approvals_of
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +52,12 @@ def _denied(cluster: WorldCluster, csr: str, reason: str) -> Verdict:
 
 def _journaled(house: House, cluster: WorldCluster, node: str = "m") -> list[str]:
     record = next(record for record in house.records(cluster) if record["spec"]["nodeName"] == node)
-    return [approval["csrName"] for approval in stock_approvals_of(record["spec"])]
+    return [approval["csrName"] for approval in builtin_approvals_of(record["spec"])]
 
 
 @pytest.fixture
 def cluster(house: House) -> WorldCluster:
-    """A cluster with Machine ``m``, whose stock serving requests are approved, under a running controller."""
+    """A cluster with Machine ``m``, whose built-in serving requests are approved, under a running controller."""
     cluster = house.cluster(policy=APPROVE)
     add_machine(cluster, "m", "192.0.2.10")
     house.run()
@@ -70,7 +70,7 @@ def cluster(house: House) -> WorldCluster:
 def test_a_kubelets_own_request(house: House, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     before, before_here = len(writes(house.api)), len(writes(embedded_api(cluster)))
-    kubelet.submit(stock_serving_request("serving", "m", ["m", "192.0.2.10"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m", "192.0.2.10"]))
     verdict = _approved(cluster, "serving")
     assert "Machine default/m is node m" in verdict.message
     assert _journaled(house, cluster) == ["serving"]
@@ -83,7 +83,7 @@ def test_a_kubelets_own_request(house: House, cluster: WorldCluster) -> None:
 
 def test_own_names_in_upper_case(cluster: WorldCluster) -> None:
     """As the Node's addresses are written, whoever wrote them."""
-    attest(cluster, "m").submit(stock_serving_request("serving", "m", ["M", "192.0.2.10"]))
+    attest(cluster, "m").submit(builtin_serving_request("serving", "m", ["M", "192.0.2.10"]))
     _approved(cluster, "serving")
 
 
@@ -91,7 +91,7 @@ def test_on_an_old_api_server_that_names_no_credential(house: House) -> None:
     cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
     house.run()
-    attest(cluster, "m").submit(stock_serving_request("serving", "m", ["m"], usages=("key encipherment", *_USAGES)))
+    attest(cluster, "m").submit(builtin_serving_request("serving", "m", ["m"], usages=("key encipherment", *_USAGES)))
     _approved(cluster, "serving")
 
 
@@ -102,7 +102,7 @@ def test_after_a_failed_approval_there_is_one_entry(house: House, cluster: World
     kubelet = attest(cluster, "m")
     failing = embedded_api(cluster).faults.inject("PUT */serving/approval", status=503, times=2)
     lost = embedded_api(cluster).faults.inject("PUT */serving/approval", drop="after")
-    kubelet.submit(stock_serving_request("serving", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     _approved(cluster, "serving")
     assert (failing.hits, lost.hits) == (2, 1)
     assert _journaled(house, cluster) == ["serving"]
@@ -117,9 +117,9 @@ def test_left_alone_by_the_policy(house: House, policy: dict[str, str]) -> None:
     add_machine(cluster, "m")
     house.run()
     kubelet = attest(cluster, "m")
-    kubelet.submit(stock_serving_request("good", "m", ["m"]))
-    kubelet.submit(stock_serving_request("smuggling", "m", ["kubernetes"]))
-    plant(cluster, {**stock_serving_request("broken", "m", ["m"]), "spec": _spec(request="LS0t")}, AS_M)
+    kubelet.submit(builtin_serving_request("good", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("smuggling", "m", ["kubernetes"]))
+    plant(cluster, {**builtin_serving_request("broken", "m", ["m"]), "spec": _spec(request="LS0t")}, AS_M)
     house.join(cluster)
     for csr in ("good", "smuggling", "broken"):
         pending(cluster, csr)
@@ -127,14 +127,14 @@ def test_left_alone_by_the_policy(house: House, policy: dict[str, str]) -> None:
 
 
 def _spec(**changes: Any) -> dict[str, Any]:
-    return {**stock_serving_request("x", "m", ["m"])["spec"], **changes}
+    return {**builtin_serving_request("x", "m", ["m"])["spec"], **changes}
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied"])
 def test_decided_by_somebody_else(house: House, kind: str) -> None:
     cluster = house.cluster(policy=APPROVE)
     add_machine(cluster, "m")
-    cluster.submit_as_node(stock_serving_request("theirs", "m", ["kubernetes"]), "m")
+    cluster.submit_as_node(builtin_serving_request("theirs", "m", ["kubernetes"]), "m")
     approve_as_somebody_else(cluster, "theirs", kind)
     house.run()
     house.join(cluster)
@@ -150,7 +150,7 @@ def test_after_its_machine_is_gone(house: House, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
     house.join(cluster)  # what was deleted before is seen by now
-    kubelet.submit(stock_serving_request("serving", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     assert "no longer exists" in house.wait_for_event("NodeNotAttested", "workload", "Cluster")
     pending(cluster, "serving")
     assert _journaled(house, cluster) == []
@@ -161,15 +161,15 @@ def test_when_its_machine_is_made_anew(house: House, cluster: WorldCluster) -> N
     former = attest(cluster, "m")
     house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
     house.join(cluster)  # what was deleted before is seen by now
-    former.submit(stock_serving_request("lying-in-wait", "m", ["m"]))
+    former.submit(builtin_serving_request("lying-in-wait", "m", ["m"]))
     house.wait_for_event("NodeNotAttested", "workload", "Cluster")
     add_machine(cluster, "m", "192.0.2.20")
     assert "made anew" in house.wait_for_event("NodeNotAttested", "m")
-    former.submit(stock_serving_request("of-its-address", "m", ["192.0.2.20"]))
+    former.submit(builtin_serving_request("of-its-address", "m", ["192.0.2.20"]))
     house.join(cluster)
     for csr in ("lying-in-wait", "of-its-address"):
         pending(cluster, csr)
-    attest(cluster, "m", "joins").submit(stock_serving_request("serving", "m", ["192.0.2.20"]))
+    attest(cluster, "m", "joins").submit(builtin_serving_request("serving", "m", ["192.0.2.20"]))
     _approved(cluster, "serving")
 
 
@@ -178,7 +178,7 @@ def test_while_its_machine_is_deleted(house: House, cluster: WorldCluster) -> No
     kubelet = attest(cluster, "m")
     house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
     house.join(cluster)
-    kubelet.submit(stock_serving_request("serving", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     _denied(cluster, "serving", "MachineDeleting")
 
 
@@ -189,7 +189,7 @@ def test_an_insecure_record(house: House) -> None:
     insecure = node_of(cluster, "m").but(provider="insecure", settings={"provider-id": provider_id("m")})
     cluster.submit_with_token(insecure.client_request("join"))
     certificate = cluster.wait_until_decided("join").certificate
-    Kubelet(cluster, insecure, certificate).submit(stock_serving_request("serving", "m", ["m"]))
+    Kubelet(cluster, insecure, certificate).submit(builtin_serving_request("serving", "m", ["m"]))
     assert "proves nothing" in house.wait_for_event("NodeNotAttested", "m")
     pending(cluster, "serving")
 
@@ -198,13 +198,13 @@ def test_one_that_was_there_before_its_node_was_attested(house: House) -> None:
     """On an old API server, where a former node of the name may have posted it; the next one is the node's own."""
     cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
-    early = cluster.submit_as_node(stock_serving_request("early", "m", ["m"]), "m")
+    early = cluster.submit_as_node(builtin_serving_request("early", "m", ["m"]), "m")
     house.run()
     assert "node m has not been attested" in house.wait_for_event("NodeNotAttested", "workload", "Cluster")
     _wait_for_another_second(early)
     kubelet = attest(cluster, "m")
     assert "before node m was attested" in house.wait_for_event("NodeNotAttested", "m", part="before node")
-    kubelet.submit(stock_serving_request("next", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("next", "m", ["m"]))
     _approved(cluster, "next")
     pending(cluster, "early")
     assert _journaled(house, cluster) == ["next"]
@@ -221,7 +221,7 @@ def test_one_that_a_former_node_of_the_name_left_lying_in_wait(house: House, reu
     former = _joined(cluster, "former")
     house.management.client.delete(MACHINES_V1BETA2.object("former", "default"))
     house.join(cluster)  # what was deleted before is seen by now
-    lying = former.submit(stock_serving_request("lying-in-wait", "n", ["n"]))
+    lying = former.submit(builtin_serving_request("lying-in-wait", "n", ["n"]))
     assert "no longer exists" in house.wait_for_event("NodeNotAttested", "workload", "Cluster", part="node n")
     _wait_for_another_second(lying)
     if reuse == "AfterExpiry":
@@ -252,7 +252,7 @@ def test_a_paused_cluster(house: House, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     cluster.patch({"spec": {"paused": True}})
     house.join(house.cluster("other"))
-    kubelet.submit(stock_serving_request("serving", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     house.wait_for_event("ClusterPaused", "m")
     pending(cluster, "serving")
     cluster.patch({"spec": {"paused": False}})
@@ -274,7 +274,7 @@ def neighbourhood(shared_house: House) -> Iterator[Kubelet]:
     kubelet = attest(cluster, "m")
     yield kubelet
     # None of them got anything, and whoever is honest still does.
-    kubelet.submit(stock_serving_request("honest", "m", ["m", "192.0.2.10"]))
+    kubelet.submit(builtin_serving_request("honest", "m", ["m", "192.0.2.10"]))
     _approved(cluster, "honest")
     assert _journaled(shared_house, cluster) == ["honest"]
 
@@ -289,12 +289,12 @@ def neighbourhood(shared_house: House) -> Iterator[Kubelet]:
 )
 def test_smuggled_names(neighbourhood: Kubelet, smuggled: str) -> None:
     csr = f"smuggled-{uuid.uuid4()}"
-    neighbourhood.submit(stock_serving_request(csr, "m", ["m", "192.0.2.10", smuggled]))
+    neighbourhood.submit(builtin_serving_request(csr, "m", ["m", "192.0.2.10", smuggled]))
     _denied(neighbourhood.cluster, csr, "InvalidSubjectAlternativeNames")
 
 
 def test_no_names(neighbourhood: Kubelet) -> None:
-    neighbourhood.submit(stock_serving_request("no-names", "m", []))
+    neighbourhood.submit(builtin_serving_request("no-names", "m", []))
     _denied(neighbourhood.cluster, "no-names", "InvalidSubjectAlternativeNames")
 
 
@@ -309,7 +309,7 @@ def test_no_names(neighbourhood: Kubelet) -> None:
 def test_another_nodes_name(neighbourhood: Kubelet, node_name: str, requester: tuple[str, Sequence[str]]) -> None:
     """As an API server without NodeRestriction would hold it."""
     csr = f"another-{uuid.uuid4()}"
-    plant(neighbourhood.cluster, stock_serving_request(csr, node_name, [node_name]), requester)
+    plant(neighbourhood.cluster, builtin_serving_request(csr, node_name, [node_name]), requester)
     _denied(neighbourhood.cluster, csr, "RequesterNotAllowed")
 
 
@@ -324,8 +324,8 @@ def test_another_nodes_name(neighbourhood: Kubelet, node_name: str, requester: t
 def test_who_is_no_node_is_not_answered(neighbourhood: Kubelet, requester: tuple[str, Sequence[str]]) -> None:
     """Nobody approves it by itself, and an administrator may have reasons of their own."""
     name, after = f"others-{uuid.uuid4()}", f"after-{uuid.uuid4()}"
-    plant(neighbourhood.cluster, stock_serving_request(name, "m", ["m"]), requester)
-    neighbourhood.submit(stock_serving_request(after, "m", ["kubernetes"]))
+    plant(neighbourhood.cluster, builtin_serving_request(name, "m", ["m"]), requester)
+    neighbourhood.submit(builtin_serving_request(after, "m", ["kubernetes"]))
     _denied(neighbourhood.cluster, after, "InvalidSubjectAlternativeNames")
     pending(neighbourhood.cluster, name)
 
@@ -333,25 +333,25 @@ def test_who_is_no_node_is_not_answered(neighbourhood: Kubelet, requester: tuple
 def test_a_node_without_a_record(neighbourhood: Kubelet, shared_house: House) -> None:
     cluster = neighbourhood.cluster
     add_machine(cluster, "unattested", "192.0.2.12")
-    cluster.submit_as_node(stock_serving_request("unattested", "unattested", ["unattested"]), "unattested")
+    cluster.submit_as_node(builtin_serving_request("unattested", "unattested", ["unattested"]), "unattested")
     message = shared_house.wait_for_event("NodeNotAttested", "neighbourhood", "Cluster")
     assert "node unattested has not been attested" in message
     pending(cluster, "unattested")
 
 
 def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
-    """The stock signer once gave this certificate to whoever held the bootstrap token."""
-    neighbourhood.cluster.submit_as_node(stock_serving_request("foreign", "m", ["m"]), "m")
+    """The built-in signer once gave this certificate to whoever held the bootstrap token."""
+    neighbourhood.cluster.submit_as_node(builtin_serving_request("foreign", "m", ["m"]), "m")
     _denied(neighbourhood.cluster, "foreign", "ForeignCredential")
 
 
 @pytest.mark.parametrize("values", [[], ["JTI=x"], ["X509SHA256=00"], ["{own}", "{own}"], ["{own}", "JTI=x"]])
 def test_another_form_of_credential(neighbourhood: Kubelet, values: list[str]) -> None:
     cluster, csr = neighbourhood.cluster, f"credential-{uuid.uuid4()}"
-    probe = neighbourhood.submit(stock_serving_request(f"probe-{csr}", "m", ["*"]))
+    probe = neighbourhood.submit(builtin_serving_request(f"probe-{csr}", "m", ["*"]))
     (own,) = probe["spec"]["extra"][CREDENTIAL_ID_KEY]
     extra = {CREDENTIAL_ID_KEY: [value.format(own=own) for value in values]}
-    manifest = stock_serving_request(csr, "m", ["m"])
+    manifest = builtin_serving_request(csr, "m", ["m"])
     plant(cluster, {**manifest, "spec": {**manifest["spec"], "extra": extra}}, AS_M)
     _denied(cluster, csr, "ForeignCredential")
 
@@ -362,14 +362,14 @@ def test_another_form_of_credential(neighbourhood: Kubelet, values: list[str]) -
 )
 def test_other_usages(neighbourhood: Kubelet, usages: Sequence[str]) -> None:
     csr = f"usages-{uuid.uuid4()}"
-    neighbourhood.submit(stock_serving_request(csr, "m", ["m"], usages=usages))
+    neighbourhood.submit(builtin_serving_request(csr, "m", ["m"], usages=usages))
     _denied(neighbourhood.cluster, csr, "InvalidUsages")
 
 
 @pytest.mark.parametrize("label", [CERTIFICATE_REQUEST_LABEL, "CERTIFICATE", ATTESTATION_PROVIDER_LABEL])
 def test_appended_blocks(neighbourhood: Kubelet, label: str) -> None:
     csr = f"blocks-{uuid.uuid4()}"
-    neighbourhood.submit(stock_serving_request(csr, "m", ["m"], blocks=[pem.Block(label, b"keyed-mac")]))
+    neighbourhood.submit(builtin_serving_request(csr, "m", ["m"], blocks=[pem.Block(label, b"keyed-mac")]))
     _denied(neighbourhood.cluster, csr, "MalformedRequest")
 
 
@@ -391,7 +391,7 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
 def test_one_that_is_re_created_under_its_name(house: House, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
-    smuggling = stock_serving_request("serving", "m", ["m", "kubernetes"])
+    smuggling = builtin_serving_request("serving", "m", ["m", "kubernetes"])
     user = User(AS_M[0], AS_M[1])
 
     def re_create() -> None:
@@ -399,14 +399,14 @@ def test_one_that_is_re_created_under_its_name(house: House, cluster: WorldClust
         api.create(smuggling, user)
 
     _before_approval(cluster, re_create)
-    kubelet.submit(stock_serving_request("serving", "m", ["m"]))
+    kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     _denied(cluster, "serving", "InvalidSubjectAlternativeNames")
 
 
 def test_one_that_is_re_created_alike_is_journaled_for_itself(house: House, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
-    manifest = stock_serving_request("serving", "m", ["m"])
+    manifest = builtin_serving_request("serving", "m", ["m"])
     user = User(AS_M[0], AS_M[1])
 
     def re_create() -> None:
@@ -418,4 +418,4 @@ def test_one_that_is_re_created_alike_is_journaled_for_itself(house: House, clus
     _approved(cluster, "serving")
     assert _journaled(house, cluster) == ["serving", "serving"]
     uid = cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("serving"))["metadata"]["uid"]
-    assert stock_approvals_of(house.records(cluster)[0]["spec"])[-1]["csrUID"] == uid
+    assert builtin_approvals_of(house.records(cluster)[0]["spec"])[-1]["csrUID"] == uid

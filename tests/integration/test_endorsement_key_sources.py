@@ -22,14 +22,14 @@ from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import spec_digest
-from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
+from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
-from tests.integration.endorsement_key_sources import STOCK_SERVING_SIGNER, Shown, ShownCluster, violations
+from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, Shown, ShownCluster, violations
 from tests.support.certificates import CertificateAuthority
 from tests.support.signing_requests import (
-    STOCK_CLIENT_SIGNER,
+    BUILTIN_CLIENT_SIGNER,
     condition,
     request_pem,
     shared_key,
@@ -111,11 +111,11 @@ class Draft:
         )
         self.records[record] = replace(self.records[record], journal=(*self.records[record].journal, entry))
 
-    def journal_stock(self, record: str, name: str) -> None:
-        """The record allows that stock serving request."""
+    def journal_builtin(self, record: str, name: str) -> None:
+        """The record allows that built-in serving request."""
         manifest = self.requests[name]
-        approval = StockApproval(name, manifest["metadata"]["uid"], spec_digest(manifest["spec"]), NOW)
-        self.records[record] = self.records[record].with_stock_approval(approval)
+        approval = BuiltinApproval(name, manifest["metadata"]["uid"], spec_digest(manifest["spec"]), NOW)
+        self.records[record] = self.records[record].with_builtin_approval(approval)
 
 
 def certificate_for(
@@ -147,7 +147,7 @@ def certificate_for(
 
 
 def honest() -> Draft:
-    """Two nodes; the first also has a serving certificate of ours and one of the stock signer."""
+    """Two nodes; the first also has a serving certificate of ours and one of the built-in signer."""
     draft = Draft()
     for node_name in ("n1", "n2"):
         machine = MachineKey(CLUSTER, "Machine", node_name, f"test:///{node_name}")
@@ -165,10 +165,10 @@ def honest() -> Draft:
         ]
         certify(draft, f"join-{node_name}", CLIENT, node_name)
     certify(draft, "serving", SERVING, "n1", "n1.example", "10.1.0.1")
-    draft.ask("stock", STOCK_SERVING_SIGNER, "n1", "n1.example")
+    draft.ask("stock", BUILTIN_SERVING_SIGNER, "n1", "n1.example")
     draft.approve("stock", certificate_for("n1", "n1.example", serving=True))
-    draft.journal_stock("n1", "stock")
-    draft.ask("waiting", STOCK_CLIENT_SIGNER, "n1")
+    draft.journal_builtin("n1", "stock")
+    draft.ask("waiting", BUILTIN_CLIENT_SIGNER, "n1")
     return draft
 
 
@@ -234,20 +234,20 @@ def approve_and_never_sign(draft: Draft) -> None:
     draft.requests["join-n1"]["status"].pop("certificate")
 
 
-def steal_by_the_stock_signer(draft: Draft) -> None:
+def steal_by_the_builtin_signer(draft: Draft) -> None:
     draft.approve("waiting", certificate_for("n1"))
 
 
-def drop_stock_journal(draft: Draft) -> None:
-    change_record(draft, "n1", stock_approvals=())
+def drop_builtin_journal(draft: Draft) -> None:
+    change_record(draft, "n1", builtin_approvals=())
 
 
-def stock_for_another(draft: Draft) -> None:
-    drop_stock_journal(draft)
-    draft.journal_stock("n2", "stock")
+def builtin_for_another(draft: Draft) -> None:
+    drop_builtin_journal(draft)
+    draft.journal_builtin("n2", "stock")
 
 
-def stock_without_security(draft: Draft) -> None:
+def builtin_without_security(draft: Draft) -> None:
     identity = replace(draft.records["n1"].identity, security=Security.INSECURE)
     change_record(draft, "n1", identity=identity)
     pair = Pair(draft.records["n1"].machine, identity)
@@ -269,7 +269,10 @@ def one_certificate_twice(draft: Draft) -> None:
 
 
 PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
-    "stock client": (steal_by_the_stock_signer, f"approved for {STOCK_CLIENT_SIGNER}, which no AttestedNode can"),
+    "built-in client": (
+        steal_by_the_builtin_signer,
+        f"approved for {BUILTIN_CLIENT_SIGNER}, which no AttestedNode can",
+    ),
     "no record": (lambda draft: draft.records.pop("n1"), "approved, and in no journal"),
     "record of others": (
         lambda draft: setattr(draft, "keys_of_others", frozenset({"n1"})),
@@ -305,9 +308,9 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
         "a client certificate with alternative names",
     ),
     "an authority": (lambda draft: issue_instead(draft, certificate_for("n1", is_authority=True)), "an authority's"),
-    "stock, no journal": (drop_stock_journal, "a stock serving request, approved, and in no journal"),
-    "stock, another node": (stock_for_another, "for another node than the requester"),
-    "stock, insecure": (stock_without_security, "on the word of an insecure attestor"),
+    "stock, no journal": (drop_builtin_journal, "a built-in serving request, approved, and in no journal"),
+    "stock, another node": (builtin_for_another, "for another node than the requester"),
+    "stock, insecure": (builtin_without_security, "on the word of an insecure attestor"),
     "no pair": (lambda draft: draft.reservations.clear(), "its pair of reservations is not there"),
     "half a pair": (lambda draft: draft.reservations.pop(), "its pair of reservations is not there"),
     "identity twice": (two_records_one_identity, "in 2 AttestedNodes"),
@@ -328,7 +331,7 @@ def test_a_copy_of_a_request_may_have_the_certificate_of_the_original() -> None:
 
 def test_what_a_test_knows_of_is_no_violation() -> None:
     draft = honest()
-    steal_by_the_stock_signer(draft)
+    steal_by_the_builtin_signer(draft)
     assert violations(draft.shown(), not_ours={"waiting"}) == []
 
 

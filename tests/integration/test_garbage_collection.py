@@ -13,7 +13,7 @@ from signer.kube.resources import (
     IDENTITY_RESERVATIONS,
     MACHINES_V1BETA2,
 )
-from signer.store import garbage_collection as upkeep
+from signer.store import garbage_collection as garbage_collector
 from signer.testing.fixtures import open_controllers
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def rounds_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty rounds a second."""
-    monkeypatch.setattr(upkeep, "ROUND_SECONDS", 0.05)
+    monkeypatch.setattr(garbage_collector, "ROUND_SECONDS", 0.05)
 
 
 def run(house: House, *, days_ahead: float = 0) -> RunningController:
@@ -49,12 +49,12 @@ def delete_machine(cluster: WorldCluster, name: str) -> None:
 def test_a_defect_of_upkeep_does_not_end_decisions(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = 0
 
-    async def fails(self: upkeep.Upkeep) -> None:
+    async def fails(self: garbage_collector.GarbageCollector) -> None:
         nonlocal rounds
         rounds += 1
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(upkeep.Upkeep, "round", fails)
+    monkeypatch.setattr(garbage_collector.GarbageCollector, "round", fails)
     cluster = house.cluster()
     run(house)
     wait_until(lambda: rounds > 0, "upkeep has failed")

@@ -26,9 +26,9 @@ pytestmark = pytest.mark.slow
 
 AWS: Final = frozenset({"boto3", "botocore", "s3transfer"})
 LIBRARIES: Final = AWS | {"google.auth", "requests"}
-HALVES: Final = frozenset({"attestors.aws.controller", "attestors.gcp.controller"})
+PLUGINS: Final = frozenset({"attestors.aws.controller", "attestors.gcp.controller"})
 # Kubernetes' own client imports google-auth and requests into the controller, where they are installed.
-OF_CONTROLLER: Final = AWS | HALVES
+OF_CONTROLLER: Final = AWS | PLUGINS
 AWS_SETTINGS: Final[dict[str, Any]] = {"allowedRoles": ["arn:aws:iam::123456789012:role/nodes.example"]}
 GCP_SETTINGS: Final[dict[str, Any]] = {"projects": {PROJECT: PROJECT_NUMBER}}
 

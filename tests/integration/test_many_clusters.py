@@ -55,9 +55,9 @@ def _left(controller: RunningController, alive: weakref.WeakSet[WorkloadCluster]
     gc.collect()
     tasks = controller._thread.run(_tasks())
     metrics = controller.options.metrics
-    labels = {sample.labels["cluster"] for family in metrics.stock_approvals.collect() for sample in family.samples}
+    labels = {sample.labels["cluster"] for family in metrics.builtin_approvals.collect() for sample in family.samples}
     named = {match[0] for task in tasks if (match := re.search(r"default/cluster-\d+", task))}
-    return named | labels | set(metrics.figures.clusters) | {str(one.key) for one in alive}
+    return named | labels | set(metrics.gauges.clusters) | {str(one.key) for one in alive}
 
 
 def test_nothing_is_left_of_clusters_that_go(park: ClusterPark, alive: weakref.WeakSet[WorkloadCluster]) -> None:

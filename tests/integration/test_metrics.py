@@ -12,7 +12,7 @@ from signer.store import controller_key
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 from tests.integration.fixtures import House, certificate_of, node_of, provider_id
-from tests.integration.kubelets import stock_serving_request
+from tests.integration.kubelets import builtin_serving_request
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -86,15 +86,16 @@ def test_a_controller_key_that_is_deleted_while_it_runs(house: House, monkeypatc
 
 
 def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: House) -> None:
-    """By it an alert tells a side door that is not proven to be shut from one that nobody wants shut."""
+    """By it an alert tells a auto-approval that is not proven to be shut from one that nobody wants shut."""
     cluster = house.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
     controller = house.run()
-    door = {"cluster": KEY, "condition": "AutoApprovalRemoved"}
-    wait_until(lambda: value(controller, "cluster_condition", **door, status="True") == 1, "it is enforced")
+    auto_approval = {"cluster": KEY, "condition": "AutoApprovalRemoved"}
+    wait_until(lambda: value(controller, "cluster_condition", **auto_approval, status="True") == 1, "it is enforced")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     house.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "0h"}}})
     wait_until(
-        lambda: value(controller, "cluster_condition", **door, status="Unknown") == 1, "it is not known any more"
+        lambda: value(controller, "cluster_condition", **auto_approval, status="Unknown") == 1,
+        "it is not known any more",
     )
     assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1
 
@@ -107,7 +108,7 @@ def test_what_the_policy_leaves_alone_waits_for_nobody(house: House) -> None:
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
     kubelet = node.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
-    cluster.submit(stock_serving_request("stock", "m", ["m"]), kubelet)
+    cluster.submit(builtin_serving_request("stock", "m", ["m"]), kubelet)
     left_alone = {"cluster": KEY, "provider": "", "decision": "LeftAlone", "reason": "Attested"}
     wait_until(lambda: value(controller, "decisions_total", **left_alone) == 1, "it is left alone")
     assert value(controller, "pending_requests", cluster=KEY) == 0

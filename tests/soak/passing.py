@@ -87,8 +87,8 @@ class PassingClusters:
 
     async def _live(self, traffic: Traffic, number: int, chance: Random) -> None:
         async with asyncio.TaskGroup() as tasks:
-            returning = HonestNode(traffic, _RETURNING, chance, may_have_chip=False)
-            tasks.create_task(returning.live())
+            reinstated = HonestNode(traffic, _RETURNING, chance, may_have_chip=False)
+            tasks.create_task(reinstated.live())
             tasks.create_task(Crowd(traffic, f"{_NAME}-{number}", self.seed, self.nodes_at_once).come())
             await self._last(chance)
             traffic.stop.set()

@@ -21,7 +21,7 @@ from authenticator.flow.evidence import Attestation
 
 attestation_of = Attestation.of
 
-class OtherHalf:
+class OtherPlugin:
     def __init__(self, half):
         self.half = half
 
@@ -34,7 +34,7 @@ class OtherHalf:
 
 def other_attestation_of(configuration):
     attestation = attestation_of(configuration)
-    object.__setattr__(attestation, "node_half", OtherHalf(attestation.node_half))
+    object.__setattr__(attestation, "agent_plugin", OtherPlugin(attestation.agent_plugin))
     return attestation
 
 Attestation.of = other_attestation_of  # before anything else takes hold of it

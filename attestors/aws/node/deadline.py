@@ -9,7 +9,7 @@ from attestors.net.attempts import attempts as again
 
 REQUEST_SECONDS: Final = 2.0
 """How long an answer may take; it is next door, and where the hop limit is too small, none ever comes."""
-PATIENCE_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 10.0
 """How long one question is asked again."""
 FIRST_DELAY_SECONDS: Final = 0.1
 LONGEST_DELAY_SECONDS: Final = 2.0
@@ -17,4 +17,4 @@ LONGEST_DELAY_SECONDS: Final = 2.0
 
 def attempts() -> Iterator[bool]:
     """One item for each attempt: whether there will be another."""
-    return again(PATIENCE_SECONDS, first_delay=FIRST_DELAY_SECONDS, longest_delay=LONGEST_DELAY_SECONDS)
+    return again(TIMEOUT_SECONDS, first_delay=FIRST_DELAY_SECONDS, longest_delay=LONGEST_DELAY_SECONDS)

@@ -1,4 +1,4 @@
-"""The node half of the AWS attestor."""
+"""The agent plugin of the AWS attestor."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from attestors.wire.evidence import Evidence
 TokenSource: TypeAlias = Callable[[RoleCredentials, Region, Binding], str]
 
 
-def node_half_from(settings: Mapping[str, str]) -> AWSNodeHalf:
-    """The node half with these settings.
+def agent_plugin_from(settings: Mapping[str, str]) -> AWSAgentPlugin:
+    """The agent plugin with these settings.
 
     Raises:
         InvalidSettings: one is wrong or unknown.
     """
-    return AWSNodeHalf(NodeSettings.parse(settings))
+    return AWSAgentPlugin(NodeSettings.parse(settings))
 
 
 @dataclass(frozen=True, slots=True)
-class AWSNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class AWSAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     settings: NodeSettings
     token_source: TokenSource = web_identity_token

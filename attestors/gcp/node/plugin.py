@@ -1,4 +1,4 @@
-"""The node half of the GCP attestor."""
+"""The agent plugin of the GCP attestor."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _IDENTITY: Final = "instance/service-accounts/default/identity"
 _MAXIMUM_ENTRY_BYTES: Final = 512
 
 
-def node_half_from(settings: Mapping[str, str]) -> GCPNodeHalf:
-    """The node half with these settings.
+def agent_plugin_from(settings: Mapping[str, str]) -> GCPAgentPlugin:
+    """The agent plugin with these settings.
 
     Raises:
         InvalidSettings: one is wrong or unknown.
     """
-    return GCPNodeHalf(MetadataServer(NodeSettings.parse(settings).endpoint))
+    return GCPAgentPlugin(MetadataServer(NodeSettings.parse(settings).endpoint))
 
 
 @dataclass(frozen=True, slots=True)
-class GCPNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class GCPAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     metadata: MetadataServer
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attestors.tpm.attestation_key import EndorsementKey
-from attestors.tpm.endorsement_key_sources.answer import NotSaid, Owned, OwnedByOthers, Ownership, SourceName, Unclear
+from attestors.tpm.endorsement_key_sources.answer import (
+    KeySourceAnswer,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    SourceName,
+    Unclear,
+)
 from attestors.tpm.endorsement_key_sources.fingerprint import NoFingerprint, fingerprint, read_fingerprint
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 
 
 def judge_annotation(
     source: SourceName, annotations: Mapping[str, str], whose: str, endorsement_key: EndorsementKey
-) -> Ownership:
+) -> KeySourceAnswer:
     """What the annotations of ``whose`` (such as ``Machine worker-1``) say."""
     said = annotations.get(ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION)
     if said is None:

@@ -57,7 +57,7 @@ class Unclear:
     retry_after: timedelta = LOOK_AGAIN
 
 
-Ownership: TypeAlias = Owned | OwnedByOthers | NotSaid | Unclear
+KeySourceAnswer: TypeAlias = Owned | OwnedByOthers | NotSaid | Unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class CertificateNotVerified:
     """No endorsement authorities are configured, so no certificate was looked at."""
 
 
-CertificateStanding: TypeAlias = VerifiedEndorsementCertificate | CertificateNotVerified
+CertificateState: TypeAlias = VerifiedEndorsementCertificate | CertificateNotVerified
 
 
 class CannotBeAskedNow(Exception):
@@ -85,8 +85,8 @@ class Source(Protocol):
         ...
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """Whether the claimed machine has that TPM.
 
         Raises:

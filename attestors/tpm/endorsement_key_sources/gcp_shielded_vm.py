@@ -12,11 +12,11 @@ from attestors.contract import AttestationRequest, NoClaimedMachine
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
     CannotBeAskedNow,
-    CertificateStanding,
+    CertificateState,
+    KeySourceAnswer,
     NotSaid,
     Owned,
     OwnedByOthers,
-    Ownership,
     SourceName,
     Unclear,
 )
@@ -35,8 +35,8 @@ class GCPShieldedVM:
     name = SourceName.GCP_SHIELDED_VM
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """What Google says of the instance with the claimed provider ID.
 
         Raises:

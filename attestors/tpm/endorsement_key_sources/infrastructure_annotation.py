@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attestors.contract import AttestationRequest, NoClaimedMachine, NotThere
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.annotation import judge_annotation
-from attestors.tpm.endorsement_key_sources.answer import CertificateStanding, NotSaid, Ownership, SourceName, Unclear
+from attestors.tpm.endorsement_key_sources.answer import CertificateState, KeySourceAnswer, NotSaid, SourceName, Unclear
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class InfrastructureMachineAnnotation:
     name = SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """What the annotation of the claimed Machine's InfraMachine says."""
         machine = request.machine
         if isinstance(machine, NoClaimedMachine):

@@ -11,11 +11,11 @@ from typing import Final
 from attestors.contract import AttestationRequest, ClaimedMachine, DocumentKind, NotThere
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
-    CertificateStanding,
+    CertificateState,
+    KeySourceAnswer,
     NotSaid,
     Owned,
     OwnedByOthers,
-    Ownership,
     SourceName,
     Unclear,
 )
@@ -47,8 +47,8 @@ class Inventory:
     name = SourceName.INVENTORY
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """What the line of the claimed provider ID says. It needs no Machine: an instance of a pool can be listed."""
         document = await request.management.document(self.kind, self.document)
         if isinstance(document, NotThere):
@@ -62,7 +62,7 @@ class Inventory:
             return Unclear(f"{self}: {error}")
         return self._judge(listing, request, fingerprint(endorsement_key))
 
-    def _judge(self, listing: Listing, request: AttestationRequest, shown: str) -> Ownership:
+    def _judge(self, listing: Listing, request: AttestationRequest, shown: str) -> KeySourceAnswer:
         match listing.line_of(request.provider_id):
             case Contradiction(lines):
                 return self._unclear("this provider ID", lines)

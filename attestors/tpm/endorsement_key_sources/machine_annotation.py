@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attestors.contract import AttestationRequest, NoClaimedMachine
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.annotation import judge_annotation
-from attestors.tpm.endorsement_key_sources.answer import CertificateStanding, NotSaid, Ownership, SourceName
+from attestors.tpm.endorsement_key_sources.answer import CertificateState, KeySourceAnswer, NotSaid, SourceName
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,12 @@ class MachineAnnotation:
     name = SourceName.MACHINE_ANNOTATION
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """What the Machine's annotation says."""
         return self.look(request, endorsement_key)
 
-    def look(self, request: AttestationRequest, endorsement_key: EndorsementKey) -> Ownership:
+    def look(self, request: AttestationRequest, endorsement_key: EndorsementKey) -> KeySourceAnswer:
         """The same, without waiting."""
         machine = request.machine
         if isinstance(machine, NoClaimedMachine):

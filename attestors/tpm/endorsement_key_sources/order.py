@@ -11,11 +11,11 @@ from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
     LOOK_AGAIN,
-    CertificateStanding,
+    CertificateState,
+    KeySourceAnswer,
     NotSaid,
     Owned,
     OwnedByOthers,
-    Ownership,
     Source,
     SourceName,
     Unclear,
@@ -46,7 +46,7 @@ class SourcesInOrder:
     sources: tuple[Source, ...]
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
     ) -> Owned | OwnedByOthers | NobodySays:
         """Ask one after the other. What a source raises is not caught: the next one is not asked.
 
@@ -73,13 +73,13 @@ class SourcesInOrder:
 
 
 async def _ask(
-    source: Source, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-) -> Ownership:
+    source: Source, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+) -> KeySourceAnswer:
     """For the audit log what the source makes of others' words is noted, not a whole inventory."""
     if source.name not in _ASK_OTHERS:
         return await source.ask(request, endorsement_key, certificate)
     question = f"endorsement key source {source.name.value}"
-    return await request.consultations.ask(
+    return await request.recorded_calls.ask(
         question, lambda: source.ask(request, endorsement_key, certificate), OWNERSHIP
     )
 

@@ -7,7 +7,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from attestors.contract import AnswerForm
-from attestors.tpm.endorsement_key_sources.answer import NotSaid, Owned, OwnedByOthers, Ownership, SourceName, Unclear
+from attestors.tpm.endorsement_key_sources.answer import (
+    KeySourceAnswer,
+    NotSaid,
+    Owned,
+    OwnedByOthers,
+    SourceName,
+    Unclear,
+)
 
 
 def _text(value: Any) -> str:
@@ -16,7 +23,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _ownership_written(said: Ownership) -> Mapping[str, Any]:
+def _ownership_written(said: KeySourceAnswer) -> Mapping[str, Any]:
     match said:
         case Owned(source):
             return {"said": "Owned", "source": source.value}
@@ -26,7 +33,7 @@ def _ownership_written(said: Ownership) -> Mapping[str, Any]:
             return {"said": "Unclear", "message": message, "retryAfterSeconds": int(retry_after.total_seconds())}
 
 
-def _ownership_read(written: Any) -> Ownership:
+def _ownership_read(written: Any) -> KeySourceAnswer:
     match written["said"]:
         case "Owned":
             return Owned(SourceName(written["source"]))
@@ -39,4 +46,4 @@ def _ownership_read(written: Any) -> Ownership:
     raise ValueError("no answer of a source")
 
 
-OWNERSHIP: Final[AnswerForm[Ownership]] = AnswerForm(_ownership_written, _ownership_read)
+OWNERSHIP: Final[AnswerForm[KeySourceAnswer]] = AnswerForm(_ownership_written, _ownership_read)

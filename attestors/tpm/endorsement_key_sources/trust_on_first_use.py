@@ -26,11 +26,11 @@ from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement import VerifiedEndorsementCertificate
 from attestors.tpm.endorsement_key_sources.answer import (
     CannotBeAskedNow,
-    CertificateStanding,
+    CertificateState,
+    KeySourceAnswer,
     NotSaid,
     Owned,
     OwnedByOthers,
-    Ownership,
     SourceName,
 )
 from attestors.tpm.endorsement_key_sources.fingerprint import identity
@@ -43,8 +43,8 @@ class TrustOnFirstUse:
     name = SourceName.TRUST_ON_FIRST_USE
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         """What the record says; without one, what the bootstrap token says.
 
         Raises:
@@ -64,7 +64,7 @@ class TrustOnFirstUse:
             return OwnedByOthers(f"Machine {machine.name} first came with another TPM")
         return self._first_use(machine, request.credential)
 
-    def _first_use(self, machine: ClaimedMachine, credential: RequesterCredential) -> Ownership:
+    def _first_use(self, machine: ClaimedMachine, credential: RequesterCredential) -> KeySourceAnswer:
         match credential:
             case TokenOfMachine():
                 return Owned(self.name)

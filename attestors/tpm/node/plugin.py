@@ -1,4 +1,4 @@
-"""The node half of the TPM attestor."""
+"""The agent plugin of the TPM attestor."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.evidence import Evidence
 
 
-def node_half_from(settings: Mapping[str, str]) -> TPMNodeHalf:
-    """The node half with these settings.
+def agent_plugin_from(settings: Mapping[str, str]) -> TPMAgentPlugin:
+    """The agent plugin with these settings.
 
     Raises:
         InvalidSettings: one is wrong or unknown.
     """
-    return TPMNodeHalf(NodeSettings.parse(settings))
+    return TPMAgentPlugin(NodeSettings.parse(settings))
 
 
 @dataclass(frozen=True, slots=True)
-class TPMNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class TPMAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     settings: NodeSettings
 

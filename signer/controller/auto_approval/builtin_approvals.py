@@ -1,4 +1,4 @@
-"""Kubelets' requests that the stock signer's approver let through without attestation, counted for one cluster."""
+"""Kubelets' requests that the built-in signer's approver let through without attestation, counted for one cluster."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from attestors.wire.names import StockSigner
-from signer.controller.status.conditions import PolicyCondition
+from attestors.wire.names import BuiltinSigner
 from signer.kube.client import JsonObject
+from signer.model.condition import PolicyCondition
 from signer.model.fields import items_of, mapping_of, text_of
 
 _REMEMBERED: Final = 4096
 _APPROVED: Final = "Approved"
-_STOCK_SIGNER: Final = StockSigner.KUBELET_CLIENT.value
+_BUILTIN_SIGNER: Final = BuiltinSigner.KUBELET_CLIENT.value
 
 
 class Seen(enum.Enum):
@@ -26,7 +26,7 @@ class Seen(enum.Enum):
     NOW = enum.auto()
 
 
-class StockApprovals:
+class BuiltinApprovals:
     """What was approved before the first list of requests is not counted, what while nobody watched is."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class StockApprovals:
     def listed(self, manifest: JsonObject) -> Seen:
         """Of a CSR of a list: ``NOW`` for an approval that is not counted, or one too many to remember."""
         is_known = not self._has_listed or len(self._uids) >= _REMEMBERED
-        return self._remember(manifest) if is_known and _is_stock_approval(manifest) else Seen.BEFORE
+        return self._remember(manifest) if is_known and _is_builtin_approval(manifest) else Seen.BEFORE
 
     def list_ended(self) -> None:
         """All of a list was told."""
@@ -46,7 +46,7 @@ class StockApprovals:
 
     def count(self, manifest: JsonObject, now: Callable[[], datetime]) -> Seen:
         """Of any CSR: ``NOW`` for an approval that is counted with this call."""
-        if not _is_stock_approval(manifest) or self._remember(manifest) is Seen.BEFORE:
+        if not _is_builtin_approval(manifest) or self._remember(manifest) is Seen.BEFORE:
             return Seen.BEFORE
         self._count += 1
         self._since = self._since or now()
@@ -62,7 +62,7 @@ class StockApprovals:
         if self._since is None:
             return condition
         said = (
-            f"{condition.message}; {_at_least(self._count)} stock requests were approved without attestation since "
+            f"{condition.message}; {_at_least(self._count)} built-in requests were approved without attestation since "
             f"{self._since:%Y-%m-%d %H:%M} UTC, which Enforce would not have been"
         )
         return replace(condition, message=said)
@@ -77,9 +77,9 @@ class StockApprovals:
         return Seen.NOW
 
 
-def is_stock_request(manifest: JsonObject) -> bool:
-    """Whether it asks the stock signer for a kubelet's client certificate."""
-    return text_of(mapping_of(manifest, "spec"), "signerName") == _STOCK_SIGNER
+def is_builtin_request(manifest: JsonObject) -> bool:
+    """Whether it asks the built-in signer for a kubelet's client certificate."""
+    return text_of(mapping_of(manifest, "spec"), "signerName") == _BUILTIN_SIGNER
 
 
 def is_approved(manifest: JsonObject) -> bool:
@@ -90,8 +90,8 @@ def is_approved(manifest: JsonObject) -> bool:
     )
 
 
-def _is_stock_approval(manifest: JsonObject) -> bool:
-    return is_stock_request(manifest) and is_approved(manifest)
+def _is_builtin_approval(manifest: JsonObject) -> bool:
+    return is_builtin_request(manifest) and is_approved(manifest)
 
 
 def _at_least(count: int) -> str:

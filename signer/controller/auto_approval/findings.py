@@ -1,4 +1,4 @@
-"""What a look at a side door rests on, what it finds, and what is said of it in a condition."""
+"""What a look at a auto-approval rests on, what it finds, and what is said of it in a condition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from signer.controller.auto_approval.workload_grants import TokenGroups
-from signer.controller.status import conditions as condition_types
-from signer.controller.status.conditions import PolicyCondition
 from signer.controller.status.renewal_coverage import MAXIMUM_UNATTESTED
-from signer.model.auto_approval import ClusterIdentity, Door, shown
+from signer.model import condition as condition_types
+from signer.model.auto_approval import ApprovalSubresource, ClusterIdentity, shown
 from signer.model.cluster import ClusterView
+from signer.model.condition import PolicyCondition
 from signer.model.decision import printable
 from signer.model.policy import Policy
 from signer.rules.auto_approval import Grant, Opening, RemovableGrant, ReportedGrant, grants_that_explain
@@ -37,7 +37,7 @@ class Situation:
 
     @property
     def owner(self) -> ClusterIdentity:
-        """Whose grants are removed and given back. Raises ValueError without the hash of a CA."""
+        """Whose grants are removed and restored. Raises ValueError without the hash of a CA."""
         return ClusterIdentity(self.cluster.key, self.ca_cert_hash)
 
 
@@ -60,7 +60,7 @@ def hands_off(cluster: ClusterView) -> bool:
 
 def is_expected(opening: Opening, unattested: Sequence[str]) -> bool:
     """Renewal stays open while a Machine needs it."""
-    return opening.door is Door.SELFNODECLIENT and bool(unattested)
+    return opening.subresource is ApprovalSubresource.SELFNODECLIENT and bool(unattested)
 
 
 # The first of these that applies is the condition's reason.
@@ -87,7 +87,9 @@ def conclusion(situation: Situation, findings: Findings, openings: Sequence[Open
     waiting = [
         grant.binding.name
         for grant in findings.grants.values()
-        if situation.unattested and isinstance(grant, RemovableGrant) and Door.SELFNODECLIENT in grant.doors
+        if situation.unattested
+        and isinstance(grant, RemovableGrant)
+        and ApprovalSubresource.SELFNODECLIENT in grant.subresources
     ]
     said = [*findings.failures, *_causes(wide_open, findings.grants.values(), waiting)]
     if len(wide_open) < len(openings):
@@ -124,7 +126,7 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
             found.append(
                 (
                     "GrantedByAuthorizer",
-                    f"{printable(opening.identity.label[:300])} may create {opening.door.resource}, and no "
+                    f"{printable(opening.identity.label[:300])} may create {opening.subresource.resource}, and no "
                     f"ClusterRoleBinding that was read grants it{because}: look at the API server's authorizers",
                 )
             )
@@ -141,7 +143,7 @@ def _waits_with_renewal(grant: Grant) -> str:
     return (
         f"ClusterRoleBinding {shown(binding.name)} of ClusterRole {shown(binding.role_name)} grants first certificates "
         f"and renewal together to {listed(map(str, binding.subjects))}, and is left while renewal is: until then they "
-        f"get first certificates of any node. Bind {Door.SELFNODECLIENT.resource} apart, and delete it"
+        f"get first certificates of any node. Bind {ApprovalSubresource.SELFNODECLIENT.resource} apart, and delete it"
     )
 
 
@@ -149,7 +151,7 @@ def _blamed(grant: ReportedGrant) -> str:
     binding = grant.binding
     return (
         f"ClusterRoleBinding {shown(binding.name)} of ClusterRole {shown(binding.role_name)} grants "
-        f"{' and '.join(sorted(door.resource for door in grant.doors))} to {listed(map(str, binding.subjects))}; "
+        f"{' and '.join(sorted(one.resource for one in grant.subresources))} to {listed(map(str, binding.subjects))}; "
         f"it is not removed, because {grant.obstacle.value}: take that right, or the subject, away"
     )
 

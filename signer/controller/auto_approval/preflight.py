@@ -1,4 +1,4 @@
-"""Before a cluster is enforced: who would lose renewal, what still opens the side door, and what to do first.
+"""Before a cluster is enforced: who would lose renewal, what still opens the auto-approval, and what to do first.
 
 It only looks. The management cluster is read as the caller, the workload cluster with Secret ``<cluster>-kubeconfig``
 as the controller would.
@@ -15,14 +15,14 @@ from typing import Any, Final
 from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.controller.auto_approval.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
-from signer.controller.cluster.named_cluster import NoSuchCluster, require_cluster
-from signer.controller.cluster.workload_access import workload_connection
-from signer.controller.status.conditions import permitted_in
-from signer.controller.status.renewal_coverage import Attested, Standing, Standings, Unattested
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.status.policy_status import permitted_in
+from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
+from signer.controller.workload_access import workload_connection
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
-from signer.model.auto_approval import BOTH_DOORS, Door, shown
+from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
@@ -35,7 +35,7 @@ from signer.rules.auto_approval import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store.caches import APPLY_DEFINITIONS, Inventory, UnreadablePolicy
+from signer.store.caches import APPLY_DEFINITIONS, Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
 
@@ -63,7 +63,7 @@ class Preflight:
     """None where there is no policy that can be followed."""
     policy_problem: str
     """Why there is none; empty where there is one."""
-    standings: tuple[Standing, ...]
+    renewal_coverage: tuple[MachineCoverage, ...]
     unknown_nodes: tuple[UnknownNode, ...]
     grants: tuple[Grant, ...]
     openings: tuple[Opening, ...]
@@ -72,7 +72,7 @@ class Preflight:
     @property
     def losing(self) -> tuple[Unattested, ...]:
         """The Machines whose nodes would lose renewal."""
-        return tuple(one for one in self.standings if isinstance(one, Unattested))
+        return tuple(one for one in self.renewal_coverage if isinstance(one, Unattested))
 
     @property
     def stays_open(self) -> tuple[Opening, ...]:
@@ -91,7 +91,7 @@ class Preflight:
             names = [shown(grant.binding.name) for grant in blamed]
             what = f"ClusterRoleBinding {', '.join(names)}" if names else "an authorizer that is not RBAC"
             resources, who = rights.setdefault(what, ({}, {}))
-            resources[opening.door.resource] = who[printable(opening.identity.label)] = None
+            resources[opening.subresource.resource] = who[printable(opening.identity.label)] = None
         return [
             f"Take create on {' and '.join(resources)} from {', '.join(who)}: granted by {what}, which Enforce does "
             "not remove."
@@ -102,15 +102,16 @@ class Preflight:
         """Those that Enforce leaves for the sake of renewal, first certificates with it."""
         removable = [grant for grant in self.grants if isinstance(grant, RemovableGrant)]
         return [
-            f"Bind {Door.SELFNODECLIENT.resource} apart from {Door.NODECLIENT.resource}, and delete ClusterRoleBinding "
-            f"{shown(grant.binding.name)}, which grants both: Enforce leaves it while it leaves renewal."
+            f"Bind {ApprovalSubresource.SELFNODECLIENT.resource} apart from {ApprovalSubresource.NODECLIENT.resource}, "
+            f"and delete ClusterRoleBinding {shown(grant.binding.name)}, which grants both: "
+            "Enforce leaves it while it leaves renewal."
             for grant in removable
-            if grant.doors == BOTH_DOORS
+            if grant.subresources == BOTH_SUBRESOURCES
         ]
 
     @property
     def grants_that_matter(self) -> tuple[Grant, ...]:
-        """Without those of administrators, who need no side door."""
+        """Without those of administrators, who need no auto-approval."""
         blamed = {grant.binding.name for opening in self.stays_open for grant in self._explaining(opening)}
         return tuple(
             grant for grant in self.grants if isinstance(grant, RemovableGrant) or grant.binding.name in blamed
@@ -164,10 +165,10 @@ async def preflight(
             the workload cluster cannot be read.
         ApiError: from the management cluster.
     """
-    inventory = await _inventory(management, key, configuration.namespace)
+    caches = await _caches(management, key, configuration.namespace)
     permits = permitted_in(key.namespace, configuration, registry)
-    standings = Standings(key, registry=registry, inventory=inventory, permits=permits, now=now).all()
-    policy = inventory.policies.get(key.namespace, key.name)
+    renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
+    policy = caches.policies.get(key.namespace, key.name)
     notes: list[str] = []
     async with _workload(management, key) as workload:
         grants = await read_grants(workload)
@@ -178,7 +179,7 @@ async def preflight(
         openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
         unknown: tuple[UnknownNode, ...] = ()
         try:
-            unknown = await _unknown_nodes(workload, standings)
+            unknown = await _unknown_nodes(workload, renewal_coverage)
         except Forbidden as error:
             notes.append(f"Nodes were not looked at: {error}.")
     if policy is None:
@@ -189,7 +190,7 @@ async def preflight(
         cluster=key,
         mode=None if policy is None or isinstance(policy, UnreadablePolicy) else policy.mode,
         policy_problem=problem,
-        standings=standings,
+        renewal_coverage=renewal_coverage,
         unknown_nodes=unknown,
         grants=grants,
         openings=openings,
@@ -207,34 +208,34 @@ async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client
         raise PreflightFailed(f"the API server of Cluster {key}: {error}") from error
 
 
-async def _inventory(client: Client, key: ClusterKey, controller_namespace: str) -> Inventory:
-    """The same mirrors that the controller keeps, of one namespace, filled once."""
-    inventory = Inventory(
+async def _caches(client: Client, key: ClusterKey, controller_namespace: str) -> Caches:
+    """The same caches that the controller keeps, of one namespace, filled once."""
+    caches = Caches(
         await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
     )
     try:
-        await require_cluster(client, inventory.version.clusters, key)
+        await require_cluster(client, caches.version.clusters, key)
     except NoSuchCluster as error:
         raise PreflightFailed(str(error)) from None
     try:
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
-        inventory.authentic.use_keys(parse_controller_keys(secret))
+        caches.authentic.use_keys(parse_controller_keys(secret))
     except NotFound:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {WHERE_MISSING}") from None
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
-    machines, pools = inventory.version.machines, inventory.version.machine_pools
-    inventory.machines.replaced(await _all(client, machines.collection(key.namespace)))
+    machines, pools = caches.version.machines, caches.version.machine_pools
+    caches.machines.replaced(await _all(client, machines.collection(key.namespace)))
     if isinstance(pools, Resource):
-        inventory.machine_pools.replaced(await _all(client, pools.collection(key.namespace)))
-    inventory.records.replaced(await _all(client, ATTESTED_NODES.collection(key.namespace)))
+        caches.machine_pools.replaced(await _all(client, pools.collection(key.namespace)))
+    caches.records.replaced(await _all(client, ATTESTED_NODES.collection(key.namespace)))
     with contextlib.suppress(NotFound):
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
-        inventory.policies.replaced([policy])
+        caches.policies.replaced([policy])
     # What was sealed with yet another key than the Secret's is not the controller's.
-    inventory.authentic.reading_keys()
-    inventory.authentic.use_keys(parse_controller_keys(secret))
-    return inventory
+    caches.authentic.reading_keys()
+    caches.authentic.use_keys(parse_controller_keys(secret))
+    return caches
 
 
 async def _all(client: Client, path: str) -> list[JsonObject]:
@@ -248,10 +249,10 @@ async def _all(client: Client, path: str) -> list[JsonObject]:
     return found
 
 
-async def _unknown_nodes(workload: Client, standings: tuple[Standing, ...]) -> tuple[UnknownNode, ...]:
-    known = {one.record.node_name for one in standings if isinstance(one, Attested)}
-    known |= {one.machine.node_ref for one in standings}
-    provider_ids = {one.machine.provider_id for one in standings} - {""}
+async def _unknown_nodes(workload: Client, renewal_coverage: tuple[MachineCoverage, ...]) -> tuple[UnknownNode, ...]:
+    known = {one.record.node_name for one in renewal_coverage if isinstance(one, Attested)}
+    known |= {one.machine.node_ref for one in renewal_coverage}
+    provider_ids = {one.machine.provider_id for one in renewal_coverage} - {""}
     unknown: list[UnknownNode] = []
     count = 0
     async for page in workload.list_pages(_NODES.collection()):

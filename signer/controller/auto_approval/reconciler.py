@@ -1,6 +1,6 @@
-"""Looks after the side door of one workload cluster while there is a connection, and says how it stands.
+"""Looks after the auto-approval of one workload cluster while there is a connection, and says how it stands.
 
-At once after something that may concern it (the policy, an attestation that was waited for, a stock approval), and
+At once after something that may concern it (the policy, an attestation that was waited for, a built-in approval), and
 every few minutes in any case: ``kubeadm upgrade`` brings the bindings back.
 """
 
@@ -16,21 +16,22 @@ from random import SystemRandom
 from typing import Any, Final
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, BOOTSTRAPPERS_GROUP
-from signer.controller.auto_approval.builtin_approvals import Seen, StockApprovals
+from signer.controller.auto_approval.builtin_approvals import BuiltinApprovals, Seen
 from signer.controller.auto_approval.findings import Situation
-from signer.controller.auto_approval.reinstated_bindings import REMOVED_GRANT_RETURNS, ReturningGrants
-from signer.controller.auto_approval.removal import SideDoor
+from signer.controller.auto_approval.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
+from signer.controller.auto_approval.pool_tokens import Outcome as PoolTokensOutcome
+from signer.controller.auto_approval.reinstated_bindings import REMOVED_GRANT_RETURNS, ReinstatedBindings
+from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.controller.auto_approval.unattested_requests import UnattestedRequests
-from signer.controller.cluster.pool_tokens import GrantMissing, PoolTokens, Unfinished, condition_of, intent_of
-from signer.controller.cluster.pool_tokens import Outcome as PoolTokensOutcome
-from signer.controller.status import conditions as condition_types
-from signer.controller.status.conditions import PolicyCondition, permitted_in
-from signer.controller.status.renewal_coverage import Standings
+from signer.controller.status.policy_status import permitted_in
+from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.surroundings import Surroundings
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
+from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import MachinePoolTokens, Mode, Policy
@@ -49,9 +50,9 @@ AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=LOOK_SECONDS, jitter=0.
 """After a look that failed, or that removed something: neither a fault of a moment nor who puts back at once what is
 removed must leave the door open for minutes.
 """
-LOOKS_AT_ONCE: Final = 8
+CHECKS_AT_ONCE: Final = 8
 """Of all clusters together, of those whose API servers answer quickly."""
-LOOK_TURN_SECONDS: Final = 3.0
+CHECK_SECONDS: Final = 3.0
 """A look that takes longer goes on, and another begins: dripping servers must not keep others' doors open."""
 TEND_TIMEOUT_SECONDS: Final = 120.0
 """For the bootstrap tokens at one look; the next one goes on with the others."""
@@ -80,20 +81,20 @@ class _NoPolicy:
     """There is none."""
 
 
-class DoorKeeping:
-    """The side door of one cluster, and the bootstrap tokens of its MachinePools."""
+class AutoApprovalReconciler:
+    """The auto-approval of one cluster, and the bootstrap tokens of its MachinePools."""
 
     def __init__(self, key: ClusterKey, surroundings: Surroundings, authority_source: AuthoritySource) -> None:
         self._key = key
         self._around = surroundings
         self._authority_source = authority_source
-        self._door = SideDoor(surroundings.removed_grants)
-        self._returning = ReturningGrants()
+        self._auto_approval = AutoApprovalRemoval(surroundings.removed_bindings)
+        self._reinstated = ReinstatedBindings()
         self._pool_tokens = PoolTokens(key, now=surroundings.now)
-        self.standings = Standings(
+        self.renewal_coverage = RenewalCoverage(
             key,
             registry=surroundings.registry,
-            inventory=surroundings.inventory,
+            caches=surroundings.caches,
             permits=permitted_in(key.namespace, surroundings.configuration, surroundings.registry),
             now=surroundings.now,
         )
@@ -104,7 +105,7 @@ class DoorKeeping:
         """Provider IDs of those that renewal was left open for at the last look."""
         self._group_sets: set[frozenset[str]] = set()
         self._too_many_group_sets = False
-        self._approvals = StockApprovals()
+        self._approvals = BuiltinApprovals()
         self._in_vain = UnattestedRequests()
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
         self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
@@ -120,7 +121,7 @@ class DoorKeeping:
         return tuple(self._with_requests(one) for one in self._conditions)
 
     def unattested_requesters(self) -> int:
-        """How many have asked the stock signer in vain within the last hour."""
+        """How many have asked the built-in signer in vain within the last hour."""
         return self._in_vain.count(self._around.now())
 
     def look_again(self) -> None:
@@ -170,9 +171,9 @@ class DoorKeeping:
 
     def _note_approval(self, manifest: JsonObject) -> None:
         metadata = mapping_of(manifest, "metadata")
-        self._around.metrics.stock_approvals.labels(str(self._key)).inc()
+        self._around.metrics.builtin_approvals.labels(str(self._key)).inc()
         _LOG.info(
-            "a stock request was approved without attestation",
+            "a built-in request was approved without attestation",
             extra={
                 "cluster": str(self._key),
                 "csr": printable(text_of(metadata, "name")[:253]),
@@ -185,7 +186,7 @@ class DoorKeeping:
             self._tell()
 
     def _asked_for(self) -> _AskedFor | _NoPolicy:
-        policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
+        policy = self._around.caches.policies.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy):
             return _AskedFor(policy.uid, policy.generation, policy.mode)
         if isinstance(policy, UnreadablePolicy):
@@ -193,7 +194,7 @@ class DoorKeeping:
         return _NoPolicy()
 
     def _mode(self) -> Mode:
-        policy = self._around.inventory.policies.get(self._key.namespace, self._key.name)
+        policy = self._around.caches.policies.get(self._key.namespace, self._key.name)
         return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
 
     async def run(self, client: Client, found: Callable[[], None]) -> None:
@@ -202,13 +203,13 @@ class DoorKeeping:
         try:
             while True:
                 self._wanted.clear()
-                async with self._around.door_looks.turn():
+                async with self._around.auto_approval_checks.turn():
                     asked_for = self._asked_for()
                     try:
                         self._found(asked_for, await self._look(client))
                     except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
                         _LOG.error(
-                            "unexpected fault at the side door", exc_info=error, extra={"cluster": str(self._key)}
+                            "unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)}
                         )
                         self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(REST_SECONDS)
@@ -224,7 +225,7 @@ class DoorKeeping:
 
     def _until_next_look(self) -> float:
         """Seconds: soon, where the last look may have failed for a moment only, or what it removed may come back."""
-        if self._door.removed_at_last_look or any(
+        if self._auto_approval.removed_at_last_look or any(
             one.met is None or (one.met is False and one.reason in _PASSING) for one in self._conditions
         ):
             self._failed_looks += 1
@@ -233,14 +234,14 @@ class DoorKeeping:
         return LOOK_SECONDS * self._random.uniform(1 - SPREAD, 1 + SPREAD)
 
     async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
-        inventory, asked_for = self._around.inventory, self._asked_for()
-        cluster = inventory.clusters.get(self._key.namespace, self._key.name)
-        policy = inventory.policies.get(self._key.namespace, self._key.name)
+        caches, asked_for = self._around.caches, self._asked_for()
+        cluster = caches.clusters.get(self._key.namespace, self._key.name)
+        policy = caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
             return (_unknown("PolicyInvalid", "there is no policy that can be followed: nothing is changed"),)
         try:
-            inventory.require_in_touch()
-            unattested = await self.standings.unattested() if policy.mode is Mode.ENFORCE else ()
+            caches.require_in_touch()
+            unattested = await self.renewal_coverage.unattested() if policy.mode is Mode.ENFORCE else ()
             self._unattested = {one.machine.provider_id for one in unattested}
             authority = await self._authority_source.authority()
         except Deferred as error:
@@ -259,7 +260,7 @@ class DoorKeeping:
             token_groups=frozenset(self._group_sets),
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
-            removed = await self._survey(client, situation)
+            removed = await self._reconcile(client, situation)
             # At once: a door that is open is not to be called shut for as long as the tokens take.
             self._found(asked_for, (removed, self._tokens_before(asked_for)))
             outcome = await self._tend(client, policy, cluster, removed)
@@ -268,7 +269,7 @@ class DoorKeeping:
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
             if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
-            removed = await self._survey(client, situation)
+            removed = await self._reconcile(client, situation)
         conditions = [removed]
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND:
             conditions.append(condition_of(outcome))
@@ -282,14 +283,14 @@ class DoorKeeping:
                     return condition
         return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not looked at yet")
 
-    async def _survey(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def _reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
         """One look at the door itself."""
         if situation.policy.mode is not Mode.ENFORCE:
-            self._returning.forget()
-        condition = await self._door.survey(client, situation)
+            self._reinstated.forget()
+        condition = await self._auto_approval.reconcile(client, situation)
         now = self._around.now()
-        self._returning.removed(self._door.removed_at_last_look, now)
-        return self._returning.judged(condition, now)
+        self._reinstated.removed(self._auto_approval.removed_at_last_look, now)
+        return self._reinstated.judged(condition, now)
 
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
@@ -318,7 +319,7 @@ def _unknown(reason: str, message: str) -> PolicyCondition:
 
 
 def _still_extended(outcome: Unfinished | GrantMissing) -> PolicyCondition:
-    said = f"the bootstrap tokens of MachinePools still live long, so nothing is given back yet: {outcome.message}"
+    said = f"the bootstrap tokens of MachinePools still live long, so nothing is restored yet: {outcome.message}"
     return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(said))
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from signer.controller.status.conditions import WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.model.auto_approval import shown
+from signer.model.condition import WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.model.decision import printable
 
 REMOVED_GRANT_RETURNS: Final = "RemovedGrantReturns"
@@ -52,7 +52,7 @@ class _Removals:
         return self.count >= REMOVALS and now < self.last + max(QUIET, 2 * self.longest_away)
 
 
-class ReturningGrants:
+class ReinstatedBindings:
     """What was removed of one cluster since it is under Enforce, and since this controller looks after it."""
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class ReturningGrants:
             self._removals.popitem(last=False)
 
     def forget(self) -> None:
-        """The cluster is not under Enforce: what comes back was given back."""
+        """The cluster is not under Enforce: what comes back was restored."""
         self._removals.clear()
 
     def judged(self, condition: PolicyCondition, now: datetime) -> PolicyCondition:
         """The condition of a look: not True, nor called shut but for renewal, while bindings keep coming back."""
-        returning = {name: removals for name, removals in self._removals.items() if removals.returns(now)}
-        if not returning or condition.met is None:
+        reinstated = {name: removals for name, removals in self._removals.items() if removals.returns(now)}
+        if not reinstated or condition.met is None:
             return condition
-        names = [f"{shown(name)} (since {returning[name].first:%Y-%m-%d %H:%M} UTC)" for name in sorted(returning)]
+        names = [f"{shown(name)} (since {reinstated[name].first:%Y-%m-%d %H:%M} UTC)" for name in sorted(reinstated)]
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         said = (
             f"somebody keeps putting back what is removed, and the door is open in between: ClusterRoleBinding "

@@ -1,7 +1,7 @@
-"""Shuts the side door of one workload cluster, proves that it is shut, and says so in a condition.
+"""Shuts the auto-approval of one workload cluster, proves that it is shut, and says so in a condition.
 
-Enforce removes the bindings by which the stock signer approves kubelet CSRs without attestation, and keeps them for the
-day on which the cluster leaves Enforce. Whether the door is shut is never concluded from what was removed: the API
+Enforce removes the bindings by which the built-in signer approves kubelet CSRs without attestation, and keeps them for
+the day on which the cluster leaves Enforce. Whether the door is shut is never concluded from what was removed: the API
 server is asked. What is open in spite of that is named, and left to a person.
 """
 
@@ -33,14 +33,14 @@ from signer.controller.auto_approval.workload_grants import (
     read_grants,
     read_token_groups,
 )
-from signer.controller.status.conditions import PolicyCondition
 from signer.kube.backoff import Backoff
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
-from signer.model.auto_approval import ClusterIdentity, Door, UnreadableGrant, shown
+from signer.model.auto_approval import ApprovalSubresource, ClusterIdentity, UnreadableGrant, shown
+from signer.model.condition import PolicyCondition
 from signer.model.policy import Mode
-from signer.model.saved_bindings import GrantsNotKept, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
 from signer.rules.auto_approval import (
     Opening,
     RemovableGrant,
@@ -49,12 +49,12 @@ from signer.rules.auto_approval import (
     due_removals,
     reviewed_identities,
 )
-from signer.store import restore_binding as giving_back
-from signer.store.removed_bindings import RemovedGrants
+from signer.store import restore_binding as restore_binding_module
+from signer.store.removed_bindings import RemovedBindings
 
 _LOG = logging.getLogger(__name__)
 
-SURVEY_TIMEOUT_SECONDS: Final = 120.0
+RECONCILE_TIMEOUT_SECONDS: Final = 120.0
 """One look at one cluster; every call has its own, shorter, bound."""
 _ROUNDS: Final = 3
 """How often the bindings are listed again because one changed while it was removed."""
@@ -63,7 +63,7 @@ _SETTLING_LOOKS: Final = 6
 """RBAC answers from a cache that follows the bindings; after a removal its "yes" may be a moment old."""
 
 
-class Client(WorkloadCalls, giving_back.WorkloadCalls, Protocol):
+class Client(WorkloadCalls, restore_binding_module.WorkloadCalls, Protocol):
     """The calls that are used of :class:`~signer.kube.client.Client`."""
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
@@ -71,20 +71,20 @@ class Client(WorkloadCalls, giving_back.WorkloadCalls, Protocol):
         ...
 
 
-class SideDoor:
-    """The side door of one workload cluster."""
+class AutoApprovalRemoval:
+    """The auto-approval of one workload cluster."""
 
-    def __init__(self, removed: RemovedGrants) -> None:
+    def __init__(self, removed: RemovedBindings) -> None:
         self._removed = removed
         self._random = SystemRandom()
         self.removed_at_last_look: dict[str, str] = {}
         """Names of the bindings, and their UIDs."""
 
-    async def survey(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
         """Do what the policy's mode asks for, and return the condition ``AutoApprovalRemoved``."""
         self.removed_at_last_look.clear()
         try:
-            async with asyncio.timeout(SURVEY_TIMEOUT_SECONDS):
+            async with asyncio.timeout(RECONCILE_TIMEOUT_SECONDS):
                 if situation.policy.mode is Mode.ENFORCE:
                     return await self._enforce(client, situation)
                 return await self._observe(client, situation)
@@ -100,7 +100,7 @@ class SideDoor:
             return condition(None, type(error).__name__, f"the workload cluster cannot be asked: {error}")
         except TimeoutError:
             return condition(
-                None, "TimedOut", f"the workload cluster answered too slowly: {SURVEY_TIMEOUT_SECONDS:.0f} s"
+                None, "TimedOut", f"the workload cluster answered too slowly: {RECONCILE_TIMEOUT_SECONDS:.0f} s"
             )
 
     # Observe
@@ -111,13 +111,13 @@ class SideDoor:
             return condition(False, "Observing", observing)
         try:
             restored = await self._removed.restore(situation.owner, client)
-        except (GrantsNotKept, ApiError) as error:
+        except (BindingsNotSaved, ApiError) as error:
             return condition(
                 False, "RestorationIncomplete", f"{observing}; what Enforce removed is not back yet: {error}"
             )
         incomplete: list[str] = []
         if restored.not_restored:
-            incomplete.append(f"not given back: {listed([str(one) for one in restored.not_restored])}")
+            incomplete.append(f"not restored: {listed([str(one) for one in restored.not_restored])}")
         if isinstance(restored.others, OtherGenerations):
             incomplete.append(str(restored.others))
         if incomplete:
@@ -155,7 +155,7 @@ class SideDoor:
         if findings.removed:
             openings = await self._settled(client, openings, situation.unattested)
         if failure is not None:
-            if not any(opening.door is Door.NODECLIENT for opening in openings):
+            if not any(opening.subresource is ApprovalSubresource.NODECLIENT for opening in openings):
                 raise failure
             findings.notes.append(str(failure))
         return openings
@@ -170,7 +170,7 @@ class SideDoor:
                 return
             try:
                 await self._removed.keep(situation.owner, [grant.binding for grant in due])
-            except GrantsNotKept as error:
+            except BindingsNotSaved as error:
                 findings.failures.append(("RemovedGrantsNotKept", f"nothing is removed that cannot be kept: {error}"))
                 return
             conflicts = [grant for grant in due if not await self._remove(client, situation.owner, grant, findings)]
@@ -201,7 +201,7 @@ class SideDoor:
             extra={
                 "cluster": str(owner),
                 "binding": shown(binding.name),
-                "doors": sorted(door.value for door in grant.doors),
+                "subresources": sorted(subresource.value for subresource in grant.subresources),
             },
         )
         return True
@@ -219,7 +219,7 @@ class SideDoor:
                 again
                 for opening in openings
                 if opening not in expected
-                for again in await openings_of(client, [opening.identity], [opening.door])
+                for again in await openings_of(client, [opening.identity], [opening.subresource])
             ]
             openings = (*expected, *still)
         return openings

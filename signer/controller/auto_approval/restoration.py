@@ -1,8 +1,8 @@
-"""Gives back what Enforce removed from clusters whose NodeAttestationPolicy is gone, and ends what it extended.
+"""Restores what Enforce removed from clusters whose NodeAttestationPolicy is gone, and ends what it extended.
 
-A cluster with a policy is its own task's business (:mod:`signer.controller.auto_approval.removal`). This looks after the others:
-the policy was deleted, perhaps while no controller ran. A deletion that is part of ``clusterctl move`` is none: the
-policy lives on in another management cluster, and there still says Enforce.
+A cluster with a policy is its own task's business (:mod:`signer.controller.auto_approval.removal`). This looks after
+the others: the policy was deleted, perhaps while no controller ran. A deletion that is part of ``clusterctl move`` is
+none: the policy lives on in another management cluster, and there still says Enforce.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol
 
-from signer.controller.cluster.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
-from signer.controller.cluster.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
+from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
+from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
-from signer.kube.resource_limits import Allowances
+from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.workqueue import WorkQueue
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.bootstrap_token import PoolTokenIDs
 from signer.model.cluster import ClusterKey, cluster_view
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
-from signer.model.saved_bindings import GrantsNotKept, OtherGenerations
-from signer.store.caches import ALL_PROVIDER_IDS, Inventory, ProviderIDs
-from signer.store.removed_bindings import NothingKept, RemovedGrants
+from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
+from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
 _LOG = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 300.0
-"""How often all kept grants are looked at when nothing asks for it."""
+"""How often all saved bindings are looked at when nothing asks for it."""
 WORKERS: Final = 4
 """A workload cluster that does not answer holds up one of them, for as long as one call may take."""
 CLUSTER_TIMEOUT_SECONDS: Final = 120.0
 RETRY: Final = Backoff(base_seconds=5.0, maximum_seconds=600.0, jitter=0.5)
 
 
-def _lane(cluster: ClusterKey) -> Lane:
+def _flow(cluster: ClusterKey) -> Flow:
     """Namespaces take turns: a thousand clusters of one tenant, whose API servers hang, must not hold up all others."""
-    return Lane(Screening.PLAUSIBLE, cluster.namespace)
+    return Flow(PriorityLevel.PLAUSIBLE, cluster.namespace)
 
 
 class ManagementCalls(Protocol):
@@ -73,47 +73,47 @@ class _StillExtended(Exception):
 
 
 class Restoration:
-    """Restores the clusters that have kept grants and no policy."""
+    """Restores the clusters that have saved bindings and no policy."""
 
     def __init__(
         self,
-        inventory: Inventory,
+        caches: Caches,
         management: ManagementCalls,
-        removed: RemovedGrants,
+        removed: RemovedBindings,
         *,
-        allowances: Allowances,
+        resource_limits: ResourceLimits,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         connect: Connect = workload_connection,
     ) -> None:
-        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused. ``allowances`` are
-        those of all workload clusters: the policy of a hostile one can be deleted as well.
+        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused. ``resource_limits``
+        are those of all workload clusters: the policy of a hostile one can be deleted as well.
         """
-        self._inventory = inventory
-        self._allowances = allowances
+        self._caches = caches
+        self._resource_limits = resource_limits
         self._management = management
         self._removed = removed
         self._now = now
         self._monotonic = monotonic
         self._connect = connect
-        self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY, lane_of=_lane)
+        self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY, flow_of=_flow)
         self._concerned: set[ClusterKey] = set()
-        """Clusters that have a policy, or kept grants: a change of another needs no look."""
+        """Clusters that have a policy, or saved bindings: a change of another needs no look."""
         self._moving: set[ClusterKey] = set()
         """Clusters whose policy, when last seen, was being deleted by a move."""
         self._extending: set[ClusterKey] = set()
         """Clusters whose policy once asked for long-lived bootstrap tokens; they may have them, and nothing kept."""
         self._known_gone: set[ClusterKey] = set()
         """Clusters for which something is kept and that are gone: each look finds them again."""
-        inventory.on_change(self._on_change)
-        inventory.on_shards(self._on_shards)
+        caches.on_change(self._on_change)
+        caches.on_shards(self._on_shards)
 
     async def run(self) -> None:
         """Restore until cancelled. Begin when the inventory has been filled."""
-        for policy in self._inventory.policies.values():
+        for policy in self._caches.policies.values():
             self._note_policy(policy.cluster)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_for_ever(), name="kept grants")
+            tasks.create_task(self._look_for_ever(), name="saved bindings")
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"restoration worker {number}")
 
@@ -129,18 +129,18 @@ class Restoration:
             self._queue_if_due(cluster)
 
     def _queue_if_due(self, cluster: ClusterKey) -> None:
-        if not self._inventory.watches(cluster.namespace):
+        if not self._caches.watches(cluster.namespace):
             return  # what all controllers keep lies in one namespace, and of this one's policies nothing is known here
-        if self._inventory.policies.get(cluster.namespace, cluster.name) is not None:
+        if self._caches.policies.get(cluster.namespace, cluster.name) is not None:
             return
-        if self._inventory.shards.own(cluster):
+        if self._caches.shards.own(cluster):
             self._queue.add(cluster)
-        elif self._inventory.clusters.get(cluster.namespace, cluster.name) is None:
+        elif self._caches.clusters.get(cluster.namespace, cluster.name) is None:
             self._forget(cluster)  # else all that ever were in other replicas' shards would be remembered
 
     def _note_policy(self, cluster: ClusterKey) -> bool:
         """Remember what will matter once the policy is gone; returns whether there is one."""
-        policy = self._inventory.policies.get(cluster.namespace, cluster.name)
+        policy = self._caches.policies.get(cluster.namespace, cluster.name)
         if policy is None:
             return False
         self._concerned.add(cluster)
@@ -160,8 +160,8 @@ class Restoration:
                 for cluster in owners:
                     self._concerned.add(cluster)
                     self._queue_if_due(cluster)
-            except GrantsNotKept as error:
-                _LOG.warning("cannot look for kept grants", extra={"error": str(error)})
+            except BindingsNotSaved as error:
+                _LOG.warning("cannot look for saved bindings", extra={"error": str(error)})
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _work(self) -> None:
@@ -180,7 +180,7 @@ class Restoration:
                 self._again(key, error)
             else:
                 self._queue.forget(key)
-                if self._inventory.policies.get(key.namespace, key.name) is None:
+                if self._caches.policies.get(key.namespace, key.name) is None:
                     self._forget(key)
             finally:
                 self._queue.done(key)
@@ -188,7 +188,7 @@ class Restoration:
     def _say(self, key: ClusterKey, reason: _NotNow) -> None:
         """Of what is gone once: of many Clusters that were deleted, something is kept for ever."""
         if not (isinstance(reason, _Gone) and key in self._known_gone):
-            _LOG.info("kept grants are not given back now", extra={"cluster": str(key), "detail": str(reason)})
+            _LOG.info("saved bindings are not restored now", extra={"cluster": str(key), "detail": str(reason)})
 
     def _forget(self, key: ClusterKey) -> None:
         """Nothing is left to do; what is kept of a Cluster that is gone is found again by the looks."""
@@ -201,7 +201,7 @@ class Restoration:
         known = isinstance(
             error,
             ApiError
-            | GrantsNotKept
+            | BindingsNotSaved
             | AuthorityUnavailable
             | WorkloadAccessRefused
             | TlsMaterialRefused
@@ -209,7 +209,7 @@ class Restoration:
             | _StillExtended,
         )
         _LOG.warning(
-            "cannot give back what Enforce removed",
+            "cannot restore what Enforce removed",
             exc_info=None if known else error,
             extra={
                 "cluster": str(key),
@@ -219,33 +219,33 @@ class Restoration:
         )
 
     async def _restore(self, key: ClusterKey) -> None:
-        """End what was extended, and give back what was removed under the CA that the cluster has now.
+        """End what was extended, and restore what was removed under the CA that the cluster has now.
 
         Raises:
             _NotNow: it has a policy, is gone, paused, being deleted, or moving.
-            GrantsNotKept, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: to be tried again.
+            BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: to be tried again.
         """
         await self._require_without_policy(key)
-        nothing_kept = isinstance(await self._removed.kept(key), NothingKept)
-        if nothing_kept and key not in self._extending:
+        nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
+        if nothing_saved and key not in self._extending:
             return
         connection = await self._connect(self._management, key)
-        client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, allowances=self._allowances)
+        client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, resource_limits=self._resource_limits)
         async with client as workload:
             # Before the door is opened again: no token that was made to live long may find it open.
             await self._end_extensions(key, workload)
-            if nothing_kept:
+            if nothing_saved:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
             ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
             restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
         if isinstance(restored.others, OtherGenerations):
             _LOG.warning(
-                "grants are kept that only a person can give back",
+                "grants are kept that only a person can restore",
                 extra={"cluster": str(key), "detail": str(restored.others)},
             )
         if restored.not_restored:
-            raise GrantsNotKept("; ".join(str(one) for one in restored.not_restored))
+            raise BindingsNotSaved("; ".join(str(one) for one in restored.not_restored))
 
     async def _end_extensions(self, key: ClusterKey, workload: Client) -> None:
         """Bootstrap tokens of MachinePools live as long as they would have without the policy.
@@ -261,10 +261,10 @@ class Restoration:
                 self._extending.discard(key)
 
     async def _require_without_policy(self, key: ClusterKey) -> None:
-        """Asked of the API server itself: the mirrors may lag behind a move.
+        """Asked of the API server itself: the caches may lag behind a move.
 
         Raises:
-            _NotNow: nothing may be given back.
+            _NotNow: nothing may be restored.
         """
         if key in self._moving:
             raise _NotNow("the policy was deleted by a move to another management cluster")
@@ -272,13 +272,13 @@ class Restoration:
             await self._management.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
             raise _NotNow("the cluster has a policy")
         try:
-            manifest = await self._management.get(self._inventory.version.clusters.object(key.name, key.namespace))
+            manifest = await self._management.get(self._caches.version.clusters.object(key.name, key.namespace))
         except NotFound:
             raise _Gone("the Cluster is gone") from None
         cluster = cluster_view(manifest)
         if cluster.paused or cluster.deleting or cluster.deleting_for_move:
             raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")
-        if not self._inventory.shards.own(key):
+        if not self._caches.shards.own(key):
             raise _NotNow("the Cluster is in another replica's shard")
-        if not self._inventory.watch_filter.lets_in(cluster):
+        if not self._caches.watch_filter.lets_in(cluster):
             raise _NotNow("the Cluster has another watch filter: it is another controller's, or nobody's")

@@ -1,4 +1,4 @@
-"""Who asks the stock signer for client certificates and gets none: nodes that are lost when theirs run out.
+"""Who asks the built-in signer for client certificates and gets none: nodes that are lost when theirs run out.
 
 Under Enforce nobody approves such requests any more. Of a Machine whose node is not attested the standings know; a node
 without a Machine, or whose template lacks the plugin, shows by what it asks for.
@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.wire.names import BOOTSTRAP_USER_PREFIX, NODE_USER_PREFIX
-from signer.controller.auto_approval.builtin_approvals import Seen, is_approved, is_stock_request
+from signer.controller.auto_approval.builtin_approvals import Seen, is_approved, is_builtin_request
 from signer.controller.auto_approval.findings import listed
-from signer.controller.status.conditions import PolicyCondition
 from signer.kube.client import JsonObject
+from signer.model.condition import PolicyCondition
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import parse_time
@@ -44,7 +44,7 @@ class UnattestedRequests:
         """
         spec = mapping_of(manifest, "spec")
         requester = text_of(spec, "username")
-        if not is_stock_request(manifest) or not _REQUESTER.fullmatch(requester):
+        if not is_builtin_request(manifest) or not _REQUESTER.fullmatch(requester):
             return Seen.BEFORE
         try:
             asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
@@ -56,12 +56,12 @@ class UnattestedRequests:
             return Seen.NOW if self._asked.pop(requester, None) is not None else Seen.BEFORE
         self._forget(now)
         known = requester in self._asked
-        if now - asked > REMEMBERED or not (known or self._has_room_for(requester)):
+        if now - asked > REMEMBERED or not (known or self._fits(requester)):
             return Seen.BEFORE
         self._asked[requester] = max(asked, self._asked.get(requester, asked))
         return Seen.BEFORE if known else Seen.NOW
 
-    def _has_room_for(self, requester: str) -> bool:
+    def _fits(self, requester: str) -> bool:
         if len(self._asked) < MAXIMUM_REQUESTERS:
             return True
         token = next((one for one in self._asked if one.startswith(BOOTSTRAP_USER_PREFIX)), "")

@@ -1,7 +1,7 @@
 """Reading from a workload cluster who is granted automatic approval, and asking its API server whether that is so.
 
-Used by the side door's removal and by anything that only looks. Everything read is bounded: more than the bounds is not
-"shut" but "cannot be proven".
+Used by the auto-approval's removal and by anything that only looks. Everything read is bounded: more than the bounds is
+not "shut" but "cannot be proven".
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from signer.model.auto_approval import (
     CERTIFICATES_GROUP,
     CREATE,
     REQUESTS,
+    ApprovalSubresource,
     ClusterRole,
-    Door,
-    kept_size,
     parse_cluster_role,
     parse_cluster_role_binding,
+    saved_size,
 )
 from signer.model.bootstrap_token import TOKEN_SECRET_NAMESPACE, TOKEN_SECRET_TYPE
 from signer.model.decision import printable
@@ -121,7 +121,7 @@ async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
 
     def hold_grants(items: Sequence[Mapping[str, Any]]) -> None:
         for grant in granting_bindings(roles, map(parse_cluster_role_binding, items)):
-            grants_read.add(kept_size(grant.binding))
+            grants_read.add(saved_size(grant.binding))
             grants.append(grant)
 
     await _read_all(client, CLUSTER_ROLES, MAXIMUM_ROLES, hold_roles)
@@ -149,7 +149,9 @@ async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread
 
 
 async def openings_of(
-    client: WorkloadCalls, identities: Sequence[ReviewedIdentity], doors: Sequence[Door] = tuple(Door)
+    client: WorkloadCalls,
+    identities: Sequence[ReviewedIdentity],
+    subresources: Sequence[ApprovalSubresource] = tuple(ApprovalSubresource),
 ) -> tuple[Opening, ...]:
     """Ask about everybody, at each door; who may do everything needs no door and is left out.
 
@@ -163,10 +165,10 @@ async def openings_of(
         for identity in identities:
             if identity.may_be_administrator and (await _review(client, identity, _EVERYTHING)).allowed:
                 continue
-            for door in doors:
-                answer = await _review(client, identity, _attributes(door))
+            for subresource in subresources:
+                answer = await _review(client, identity, _attributes(subresource))
                 if answer.allowed:
-                    openings.append(Opening(door, identity, answer.explanation))
+                    openings.append(Opening(subresource, identity, answer.explanation))
     except AuthorizerFailed as error:
         raise AuthorizerFailed(str(error), openings) from error
     return tuple(openings)
@@ -178,14 +180,14 @@ class _Answer:
     explanation: str
 
 
-def _attributes(door: Door) -> dict[str, str]:
+def _attributes(subresource: ApprovalSubresource) -> dict[str, str]:
     """What kube-controller-manager asks (``pkg/controller/certificates/approver/sarapprove.go``)."""
     return {
         "verb": CREATE,
         "group": CERTIFICATES_GROUP,
         "version": ANY,
         "resource": REQUESTS,
-        "subresource": door.value,
+        "subresource": subresource.value,
     }
 
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from signer.kube.backoff import Backoff
 from signer.kube.supervision import was_told_to_end
 from signer.model.cluster import ClusterKey
-from signer.store.caches import ALL_PROVIDER_IDS, Inventory, ProviderIDs
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 _RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
@@ -55,13 +55,13 @@ class Fleet:
 
     def __init__(
         self,
-        inventory: Inventory,
+        caches: Caches,
         start: Callable[[ClusterKey], ServedCluster],
         failed: Callable[[str], None] = _nobody,
     ) -> None:
         """``failed`` is told when a defect has ended the task of a cluster."""
         self._failed = failed
-        self._inventory = inventory
+        self._caches = caches
         self._start = start
         self._served: dict[ClusterKey, ServedCluster] = {}
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
@@ -69,8 +69,8 @@ class Fleet:
         """Of them, those that finish what they have in hand, for another replica shall serve their clusters."""
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
-        inventory.on_change(self.wake)
-        inventory.on_shards(self._changed.set)
+        caches.on_change(self.wake)
+        caches.on_shards(self._changed.set)
 
     @property
     def served(self) -> frozenset[ClusterKey]:
@@ -130,19 +130,19 @@ class Fleet:
     def _follow(self) -> None:
         if self._draining.is_set():
             return
-        policies = self._inventory.policies
+        policies = self._caches.policies
         wanted = {
             cluster.key
-            for cluster in self._inventory.clusters.values()
+            for cluster in self._caches.clusters.values()
             if not cluster.deleting
-            and self._inventory.serves(cluster)
+            and self._caches.serves(cluster)
             and policies.get(cluster.key.namespace, cluster.key.name) is not None
         }
         for key in wanted - self._tasks.keys():
             _LOG.info("serving cluster", extra={"cluster": str(key)})
             self._tasks[key] = asyncio.create_task(self._supervise(key), name=f"cluster {key}")
         for key in self._tasks.keys() - wanted - self._leaving:
-            if self._inventory.shards.leave(key) and key in self._served:
+            if self._caches.shards.leave(key) and key in self._served:
                 _LOG.info("handing over cluster", extra={"cluster": str(key)})
                 self._leaving.add(key)
                 self._served[key].stop()

@@ -8,12 +8,12 @@ from random import Random
 from typing import Final
 
 from signer.controller.requests.pending import PendingRequests
-from signer.controller.status import conditions as condition_types
-from signer.controller.status.conditions import PolicyCondition
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import Ration
+from signer.kube.rate_limiter import TokenBucket
+from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
+from signer.model.condition import PolicyCondition
 
 _LOG = logging.getLogger(__name__)
 RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
@@ -27,7 +27,7 @@ FAILING_SECONDS: Final = 30.0
 LINES_AT_ONCE: Final = 20
 LINE_SECONDS: Final = 30.0
 """For each line in the log beyond those: a server may be reached and lost again many times a second."""
-_REQUESTS_LEFT_OUT: Final = "RequestsLeftOut"
+_REQUESTS_OVERFLOWED: Final = "RequestsOverflow"
 
 
 class Reachability:
@@ -56,7 +56,7 @@ class Reachability:
         self.condition = PolicyCondition(
             condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
         )
-        self._lines = Ration(LINES_AT_ONCE, LINE_SECONDS, monotonic)
+        self._lines = TokenBucket(LINES_AT_ONCE, LINE_SECONDS, monotonic)
         self._attempts = 0
         self._failures = 0
         self._failing_since: float | None = None
@@ -105,9 +105,9 @@ class Reachability:
 
     def _watching(self) -> PolicyCondition:
         kind = condition_types.WORKLOAD_CLUSTER_REACHABLE
-        if self._pending.left_out:
+        if self._pending.overflow:
             return PolicyCondition(
-                kind, True, _REQUESTS_LEFT_OUT, "more requests wait than are kept; they are listed again later"
+                kind, True, _REQUESTS_OVERFLOWED, "more requests wait than are kept; they are listed again later"
             )
         return PolicyCondition(kind, True, "Watching", "its requests are watched")
 
@@ -122,7 +122,7 @@ class Reachability:
 
     def _log(self, condition: PolicyCondition) -> None:
         level, text = logging.WARNING, "workload cluster cannot be reached"
-        if condition.reason == _REQUESTS_LEFT_OUT:
+        if condition.reason == _REQUESTS_OVERFLOWED:
             text = "workload cluster has more requests than are kept"
         elif condition.met:
             level, text = logging.INFO, "workload cluster is reachable"

@@ -15,21 +15,21 @@ from random import SystemRandom
 from typing import Final, NoReturn
 
 from signer.audit.log import NoAuditLog
-from signer.controller.auto_approval.reconciler import DoorKeeping
+from signer.controller.auto_approval.reconciler import AutoApprovalReconciler
 from signer.controller.cluster.reachability import Reachability
-from signer.controller.cluster.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
-from signer.controller.diagnostics.logs import log_context
-from signer.controller.diagnostics.metrics_collector import ClusterFigures
-from signer.controller.requests.handler import RequestHandling
-from signer.controller.requests.overflow import PAGE_REQUESTS, LeftOutRequests
+from signer.controller.requests.handler import RequestHandler
+from signer.controller.requests.overflow import PAGE_REQUESTS, OverflowRelist
 from signer.controller.requests.publisher import Publisher
-from signer.controller.status.status_reconciler import Surveyor
+from signer.controller.status.status_reconciler import StatusReconciler
 from signer.controller.surroundings import Surroundings
+from signer.controller.telemetry.logs import log_context
+from signer.controller.telemetry.metrics_collector import ClusterGauges
+from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_source import AuthoritySource
-from signer.decision.decider import Adjudicator
+from signer.decision.decider import Decider
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import Ration
+from signer.kube.rate_limiter import TokenBucket
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
@@ -38,15 +38,15 @@ from signer.model.cluster import ClusterKey
 from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
-SURVEY_SECONDS: Final = 60.0
+RECONCILE_SECONDS: Final = 60.0
 """How often CA, attestors and connection are looked at when nothing asks for them."""
-SURVEY_SPREAD: Final = 0.2
+RECONCILE_SPREAD: Final = 0.2
 """By how much of that, so that a thousand clusters do not keep in step."""
-SURVEYS_AT_ONCE: Final = 20
-SURVEY_AGAIN_SECONDS: Final = 10.0
+RECONCILES_AT_ONCE: Final = 20
+RECONCILE_AGAIN_SECONDS: Final = 10.0
 """For each survey beyond those: an API server that is reached and lost again many times a second, each of which is a
 reason to survey, is not to be a write to the management cluster each time."""
-FIRST_SURVEY_SECONDS: Final = 5.0
+FIRST_RECONCILE_SECONDS: Final = 5.0
 """How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
 WATCH_SECONDS: Final = 40.0
 """How long each watch is asked to last; the next is the health probe of the connection.
@@ -61,7 +61,7 @@ CONNECTS_AT_ONCE: Final = 32
 CONNECT_SECONDS: Final = 2.0
 """A connection whose first list takes longer goes on, and another begins."""
 CONNECTIONS_BESIDE_WORKERS: Final = 5
-"""Of each cluster, for who looks after its side door, and who lists what was left out."""
+"""Of each cluster, for who looks after its auto-approval, and who lists what was left out."""
 
 
 class _Reconnect(Exception):
@@ -77,27 +77,27 @@ class WorkloadCluster:
         self._authority_source = AuthoritySource(
             surroundings.management, key, now=surroundings.now, monotonic=surroundings.monotonic
         )
-        self._adjudicator = Adjudicator(
+        self._decider = Decider(
             key,
             configuration=surroundings.configuration,
             registry=surroundings.registry,
-            inventory=surroundings.inventory,
+            caches=surroundings.caches,
             reservations=surroundings.reservations,
             records=surroundings.records,
             tokens=surroundings.bootstrap_tokens,
             lookups=surroundings.lookups,
-            turns=surroundings.attestor_turns,
+            timings=surroundings.attestor_timings,
             authority_source=self._authority_source,
             now=surroundings.now,
             monotonic=surroundings.monotonic,
             audited=not isinstance(surroundings.audit_log, NoAuditLog),
         )
-        self._surveyor = Surveyor(key, surroundings, self._authority_source)
-        self._door = DoorKeeping(key, surroundings, self._authority_source)
-        self._handling = RequestHandling(key, surroundings, self._adjudicator, self)
-        self._requests = self._handling.intake
+        self._status_reconciler = StatusReconciler(key, surroundings, self._authority_source)
+        self._auto_approval = AutoApprovalReconciler(key, surroundings, self._authority_source)
+        self._handling = RequestHandler(key, surroundings, self._decider, self)
+        self._requests = self._handling.informer
         self._reconnect = asyncio.Event()
-        self._survey_wanted = asyncio.Event()
+        self._reconcile_wanted = asyncio.Event()
         self._authority_was_available = True
         self._stopped = asyncio.Event()
         self._random = SystemRandom()
@@ -106,12 +106,10 @@ class WorkloadCluster:
             self._requests.pending,
             monotonic=surroundings.monotonic,
             random=self._random,
-            changed=self._survey_wanted.set,
+            changed=self._reconcile_wanted.set,
             reconnect=self._reconnect.set,
         )
-        self._left_out = LeftOutRequests(
-            self._requests, surroundings, self._random, listed=self._reachable.kept_changed
-        )
+        self._overflow = OverflowRelist(self._requests, surroundings, self._random, listed=self._reachable.kept_changed)
         self._leave_turn: Callable[[], None] = lambda: None
         """That a connection's beginning is over, well or not."""
         self._proven = asyncio.Event()
@@ -123,20 +121,20 @@ class WorkloadCluster:
     async def run(self) -> None:
         """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
         self._loop_time = asyncio.get_running_loop().time
-        self._around.metrics.serve_cluster(str(self.key), self.figures)
+        self._around.metrics.serve_cluster(str(self.key), self.gauges)
         with log_context(cluster=str(self.key)):
             await self._serve()
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            survey = tasks.create_task(self._survey_for_ever())
+            reconcile = tasks.create_task(self._reconcile_for_ever())
             while not self._stopped.is_set():
                 try:
                     await self._serve_one_connection()
                 except _Reconnect:
                     self._reconnect.clear()
                     await self._pause()
-            survey.cancel()
+            reconcile.cancel()
 
     async def _pause(self) -> None:
         """Wait before the next connection."""
@@ -147,26 +145,26 @@ class WorkloadCluster:
     def close(self) -> None:
         """The cluster is no longer served: nothing shall be said of it any more."""
         self._requests.close()
-        self._around.metrics.forget_cluster(str(self.key), self.figures)
+        self._around.metrics.forget_cluster(str(self.key), self.gauges)
 
     def busy_seconds(self) -> float:
         """See :class:`~signer.controller.cluster.fleet.ServedCluster`."""
-        return self._requests.queue_figures(self._loop_time()).longest_processing_seconds
+        return self._requests.queue_gauges(self._loop_time()).longest_processing_seconds
 
-    def figures(self) -> ClusterFigures:
+    def gauges(self) -> ClusterGauges:
         """How it stands."""
-        inventory, key = self._around.inventory, self.key
-        policy = inventory.policies.get(key.namespace, key.name)
-        return ClusterFigures(
+        caches, key = self._around.caches, self.key
+        policy = caches.policies.get(key.namespace, key.name)
+        return ClusterGauges(
             pending=self._requests.waiting(),
             oldest_pending_seconds=self._requests.oldest_seconds(),
-            queue=self._requests.queue_figures(self._loop_time()),
+            queue=self._requests.queue_gauges(self._loop_time()),
             reachable=self._reachable.condition.met is True,
             mode="" if policy is None or policy.mode is None else policy.mode.value,
-            conditions=self._surveyor.conditions,
+            conditions=self._status_reconciler.conditions,
             authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
-            certificates=inventory.certificate_lives.of(key),
-            unattested_requesters=self._door.unattested_requesters(),
+            certificates=caches.certificate_lives.of(key),
+            unattested_requesters=self._auto_approval.unattested_requesters(),
             now=self._around.now().timestamp(),
         )
 
@@ -182,10 +180,10 @@ class WorkloadCluster:
         if provider_ids == REACHED_AGAIN:
             return
         if provider_ids == ALL_PROVIDER_IDS:
-            self._survey_wanted.set()
-            self._door.look_again()
+            self._reconcile_wanted.set()
+            self._auto_approval.look_again()
         else:
-            self._left_out.may_be_known()
+            self._overflow.may_be_known()
 
     async def _serve_one_connection(self) -> None:
         async with self._around.connects.turn() as leave:
@@ -204,7 +202,7 @@ class WorkloadCluster:
                 connection,
                 maximum_body_bytes=MAXIMUM_BODY_BYTES,
                 connection_limit=CONNECTIONS_BESIDE_WORKERS + self._around.configuration.workers_per_cluster,
-                allowances=self._around.allowances,
+                resource_limits=self._around.resource_limits,
             )
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
@@ -227,11 +225,12 @@ class WorkloadCluster:
                 name=f"{self.key} watch",
             )
             failed = self._around.metrics.task_failed
-            door = asyncio.create_task(
-                supervised("side door", partial(self._look_after_door, client), failed), name=f"{self.key} side door"
+            auto_approval = asyncio.create_task(
+                supervised("auto-approval", partial(self._reconcile_auto_approval, client), failed),
+                name=f"{self.key} auto-approval",
             )
-            left_out = asyncio.create_task(
-                supervised("requests left out", partial(self._keep_left_out, client), failed),
+            overflow = asyncio.create_task(
+                supervised("requests left out", partial(self._keep_overflow, client), failed),
                 name=f"{self.key} left out",
             )
             reconnect = asyncio.create_task(self._reconnect.wait())
@@ -241,7 +240,7 @@ class WorkloadCluster:
                     watch.result()
                 raise _Reconnect
             finally:
-                beside = (watch, door, left_out, reconnect)
+                beside = (watch, auto_approval, overflow, reconnect)
                 for task in beside:
                     task.cancel()
                 try:
@@ -251,13 +250,13 @@ class WorkloadCluster:
                     await workers.end()
                     await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _look_after_door(self, client: Client) -> None:
+    async def _reconcile_auto_approval(self, client: Client) -> None:
         await self._proven.wait()  # who does not even list has no door that could be looked at
-        await self._door.run(client, self._survey_wanted.set)
+        await self._auto_approval.run(client, self._reconcile_wanted.set)
 
-    async def _keep_left_out(self, client: Client) -> NoReturn:
+    async def _keep_overflow(self, client: Client) -> NoReturn:
         await self._proven.wait()
-        await self._left_out.keep(client)
+        await self._overflow.keep(client)
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
         self._reachable.cannot_connect(reason, message)
@@ -267,17 +266,17 @@ class WorkloadCluster:
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
-        self._door.list_ended()
+        self._auto_approval.list_ended()
         self._requests.replaced(objects)
 
     def _holds_of_list(self, item: JsonObject) -> bool:
-        self._door.listed(item)
+        self._auto_approval.listed(item)
         return self._requests.pending.holds_of_list(item)
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
         self._heard()
-        self._door.saw(item)
+        self._auto_approval.saw(item)
         self._requests.applied(item)
 
     def removed(self, item: JsonObject) -> None:
@@ -285,17 +284,17 @@ class WorkloadCluster:
         self._heard()
         self._requests.removed(item)
 
-    def requests_left_out(self) -> None:
-        """See :class:`~signer.controller.requests.informer.HeedsRoom`."""
+    def requests_overflowed(self) -> None:
+        """See :class:`~signer.controller.requests.informer.HeedsBudget`."""
         self._reachable.kept_changed()
 
     def attested(self, provider_id: str) -> None:
         """See :class:`~signer.controller.requests.handler.Heeds`."""
-        self._door.attested(provider_id)
+        self._auto_approval.attested(provider_id)
 
     def list_again(self) -> None:
-        """See :class:`~signer.controller.requests.informer.HeedsRoom`."""
-        self._left_out.want()
+        """See :class:`~signer.controller.requests.informer.HeedsBudget`."""
+        self._overflow.want()
 
     def refused(self, error: Unauthorized) -> None:
         """See :class:`~signer.controller.requests.handler.Heeds`. A watch that was begun with the same credentials goes
@@ -320,26 +319,28 @@ class WorkloadCluster:
         self._requests.pending.list_begins()
         self._reachable.failed(error)
 
-    async def _survey_for_ever(self) -> None:
-        await self._until_survey(FIRST_SURVEY_SECONDS)
-        ration = Ration(SURVEYS_AT_ONCE, SURVEY_AGAIN_SECONDS, asyncio.get_running_loop().time)
+    async def _reconcile_for_ever(self) -> None:
+        await self._until_reconcile(FIRST_RECONCILE_SECONDS)
+        bucket = TokenBucket(RECONCILES_AT_ONCE, RECONCILE_AGAIN_SECONDS, asyncio.get_running_loop().time)
         while True:
-            await asyncio.sleep(ration.wait_seconds)
-            ration.take()
-            self._survey_wanted.clear()
-            await self._survey()
-            self._left_out.look()
-            await self._until_survey(SURVEY_SECONDS * self._random.uniform(1 - SURVEY_SPREAD, 1 + SURVEY_SPREAD))
+            await asyncio.sleep(bucket.wait_seconds)
+            bucket.take()
+            self._reconcile_wanted.clear()
+            await self._reconcile()
+            self._overflow.look()
+            await self._until_reconcile(
+                RECONCILE_SECONDS * self._random.uniform(1 - RECONCILE_SPREAD, 1 + RECONCILE_SPREAD)
+            )
 
-    async def _until_survey(self, seconds: float) -> None:
+    async def _until_reconcile(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._survey_wanted.wait()
+                await self._reconcile_wanted.wait()
 
-    async def _survey(self) -> None:
+    async def _reconcile(self) -> None:
         """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
-        available = await self._surveyor.survey(
-            self._adjudicator, self._reachable.condition, lambda: self._door.conditions
+        available = await self._status_reconciler.reconcile(
+            self._decider, self._reachable.condition, lambda: self._auto_approval.conditions
         )
         if available and not self._authority_was_available:
             self._requests.wake(ALL_PROVIDER_IDS)

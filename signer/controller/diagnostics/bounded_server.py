@@ -76,7 +76,7 @@ class _Connections:
         self._idle: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
-    async def room(self) -> None:
+    async def budget(self) -> None:
         """Return once there is room for one more."""
         while len(self._open) >= self._maximum:
             if self._idle:
@@ -161,7 +161,7 @@ async def _accept(
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
-                await held.room()
+                await held.budget()
             except asyncio.CancelledError:
                 connection.close()
                 raise

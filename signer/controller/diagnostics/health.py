@@ -17,7 +17,7 @@ from signer.controller.replicas.shards import SharedShards
 from signer.model.decision import Deferred
 from signer.rules.leadership import StandingBy
 from signer.rules.sharding import Disagreeing, Joining
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 
 QUIET_SECONDS: Final = 600.0
 """A watch says something every few minutes, if only that it failed: a silent one hangs, by a defect of ours."""
@@ -82,7 +82,7 @@ class Health:
     """Looks at the controller that was given to it."""
 
     def __init__(self) -> None:
-        self._inventory: Inventory | None = None
+        self._caches: Caches | None = None
         self._busy: Callable[[], Iterable[float]] = _nobody_works
         self._leadership: Leadership | None = None
         self._shared: SharedShards | None = None
@@ -96,9 +96,9 @@ class Health:
         """This replica decides requests where it owns shards."""
         self._shared = shared
 
-    def watch(self, inventory: Inventory, busy_seconds: Callable[[], Iterable[float]]) -> None:
+    def watch(self, caches: Caches, busy_seconds: Callable[[], Iterable[float]]) -> None:
         """Look at these from now on; ``busy_seconds`` says how long each cluster's workers have had one request."""
-        self._inventory, self._busy = inventory, busy_seconds
+        self._caches, self._busy = caches, busy_seconds
 
     def started(self) -> None:
         """Decisions are made from now on."""
@@ -106,10 +106,10 @@ class Health:
 
     def state(self) -> State:
         """Whether requests are decided at this moment."""
-        if self._inventory is None or not self._started:
+        if self._caches is None or not self._started:
             return State.STARTING if self._leadership is None else _standby_state(self._leadership)
         try:
-            self._inventory.require_in_touch()
+            self._caches.require_in_touch()
         except Deferred:
             return State.OUT_OF_TOUCH
         return State.READY if self._shared is None else _sharing_state(self._shared)
@@ -130,9 +130,9 @@ class Health:
         return Report("readyz", checks, passing)
 
     def _quiet(self) -> str:
-        if self._inventory is None:
+        if self._caches is None:
             return ""
-        quiet = [mirror.name for mirror in self._inventory.watched() if mirror.quiet_seconds() > QUIET_SECONDS]
+        quiet = [cache.name for cache in self._caches.watched() if cache.quiet_seconds() > QUIET_SECONDS]
         return f"nothing heard of {', '.join(quiet)} for {QUIET_SECONDS / 60:.0f} minutes" if quiet else ""
 
     def _stuck(self) -> str:
@@ -148,7 +148,7 @@ def _standby_state(leadership: Leadership) -> State:
             return State.STANDING_BY
         case StandingBy(holder) if holder:
             return State.OUT_OF_TOUCH
-        case _:  # nobody leads yet, or this replica does and fills its mirrors
+        case _:  # nobody leads yet, or this replica does and fills its caches
             return State.STARTING
 
 

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 
 from signer.controller.diagnostics.bounded_server import Handler, bounded_server
 from signer.controller.diagnostics.health import Health, Report
-from signer.controller.diagnostics.metrics import Metrics
 from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ReviewCalls, ScrapeAccess
 from signer.controller.diagnostics.serving_certificate import self_signed_context
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.errors import ApiError
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ _HEALTH_SECONDS: Final = 5.0
 
 
 def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextManager[tuple[str, int]]:
-    """Serve ``/healthz`` and ``/readyz`` over plain HTTP; see :func:`~signer.controller.diagnostics.bounded_server.bounded_server`.
+    """Serve ``/healthz`` and ``/readyz`` over plain HTTP; see
+    :func:`~signer.controller.diagnostics.bounded_server.bounded_server`.
 
     With ``?verbose`` every check is listed, as Kubernetes' own endpoints do.
     """

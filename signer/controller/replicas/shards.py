@@ -1,7 +1,8 @@
 """One replica's part in the sharing of Clusters: takes shards, hands them over, and says which are its own.
 
-Nothing that is decided rests upon it, as with leader election (:mod:`signer.controller.replicas.leadership`): two replicas that
-both believe that a Cluster is theirs do no harm (``tests/integration/test_races.py``). It divides the work, no more.
+Nothing that is decided rests upon it, as with leader election (:mod:`signer.controller.replicas.leadership`): two
+replicas that both believe that a Cluster is theirs do no harm (``tests/integration/test_races.py``). It divides the
+work, no more.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from random import SystemRandom
 from typing import Final, NoReturn, Protocol
 
 from signer.configuration import LeaderElection, Sharding
-from signer.controller.diagnostics.metrics import Metrics
 from signer.controller.replicas.leadership import Leadership, LeaseCalls, new_identity
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
@@ -47,7 +48,7 @@ from signer.model.shard import (
 )
 from signer.rules.leadership import Leading
 from signer.rules.sharding import Disagreeing, Division, Joining, Plan, Standing
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 _RANDOM: Final = SystemRandom()
@@ -132,23 +133,23 @@ class SharedShards:
         """Whether this replica has its part, as far as was last seen."""
         return self._plan.standing
 
-    async def share(self, inventory: Inventory, fleet: HandsOver) -> NoReturn:
+    async def share(self, caches: Caches, fleet: HandsOver) -> NoReturn:
         """Take part until cancelled; to be called when decisions can be made.
 
         Raises:
             LeadershipLost: this replica's own Lease could not be renewed in time: others have taken its shards.
         """
-        inventory.own_shards(self._shards)
+        caches.own_shards(self._shards)
         self._metrics.shards.set(self._shards.count)
         await self._membership.lead()
         _LOG.info("joined", extra={"identity": self._membership.identity})
-        following = asyncio.create_task(
-            supervised("shards", lambda: self._follow(inventory, fleet), self._metrics.task_failed), name="shards"
+        event_history = asyncio.create_task(
+            supervised("shards", lambda: self._follow(caches, fleet), self._metrics.task_failed), name="shards"
         )
         try:
             await self._membership.hold()
         finally:
-            tasks = [following, *self._handing_over.values()]
+            tasks = [event_history, *self._handing_over.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,12 +158,12 @@ class SharedShards:
         """Let others take all shards at once. To be called when all work has ended; never raises ApiError."""
         await self._membership.release()
 
-    async def _follow(self, inventory: Inventory, fleet: HandsOver) -> NoReturn:
+    async def _follow(self, caches: Caches, fleet: HandsOver) -> NoReturn:
         while True:
             self._soon.clear()
             try:
                 if not self._stop.is_set():
-                    await self._turn(inventory, fleet)
+                    await self._turn(caches, fleet)
                     self._said.pop("fault", None)
             except (ApiError, InvalidLease) as error:
                 self._say("fault", logging.WARNING, "cannot share shards with other replicas", str(error))
@@ -172,11 +173,11 @@ class SharedShards:
                 ):
                     await self._soon.wait()
 
-    async def _turn(self, inventory: Inventory, fleet: HandsOver) -> None:
+    async def _turn(self, caches: Caches, fleet: HandsOver) -> None:
         """Look, and do what is to be done. Raises ApiError; what was done before it stays done."""
         asked = self._monotonic()
         self._division = self._division.read(await self._listed(), asked, self._monotonic())
-        self._settle(inventory)
+        self._settle(caches)
         plan = self._plan = self._division.plan()
         self._say_how_it_stands(plan)
         if not isinstance(self._membership.standing(), Leading):
@@ -185,11 +186,11 @@ class SharedShards:
             for number in plan.take:
                 await self._take(number)
         finally:
-            self._settle(inventory)
-        self._begin_handing_over(plan.release, inventory, fleet)
+            self._settle(caches)
+        self._begin_handing_over(plan.release, caches, fleet)
         for number in sorted(self._shards.leaving - self._handing_over.keys()):
             await self._release(number)
-        self._settle(inventory)
+        self._settle(caches)
         for lease in plan.remove:
             await self._remove(lease)
 
@@ -204,19 +205,19 @@ class SharedShards:
         self._say("unreadable", logging.WARNING, "Leases of shards or replicas cannot be read", detail)
         return leases
 
-    def _settle(self, inventory: Inventory) -> None:
+    def _settle(self, caches: Caches) -> None:
         """What the Leases say is what this replica has."""
         ours = self._division.owned()
         leaving = self._shards.leaving & ours
-        self._have(SomeShards(self._shards.count, ours - leaving, leaving), inventory)
+        self._have(SomeShards(self._shards.count, ours - leaving, leaving), caches)
 
-    def _have(self, shards: SomeShards, inventory: Inventory) -> None:
+    def _have(self, shards: SomeShards, caches: Caches) -> None:
         if shards == self._shards:
             return
         before, self._shards = self._shards, shards
         self._metrics.shards_owned.set(len(shards.owned))
         self._metrics.leader.set(bool(shards.owned))
-        inventory.own_shards(shards)
+        caches.own_shards(shards)
         if shards.owned != before.owned:
             numbers = " ".join(str(number) for number in sorted(shards.owned))
             _LOG.info("owning shards", extra={"shards": numbers, "replicas": self._plan.living})
@@ -264,11 +265,11 @@ class SharedShards:
 
     # Handing over
 
-    def _begin_handing_over(self, numbers: frozenset[int], inventory: Inventory, fleet: HandsOver) -> None:
+    def _begin_handing_over(self, numbers: frozenset[int], caches: Caches, fleet: HandsOver) -> None:
         """Each by itself: a cluster that hangs holds up its own shard, and no other."""
         shards = self._shards
         leaving = (numbers & shards.owned) - self._handing_over.keys()
-        self._have(SomeShards(shards.count, shards.owned - leaving, shards.leaving | leaving), inventory)
+        self._have(SomeShards(shards.count, shards.owned - leaving, shards.leaving | leaving), caches)
         for number in leaving:
             task = asyncio.create_task(self._hand_over(number, fleet), name=f"handing over shard {number}")
             self._handing_over[number] = task

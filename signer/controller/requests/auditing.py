@@ -15,7 +15,7 @@ from signer.audit.decision_line import DecisionLine, LoggedDecision, logged_requ
 from signer.audit.errors import NotRedacted
 from signer.audit.log import AuditLogUnavailable, NoAuditLog
 from signer.controller.surroundings import Surroundings
-from signer.decision.decider import Adjudication
+from signer.decision.decider import DecidedRequest
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import NotOurs
@@ -41,18 +41,18 @@ class Auditing:
         """That CSR is settled or gone."""
         self._said.pop(name, None)
 
-    async def decided(self, name: str, manifest: JsonObject, adjudication: Adjudication) -> Decision:
+    async def decided(self, name: str, manifest: JsonObject, decided_request: DecidedRequest) -> Decision:
         """What may be carried out now: the decision once its line is written, or to wait."""
-        decision, parsed = adjudication.decision, adjudication.parsed
+        decision, parsed = decided_request.decision, decided_request.parsed
         if not self._enabled or isinstance(decision, Ignore) or isinstance(parsed, NotOurs):
             return decision
         logged = LoggedDecision.of(decision)
-        said = (parsed.envelope.uid, logged.kind, logged.reason)
+        said = (parsed.header.uid, logged.kind, logged.reason)
         waits = isinstance(decision, Defer | LeftAlone)
         if waits and self._said.get(name) == said:
             return decision
         try:
-            await self._around.audit_log.append(self._line(manifest, adjudication, logged))
+            await self._around.audit_log.append(self._line(manifest, decided_request, logged))
         except Exception as error:  # noqa: BLE001 - whatever it is: an approval without its line waits, nothing else does
             return self._unwritten(decision, error)
         self._around.metrics.audit_lines.labels("written").inc()
@@ -61,15 +61,18 @@ class Auditing:
             self._said[name] = said
         return decision
 
-    def _line(self, manifest: JsonObject, adjudication: Adjudication, logged: LoggedDecision) -> bytes:
+    def _line(self, manifest: JsonObject, decided_request: DecidedRequest, logged: LoggedDecision) -> bytes:
         around = self._around
         line = DecisionLine(
             cluster=str(self._key),
             time=around.now(),
             request=logged_request(
-                manifest, adjudication.parsed, _to_ask(adjudication, around), around.configuration.provider_id_oids
+                manifest,
+                decided_request.parsed,
+                _to_ask(decided_request, around),
+                around.configuration.provider_id_oids,
             ),
-            account=adjudication.account.without_seals(),
+            decision_inputs=decided_request.decision_inputs.without_seals(),
             decision=logged,
         )
         return line.encode()
@@ -92,6 +95,6 @@ class Auditing:
             _LOG.info("the audit log is written again", extra={"cluster": str(self._key)})
 
 
-def _to_ask(adjudication: Adjudication, around: Surroundings) -> Registry:
+def _to_ask(decided_request: DecidedRequest, around: Surroundings) -> Registry:
     """Where to look for who says what of the evidence is left out: an attestor that is not allowed is not loaded."""
-    return around.registry if adjudication.account.is_for_an_allowed_attestor else _NO_ATTESTORS
+    return around.registry if decided_request.decision_inputs.is_for_an_allowed_attestor else _NO_ATTESTORS

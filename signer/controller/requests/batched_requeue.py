@@ -11,7 +11,7 @@ AT_ONCE: Final = 100
 """Some five milliseconds, where each is glanced at."""
 
 
-class Backlog:
+class BatchedRequeue:
     """Names to which the same is to be done, in their order: a few at once, the others of many in turns to come."""
 
     def __init__(self, do: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""How long requests wait for an attestor's second look: at first as long as it asks for, then in step with their age.
+"""How long requests wait for an attestor's live recheck: at first as long as it asks for, then in step with their age.
 
 What an attestor waits for may be the node's to choose, such as a TPM that nobody knows: each of a thousand requests
 would be judged every ten seconds for a day. One that has waited for long can wait a little longer; whatever wakes a
@@ -21,7 +21,7 @@ SPREAD: Final = 0.1
 """By how much of it, at random: what came together comes apart."""
 
 
-class Pauses:
+class DeferralBackoff:
     """Of the requests of one cluster that wait for attestors."""
 
     def __init__(self, random: Random | None = None) -> None:

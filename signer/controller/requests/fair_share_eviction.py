@@ -1,6 +1,6 @@
 """Who takes how much of a room that is shared: requesters, of each its provider IDs, of each its public keys.
 
-The heaviest of them, and the newest key of a lane, are only asked for when the room is full, and are found without
+The heaviest of them, and the newest key of a flow, are only asked for when the room is full, and are found without
 looking at all of them.
 """
 
@@ -17,12 +17,12 @@ Key = TypeVar("Key", bound=Hashable)
 _STALE_ENTRIES_KEPT: Final = 64
 
 
-class NobodyYields(Exception):
+class NothingToEvict(Exception):
     """Whoever wants a place would be the heaviest itself, or nobody has one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class Usage:
     """What one key takes, and its number in the order of arrival."""
 
     weight: int
@@ -47,7 +47,7 @@ class _Ranked(ABC, Generic[Name]):
         """All that are there."""
 
     def _highest(self) -> Name:
-        """Raises NobodyYields where there is no name."""
+        """Raises NothingToEvict where there is no name."""
         if not self._heap:
             self._rebuild()
         while self._heap:
@@ -55,7 +55,7 @@ class _Ranked(ABC, Generic[Name]):
             if self._rank(name) == -rank:
                 return name
             heapq.heappop(self._heap)
-        raise NobodyYields
+        raise NothingToEvict
 
     def _changed(self, name: Name, names: int) -> None:
         """Entries of what was stay in the heap; it is made anew before they outnumber the others, ``names`` of them."""
@@ -76,44 +76,44 @@ class _Ranked(ABC, Generic[Name]):
             self._push(self._rank(name), name)
 
 
-class LaneShare(_Ranked[Key]):
-    """What the keys of one lane take; the newest ranks highest."""
+class FlowUsage(_Ranked[Key]):
+    """What the keys of one flow take; the newest ranks highest."""
 
-    __slots__ = ("_portions", "weight")
+    __slots__ = ("_usages", "weight")
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = 0
-        self._portions: dict[Key, Portion] = {}
+        self._usages: dict[Key, Usage] = {}
 
     def _rank(self, name: Key) -> int:
-        portion = self._portions.get(name)
-        return portion.arrival if portion else 0
+        usage = self._usages.get(name)
+        return usage.arrival if usage else 0
 
     def _names(self) -> Iterable[Key]:
-        return self._portions
+        return self._usages
 
-    def add(self, path: tuple[str, ...], key: Key, portion: Portion) -> None:
+    def add(self, path: tuple[str, ...], key: Key, usage: Usage) -> None:
         """``key`` takes its portion; ``path`` is what is left of it, nothing."""
-        self._portions[key] = portion
-        self.weight += portion.weight
-        self._changed(key, len(self._portions))
+        self._usages[key] = usage
+        self.weight += usage.weight
+        self._changed(key, len(self._usages))
 
     def remove(self, path: tuple[str, ...], key: Key) -> None:
         """``key`` takes nothing any more. Raises KeyError where it took nothing."""
-        self.weight -= self._portions.pop(key).weight
-        self._changed(key, len(self._portions))
+        self.weight -= self._usages.pop(key).weight
+        self._changed(key, len(self._usages))
 
     def newest_of_heaviest(self) -> Key:
         """The key that arrived last."""
         return self._highest()
 
     def yielding_to(self, path: tuple[str, ...], weight: int) -> Key:
-        """Within one lane nobody yields to a newcomer."""
-        raise NobodyYields
+        """Within one flow nobody yields to a newcomer."""
+        raise NothingToEvict
 
 
-class Shares(_Ranked[str], Generic[Key]):
+class FairShares(_Ranked[str], Generic[Key]):
     """What those take whose names come next in the path; the heaviest ranks highest."""
 
     __slots__ = ("_members", "weight")
@@ -121,7 +121,7 @@ class Shares(_Ranked[str], Generic[Key]):
     def __init__(self) -> None:
         super().__init__()
         self.weight = 0
-        self._members: dict[str, Shares[Key] | LaneShare[Key]] = {}
+        self._members: dict[str, FairShares[Key] | FlowUsage[Key]] = {}
 
     def _rank(self, name: str) -> int:
         member = self._members.get(name)
@@ -130,14 +130,14 @@ class Shares(_Ranked[str], Generic[Key]):
     def _names(self) -> Iterable[str]:
         return self._members
 
-    def add(self, path: tuple[str, ...], key: Key, portion: Portion) -> None:
-        """``key`` takes its portion in the lane at ``path``."""
+    def add(self, path: tuple[str, ...], key: Key, usage: Usage) -> None:
+        """``key`` takes its portion in the flow at ``path``."""
         name, rest = path[0], path[1:]
         member = self._members.get(name)
         if member is None:
-            member = self._members[name] = Shares() if rest else LaneShare()
-        member.add(rest, key, portion)
-        self.weight += portion.weight
+            member = self._members[name] = FairShares() if rest else FlowUsage()
+        member.add(rest, key, usage)
+        self.weight += usage.weight
         self._changed(name, len(self._members))
 
     def remove(self, path: tuple[str, ...], key: Key) -> None:
@@ -152,19 +152,19 @@ class Shares(_Ranked[str], Generic[Key]):
         self._changed(name, len(self._members))
 
     def newest_of_heaviest(self) -> Key:
-        """The newest key in the heaviest lane of the heaviest. Raises NobodyYields where there is no key."""
+        """The newest key in the heaviest flow of the heaviest. Raises NothingToEvict where there is no key."""
         return self._members[self._highest()].newest_of_heaviest()
 
     def yielding_to(self, path: tuple[str, ...], weight: int) -> Key:
-        """The key that makes way for a newcomer of that weight in the lane at ``path``; shares become more even by it.
+        """The key that makes way for a newcomer of that weight in the flow at ``path``; shares become more even by it.
 
         Raises:
-            NobodyYields: the newcomer's own lane would be the heaviest.
+            NothingToEvict: the newcomer's own flow would be the heaviest.
         """
         heaviest = self._highest()
         own = self._members.get(path[0])
         if heaviest != path[0] and self._members[heaviest].weight > (own.weight if own else 0) + weight:
             return self._members[heaviest].newest_of_heaviest()
         if own is None:
-            raise NobodyYields
+            raise NothingToEvict
         return own.yielding_to(path[1:], weight)

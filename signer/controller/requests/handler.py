@@ -8,16 +8,16 @@ import logging
 from functools import partial
 from typing import Final, Protocol
 
-from signer.controller.diagnostics.logs import log_context
 from signer.controller.requests.auditing import Auditing
-from signer.controller.requests.deferral_backoff import Pauses
-from signer.controller.requests.informer import HeedsRoom, RequestIntake
+from signer.controller.requests.deferral_backoff import DeferralBackoff
+from signer.controller.requests.informer import HeedsBudget, RequestInformer
 from signer.controller.requests.pending import request_name
 from signer.controller.requests.publisher import Publisher
-from signer.controller.requests.reporter import Announcer
+from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.workers import Workers
 from signer.controller.surroundings import Surroundings
-from signer.decision.decider import Adjudication, Adjudicator, deferral_of
+from signer.controller.telemetry.logs import log_context
+from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -37,7 +37,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from signer.model.reasons import Reason
 from signer.model.signing_request import Parsed, SigningRequest
 from signer.rules.request import claimed_provider_id
@@ -45,10 +45,10 @@ from signer.store.caches import REACHED_AGAIN
 
 _LOG = logging.getLogger(__name__)
 _UNKNOWN_EVERY_SECONDS: Final = 0.02
-"""Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that lane at once."""
+"""Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that flow at once."""
 
 
-class Heeds(HeedsRoom, Protocol):
+class Heeds(HeedsBudget, Protocol):
     """Who is told what the requests need of their connection."""
 
     def refused(self, error: Unauthorized) -> None:
@@ -60,33 +60,33 @@ class Heeds(HeedsRoom, Protocol):
         ...
 
 
-class RequestHandling:
+class RequestHandler:
     """Handles the requests of one cluster."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings, adjudicator: Adjudicator, heeds: Heeds) -> None:
+    def __init__(self, key: ClusterKey, surroundings: Surroundings, decider: Decider, heeds: Heeds) -> None:
         self._key = key
         self._around = surroundings
-        self._adjudicator = adjudicator
+        self._decider = decider
         self._heeds = heeds
-        self._announcer = Announcer(key, surroundings, (surroundings.machine_conditions,))
+        self._reporter = Reporter(key, surroundings, (surroundings.machine_conditions,))
         self._auditing = Auditing(key, surroundings)
-        self._pauses = Pauses()
-        self.intake = RequestIntake(
+        self._pauses = DeferralBackoff()
+        self.informer = RequestInformer(
             key,
             surroundings,
             heeds,
-            glance=adjudicator.glance,
-            screen=adjudicator.screen,
+            peek=decider.peek,
+            pre_filter=decider.pre_filter,
             forgotten=self._forgotten,
             unattended=self._call_worker,
         )
-        self._pending, self._queue = self.intake.pending, self.intake.queue
+        self._pending, self._queue = self.informer.pending, self.informer.queue
         self._workers: Workers | None = None
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
 
     def _forgotten(self, name: str) -> None:
-        self._announcer.forget(name)
+        self._reporter.forget(name)
         self._auditing.forget(name)
         self._pauses.forget(name)
 
@@ -97,7 +97,7 @@ class RequestHandling:
             limit=self._around.configuration.workers_per_cluster,
             name=f"{self._key} worker",
             is_wanted=self._queue.is_unattended,
-            crew=self._around.crew,
+            worker_pool=self._around.worker_pool,
         )
         self._workers.call(max(1, len(self._queue)))
         return self._workers
@@ -129,7 +129,7 @@ class RequestHandling:
 
     def _look_at_meanwhile(self, name: str) -> None:
         try:
-            self.intake.look_at_meanwhile(name)
+            self.informer.look_at_meanwhile(name)
         except BaseException as error:  # as where it is judged
             if was_told_to_end(error):
                 raise
@@ -146,25 +146,25 @@ class RequestHandling:
         if self._is_to_be_looked_at(name):
             # One look in each turn of the event loop: the watch, and answers to other workers, come in between.
             async with self._looking:
-                sent = self._is_to_be_looked_at(name) and self._sent_to_its_lane(name)
+                sent = self._is_to_be_looked_at(name) and self._moved_to_its_flow(name)
                 await asyncio.sleep(0)
             if sent:
                 return
         # Where nobody needs to be asked, judging waits for nothing, and thousands of requests would hold up the watch.
-        await self._turn_of(self._pending.lane(name))
+        await self._turn_of(self._pending.flow(name))
         manifest = self._pending.get(name)
         if manifest is None:
             return
         started = self._around.monotonic()
-        adjudication = await self._adjudicator.adjudicate(manifest)
-        if isinstance(adjudication.decision, Defer | LeftAlone) and self._pending.is_still(name, manifest):
+        decided_request = await self._decider.decide(manifest)
+        if isinstance(decided_request.decision, Defer | LeftAlone) and self._pending.is_still(name, manifest):
             # Before anything else: what changes while the decision is logged must wake it again.
-            self._awaits(name, adjudication.parsed, adjudication.decision)
-        decision = await self._auditing.decided(name, manifest, adjudication)
+            self._awaits(name, decided_request.parsed, decided_request.decision)
+        decision = await self._auditing.decided(name, manifest, decided_request)
         if not self._pending.is_still(name, manifest):
             self._auditing.forget(name)  # it went while its line was written, and nobody tells of that again
         try:
-            await _carry_out(publisher, manifest, adjudication.parsed, decision)
+            await _carry_out(publisher, manifest, decided_request.parsed, decision)
         except NotFound:
             self._drop_this(name, manifest)
             return
@@ -175,28 +175,28 @@ class RequestHandling:
             if isinstance(error, Unauthorized):
                 self._heeds.refused(error)
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
-        self._conclude(name, manifest, adjudication, decision)
+        self._conclude(name, manifest, decided_request, decision)
         self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(
             self._around.monotonic() - started
         )
 
-    async def _turn_of(self, lane: Lane) -> None:
+    async def _turn_of(self, flow: Flow) -> None:
         """Let others have the event loop first. Crowds of what no Machine has are judged in one twentieth of the time:
         the watch, behind which honest nodes' requests wait, must keep up with whoever invents provider IDs.
         """
-        if lane.screening is Screening.UNKNOWN_MACHINE and self._queue.is_crowded(lane.requester):
+        if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE and self._queue.is_crowded(flow.requester):
             async with self._judging_unknown:
                 await asyncio.sleep(_UNKNOWN_EVERY_SECONDS)
         await asyncio.sleep(0)
 
     def _is_to_be_looked_at(self, name: str) -> bool:
         """Of many by the same requester each is looked at first, and then takes its turn among its like."""
-        lane = self._pending.lane(name)
-        crowded = self._queue.is_crowded(lane.requester)
-        return crowded and lane.screening is Screening.UNSCREENED and name in self._pending
+        flow = self._pending.flow(name)
+        crowded = self._queue.is_crowded(flow.requester)
+        return crowded and flow.priority_level is PriorityLevel.UNFILTERED and name in self._pending
 
-    def _sent_to_its_lane(self, name: str) -> bool:
-        if self._pending.screen(name).screening is Screening.UNSCREENED:
+    def _moved_to_its_flow(self, name: str) -> bool:
+        if self._pending.pre_filter(name).priority_level is PriorityLevel.UNFILTERED:
             return False  # it could not be told
         self._queue.add(name)
         return True
@@ -219,36 +219,36 @@ class RequestHandling:
         else:
             # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
             if self._pending.is_still(name, manifest):
-                self.intake.changed_while_judged(name, current)
+                self.informer.changed_while_judged(name, current)
 
-    def _conclude(self, name: str, manifest: JsonObject, adjudication: Adjudication, decision: Decision) -> None:
+    def _conclude(self, name: str, manifest: JsonObject, decided_request: DecidedRequest, decision: Decision) -> None:
         if isinstance(decision, Defer | LeftAlone):
             if not self._pending.is_still(name, manifest):
                 return  # gone while it was judged; one that was re-created under its name is in the queue by itself
-            self._wait(name, adjudication, decision.instead_of if isinstance(decision, LeftAlone) else decision)
+            self._wait(name, decided_request, decision.instead_of if isinstance(decision, LeftAlone) else decision)
         else:
             if not isinstance(decision, Ignore):
                 self._pending.settled(manifest)
             self._drop_this(name, manifest)
-            if isinstance(decision, Approve) and isinstance(adjudication.parsed, SigningRequest):
-                provider_id = claimed_provider_id(adjudication.parsed)
+            if isinstance(decision, Approve) and isinstance(decided_request.parsed, SigningRequest):
+                provider_id = claimed_provider_id(decided_request.parsed)
                 # Older requests that prove the same identity are denied now.
-                self.intake.wake(frozenset({provider_id}))
+                self.informer.wake(frozenset({provider_id}))
                 self._heeds.attested(provider_id)
-        self._announcer.announce(name, adjudication.parsed, decision)
+        self._reporter.report(name, decided_request.parsed, decision)
 
     def _drop_this(self, name: str, manifest: JsonObject) -> None:
         """A CSR that was re-created under the same name meanwhile is another one, and stays."""
         if self._pending.is_still(name, manifest):
-            self.intake.drop(name)
+            self.informer.drop(name)
 
-    def _wait(self, name: str, adjudication: Adjudication, decision: Decision) -> None:
+    def _wait(self, name: str, decided_request: DecidedRequest, decision: Decision) -> None:
         """Until something changes that it waits for, and in any case for a while."""
-        self._awaits(name, adjudication.parsed, decision)
-        if isinstance(adjudication.decision, LeftAlone):
-            self.intake.is_left_alone(name)
+        self._awaits(name, decided_request.parsed, decision)
+        if isinstance(decided_request.decision, LeftAlone):
+            self.informer.is_left_alone(name)
             return  # until the policy changes
-        self.intake.waits_for_us(name)
+        self.informer.waits_for_us(name)
         if isinstance(decision, Defer) and decision.retry_after is not None:
             self._queue.add_after(name, self._pauses.seconds(name, decision, decision.retry_after))
         else:
@@ -260,9 +260,9 @@ class RequestHandling:
         awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
         if isinstance(waiting, Defer) and waiting.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE:
             awaited += REACHED_AGAIN
-        lane = self._pending.lane(name)
-        if lane.screening is Screening.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
-            awaited.append(lane.provider_id)
+        flow = self._pending.flow(name)
+        if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
+            awaited.append(flow.provider_id)
         if isinstance(parsed, SigningRequest):
             with contextlib.suppress(Refused):
                 awaited.append(claimed_provider_id(parsed))

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from random import SystemRandom
 from typing import Final, Protocol
 
-from signer.controller.diagnostics.metrics_collector import QueueFigures
-from signer.controller.requests.batched_requeue import AT_ONCE, Backlog
+from signer.controller.requests.batched_requeue import AT_ONCE, BatchedRequeue
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.controller.requests.pending import PendingRequests, Put, request_name
-from signer.controller.requests.relist import ListBeside
+from signer.controller.requests.relist import Relist
 from signer.controller.surroundings import Surroundings
-from signer.decision.pre_filter import Screen
+from signer.controller.telemetry.metrics_collector import QueueGauges
+from signer.decision.pre_filter import PreFilter
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import Slices
+from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import ClusterKey
@@ -30,10 +30,10 @@ LOOKS_A_SECOND: Final = 100
 """At those that follow."""
 
 
-class HeedsRoom(Protocol):
+class HeedsBudget(Protocol):
     """Who is told whether there is room for all requests."""
 
-    def requests_left_out(self) -> None:
+    def requests_overflowed(self) -> None:
         """More wait than are kept."""
         ...
 
@@ -42,21 +42,21 @@ class HeedsRoom(Protocol):
         ...
 
 
-class RequestIntake:
+class RequestInformer:
     """Keeps and queues the requests of one cluster."""
 
     def __init__(
         self,
         key: ClusterKey,
         surroundings: Surroundings,
-        heeds: HeedsRoom,
+        heeds: HeedsBudget,
         *,
-        glance: Screen,
-        screen: Screen,
+        peek: PreFilter,
+        pre_filter: PreFilter,
         forgotten: Callable[[str], None],
         unattended: Callable[[], None],
     ) -> None:
-        """``glance`` and ``screen`` find lanes, as for :class:`~signer.controller.requests.pending.PendingRequests`.
+        """``peek`` and ``pre_filter`` find flows, as for :class:`~signer.controller.requests.pending.PendingRequests`.
 
         ``forgotten`` is told the name of each request that is no longer kept, ``unattended`` that no worker waits for
         what is queued.
@@ -67,15 +67,15 @@ class RequestIntake:
         self._forgotten = forgotten
         self.pending = PendingRequests(
             key,
-            glance=glance,
-            screen=screen,
+            peek=peek,
+            pre_filter=pre_filter,
             evicted=self._make_way,
-            together=surroundings.requests_together,
+            shared_memory=surroundings.shared_request_memory,
         )
-        self.queue: WorkQueue[str] = WorkQueue(lane_of=self.pending.lane, unattended=unattended)
-        self._to_judge = Backlog(self._judge_again)
-        self._to_glance_at = Backlog(self._glance_again)
-        self._beside = ListBeside(overtaken=True)
+        self.queue: WorkQueue[str] = WorkQueue(flow_of=self.pending.flow, unattended=unattended)
+        self._to_judge = BatchedRequeue(self._judge_again)
+        self._to_peek_at = BatchedRequeue(self._peek_again)
+        self._beside = Relist(overtaken=True)
         self._listed: Iterator[None] = iter(())
         """What is to be done about the last list."""
         self._seen: dict[str, float] = {}
@@ -97,16 +97,16 @@ class RequestIntake:
 
     async def settle(self) -> None:
         """Do what is left to do about the last list; to be awaited before anything else is told."""
-        slices = Slices()
+        cooperative_yield = CooperativeYield()
         try:
             for _ in self._listed:
-                await slices.leave_turn()
+                await cooperative_yield.leave_turn()
         finally:
             self._listed = iter(())
 
     def _take_list(self, objects: Sequence[JsonObject]) -> Iterator[None]:
         """One request in each step: to pack thousands of them takes most of a second."""
-        left_out = self.pending.list_ends()
+        overflow = self.pending.list_ends()
         self._meanwhile.clear()  # a list is newer
         self._beside.overtake()
         names = {request_name(manifest) for manifest in objects}
@@ -118,7 +118,7 @@ class RequestIntake:
             if manifest:  # those that had to make way for others are empty
                 self._keep(manifest)
                 yield
-        self.pending.left_out |= left_out
+        self.pending.overflow |= overflow
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
@@ -160,8 +160,8 @@ class RequestIntake:
         put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
         if put is not Put.KEPT:
             self.drop(name)
-            if put is Put.LEFT_OUT:
-                self._heeds.requests_left_out()
+            if put is Put.OVERFLOW:
+                self._heeds.requests_overflowed()
             return
         self._seen.setdefault(name, self._around.monotonic())
         (look or self.queue.add)(name)
@@ -173,30 +173,30 @@ class RequestIntake:
 
     # A list beside the watch
 
-    async def keep_left_out(self, pages: AsyncIterator[JsonObject]) -> None:
+    async def keep_overflow(self, pages: AsyncIterator[JsonObject]) -> None:
         """Keep those of a list that were left out before. The list is to be asked for after this is called.
 
         Raises:
             ListOvertaken: the watch has begun anew, or has said too much meanwhile.
             ApiError: from ``pages``, or they hold what is no CSR.
         """
-        beside = self._beside = ListBeside()
-        self.pending.list_beside_begins()
+        beside = self._beside = Relist()
+        self.pending.relist_begins()
         try:
             async for page in pages:
                 await self._take_page(page, beside)
                 del page  # the next one may be long in coming
             beside.require_current()
-            self.pending.list_beside_ends()
+            self.pending.relist_ends()
         finally:
             beside.overtake()
 
-    async def _take_page(self, page: JsonObject, beside: ListBeside) -> None:
-        slices = Slices()
+    async def _take_page(self, page: JsonObject, beside: Relist) -> None:
+        cooperative_yield = CooperativeYield()
         for item in page["items"]:
             if not isinstance(item, dict):
                 raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-            await slices.leave_turn()  # where others have to be screened for each
+            await cooperative_yield.leave_turn()  # where others have to be pre-filtered for each
             name = request_name(item)
             if beside.is_newest(name) and name not in self.pending:
                 self._keep(item)
@@ -208,7 +208,7 @@ class RequestIntake:
         elif provider_ids == ALL_PROVIDER_IDS:
             self._to_judge.add(tuple(self.pending))  # no Machine has changed: there is nothing new to be glanced at
         else:
-            self._to_glance_at.add(self.pending.waiting_for(provider_ids))
+            self._to_peek_at.add(self.pending.waiting_for(provider_ids))
 
     def _look_soon(self, names: Sequence[str]) -> None:
         """Those that failed for the management cluster, one after the other: one that comes and goes does not have
@@ -222,8 +222,8 @@ class RequestIntake:
         if name in self.pending:
             self.queue.add(name)
 
-    def _glance_again(self, name: str) -> None:
-        self.pending.glance_again(name)
+    def _peek_again(self, name: str) -> None:
+        self.pending.peek_again(name)
         self._judge_again(name)
 
     def stop(self) -> None:
@@ -233,13 +233,13 @@ class RequestIntake:
     def close(self) -> None:
         """The cluster is no longer served."""
         self._to_judge.clear()
-        self._to_glance_at.clear()
+        self._to_peek_at.clear()
         self.pending.close()
 
     def _make_way(self, name: str) -> None:
         """A request was left out so that another fits in."""
         self._forget(name)
-        self._heeds.requests_left_out()
+        self._heeds.requests_overflowed()
 
     def drop(self, name: str) -> None:
         """It is settled or gone."""
@@ -275,6 +275,6 @@ class RequestIntake:
         since = next((since for name, since in self._seen.items() if name not in self._left_alone), None)
         return 0.0 if since is None else self._around.monotonic() - since
 
-    def queue_figures(self, now: float) -> QueueFigures:
+    def queue_gauges(self, now: float) -> QueueGauges:
         """How the queue stands; ``now`` is the event loop's time."""
-        return QueueFigures(len(self.queue), self.queue.oldest_seconds(now), self.queue.longest_processing_seconds(now))
+        return QueueGauges(len(self.queue), self.queue.oldest_seconds(now), self.queue.longest_processing_seconds(now))

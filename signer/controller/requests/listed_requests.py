@@ -1,4 +1,4 @@
-"""The requests of a list of one cluster that is under way: each object as it is kept, and its lane."""
+"""The requests of a list of one cluster that is under way: each object as it is kept, and its flow."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from signer.controller.requests.request_budget import Limits, NoRoom, Room, Together
-from signer.decision.pre_filter import Screen, unscreened
+from signer.controller.requests.request_budget import BudgetExceeded, Limits, RequestBudget, SharedRequestMemory
+from signer.decision.pre_filter import PreFilter, unfiltered
 from signer.kube.client import JsonObject
-from signer.model.flow import Lane
+from signer.model.flow import Flow
 
-SCREENED_PER_LIST: Final = 100_000
+PRE_FILTERED_PER_LIST: Final = 100_000
 """While a list is read that does not fit: as many as an API server holds that is about to break."""
 
 
@@ -20,7 +20,7 @@ class Measured:
     """An object of a list, as it is kept, and what was found out about it."""
 
     manifest: JsonObject
-    lane: Lane
+    flow: Flow
 
 
 class ListedRequests:
@@ -28,14 +28,16 @@ class ListedRequests:
     make way are emptied.
     """
 
-    def __init__(self, limits: Callable[[], Limits], glance: Screen, screen: Screen, together: Together) -> None:
-        """``glance`` and ``screen`` find lanes, as for :class:`~signer.controller.requests.pending.PendingRequests`."""
-        self._glance = glance
-        self._screen = screen
+    def __init__(
+        self, limits: Callable[[], Limits], peek: PreFilter, pre_filter: PreFilter, shared_memory: SharedRequestMemory
+    ) -> None:
+        """``peek`` and ``pre_filter`` find flows; see :class:`~.pending.PendingRequests`."""
+        self._peek = peek
+        self._pre_filter = pre_filter
         self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
-        self._glanced = self._screened = 0
-        self._room: Room[int] = Room(limits, self._find_lane, self._empty, together)
-        self.left_out = False
+        self._peeked = self._pre_filtered = 0
+        self._budget: RequestBudget[int] = RequestBudget(limits, self._find_flow, self._empty, shared_memory)
+        self.overflow = False
         """Whether something was not held, or had to make way."""
 
     def holds(self, kept: JsonObject, size: int) -> bool:
@@ -43,36 +45,36 @@ class ListedRequests:
         number = len(self._objects)
         self._objects.append(kept)
         try:
-            self._room.admit(number, self._first_lane(kept), size)
-        except NoRoom:
+            self._budget.admit(number, self._first_flow(kept), size)
+        except BudgetExceeded:
             self._objects.pop()
-            self.left_out = True
+            self.overflow = True
             return False
         return True
 
     def measured(self) -> dict[int, Measured]:
         """What is held at its end, by the identity of the objects."""
         return {
-            id(manifest): Measured(manifest, self._room.lane(number))
+            id(manifest): Measured(manifest, self._budget.flow(number))
             for number, manifest in enumerate(self._objects)
-            if number in self._room
+            if number in self._budget
         }
 
     def close(self) -> None:
         """Nobody holds these objects as a list any more."""
-        self._room.close()
+        self._budget.close()
 
     # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
 
-    def _first_lane(self, manifest: JsonObject) -> Lane:
-        self._glanced += 1
-        return self._glance(manifest) if self._glanced <= SCREENED_PER_LIST else unscreened(manifest)
+    def _first_flow(self, manifest: JsonObject) -> Flow:
+        self._peeked += 1
+        return self._peek(manifest) if self._peeked <= PRE_FILTERED_PER_LIST else unfiltered(manifest)
 
-    def _find_lane(self, number: int) -> Lane:
-        self._screened += 1
+    def _find_flow(self, number: int) -> Flow:
+        self._pre_filtered += 1
         manifest = self._objects[number]
-        return self._screen(manifest) if self._screened <= SCREENED_PER_LIST else unscreened(manifest)
+        return self._pre_filter(manifest) if self._pre_filtered <= PRE_FILTERED_PER_LIST else unfiltered(manifest)
 
     def _empty(self, number: int) -> None:
         self._objects[number].clear()
-        self.left_out = True
+        self.overflow = True

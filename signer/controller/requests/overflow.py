@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from random import Random
 from typing import Final, NoReturn, Protocol
 
-from signer.controller.requests.informer import RequestIntake
+from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.relist import ListOvertaken
 from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff
@@ -36,11 +36,11 @@ class ListCalls(Protocol):
         ...
 
 
-class LeftOutRequests:
+class OverflowRelist:
     """Wishes for a list, and the lists."""
 
     def __init__(
-        self, requests: RequestIntake, surroundings: Surroundings, random: Random, listed: Callable[[], None]
+        self, requests: RequestInformer, surroundings: Surroundings, random: Random, listed: Callable[[], None]
     ) -> None:
         """``listed`` is told when a list was read to its end."""
         self._requests = requests
@@ -78,7 +78,7 @@ class LeftOutRequests:
         attempt, ended, well = 0, float("-inf"), True
         while True:
             await self.wanted.wait()
-            if not self._requests.pending.left_out:  # the watch has begun anew meanwhile, with a list
+            if not self._requests.pending.overflow:  # the watch has begun anew meanwhile, with a list
                 self.wanted.clear()
                 continue
             if well and self._around.monotonic() - ended >= PROVEN_SECONDS:
@@ -94,7 +94,7 @@ class LeftOutRequests:
         try:
             collection = CERTIFICATE_SIGNING_REQUESTS.collection()
             async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
-                await self._requests.keep_left_out(pages)
+                await self._requests.keep_overflow(pages)
         except (ApiError, ListOvertaken) as error:
             _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
             return False

@@ -9,17 +9,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from attestors.wire.names import SIGNER_DOMAIN, StockSigner
+from attestors.wire.names import SIGNER_DOMAIN, BuiltinSigner
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.controller.requests.listed_requests import ListedRequests, Measured
 from signer.controller.requests.packed_request import PackedRequest
-from signer.controller.requests.request_budget import Limits, NoRoom, Room, Together
-from signer.decision.pre_filter import Screen, unscreened
+from signer.controller.requests.request_budget import BudgetExceeded, Limits, RequestBudget, SharedRequestMemory
+from signer.decision.pre_filter import PreFilter, unfiltered
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from signer.store.cache import object_key
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Put(enum.Enum):
     """What became of a CSR that was to be kept."""
 
     KEPT = enum.auto()
-    LEFT_OUT = enum.auto()
+    OVERFLOW = enum.auto()
     """There is no room: list again when there is."""
     UNUSABLE = enum.auto()
     """Nothing can be written to it, or no API server could hold it: it is ignored."""
@@ -51,15 +51,15 @@ def _nobody(name: str) -> None:
 
 
 class PendingRequests:
-    """CSR objects by name with their lanes, an index by claimed provider ID, and the UIDs that were settled lately.
+    """CSR objects by name with their flows, an index by claimed provider ID, and the UIDs that were settled lately.
 
     The index wakes exactly those that a change of a Machine concerns. The UIDs keep an old event of a CSR that we have
     just settled from bringing it back. Everything is bounded, the objects of a list that is under way included; what is
     kept when not all can be is a matter of ``signer.controller.requests.request_budget``.
 
-    ``glance`` finds the lane of a CSR that has just come, ``screen`` that of one that was looked at closely: without
+    ``peek`` finds the flow of a CSR that has just come, ``pre_filter`` that of one that was looked at closely: without
     them, requesters share alike, and of each the first come stay. ``evicted`` is told the name of each CSR that had to
-    make way for another. ``together`` is the memory that all clusters share.
+    make way for another. ``shared_memory`` is the memory that all clusters share.
 
     A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands. Few are not worth
     compressing.
@@ -69,25 +69,25 @@ class PendingRequests:
         self,
         key: ClusterKey,
         *,
-        glance: Screen = unscreened,
-        screen: Screen = unscreened,
+        peek: PreFilter = unfiltered,
+        pre_filter: PreFilter = unfiltered,
         evicted: Callable[[str], None] = _nobody,
-        together: Together | None = None,
+        shared_memory: SharedRequestMemory | None = None,
     ) -> None:
         self._key = key
-        self._glance = glance
-        self._screen = screen
+        self._peek = peek
+        self._pre_filter = pre_filter
         self._evicted = evicted
         self._kept: dict[str, PackedRequest] = {}
-        self._together = together if together is not None else Together()
-        self._room: Room[str] = Room(
-            _limits, lambda name: screen(self._kept[name].unpacked()), self._evict, self._together
+        self._shared_memory = shared_memory if shared_memory is not None else SharedRequestMemory()
+        self._budget: RequestBudget[str] = RequestBudget(
+            _limits, lambda name: pre_filter(self._kept[name].unpacked()), self._evict, self._shared_memory
         )
-        self._list = ListedRequests(_limits, glance, screen, self._together)
+        self._list = ListedRequests(_limits, peek, pre_filter, self._shared_memory)
         self._measured: dict[int, Measured] = {}
-        self.left_out = False
+        self.overflow = False
         """Whether requests are known to wait that are not kept."""
-        self._left_out_again = False
+        self._overflow_again = False
         """The same, since a list was begun beside the watch."""
         self.unusable = 0
         """How often a CSR was ignored because it is unusable."""
@@ -100,7 +100,7 @@ class PendingRequests:
     def close(self) -> None:
         """The cluster is no longer served: others may have what its requests took."""
         self._list.close()
-        self._room.close()
+        self._budget.close()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -128,28 +128,30 @@ class PendingRequests:
         except UnusableRequest as error:
             self._ignore(manifest, error)
             return Put.UNUSABLE
-        kept, lane = found.manifest, found.lane
+        kept, flow = found.manifest, found.flow
         name = request_name(kept)
         if self.is_still(name, kept):
-            lane = _newer(self._room.lane(name), lane)
+            flow = _newer(self._budget.flow(name), flow)
         elif name in self._kept:
-            self._room.release(name)
+            self._budget.release(name)
             self._waits_no_longer(name)
-        packed = self._kept[name] = PackedRequest.of(kept, request_uid(kept), compressed=not self._room.is_almost_empty)
+        packed = self._kept[name] = PackedRequest.of(
+            kept, request_uid(kept), compressed=not self._budget.is_almost_empty
+        )
         self._arrivals.setdefault(name, next(self._arrived))
         try:
-            self._room.admit(name, lane, packed.size)
-        except NoRoom:
+            self._budget.admit(name, flow, packed.size)
+        except BudgetExceeded:
             del self._kept[name], self._arrivals[name]
             self._leave_out()
-            return Put.LEFT_OUT
-        if lane.screening is Screening.UNKNOWN_MACHINE and name not in self._awaited:
-            self.waits_for(name, (lane.provider_id,))
+            return Put.OVERFLOW
+        if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE and name not in self._awaited:
+            self.waits_for(name, (flow.provider_id,))
         return Put.KEPT
 
     def _measure(self, manifest: JsonObject) -> Measured:
         kept, _ = bounded(manifest)
-        return Measured(kept, self._glance(kept))
+        return Measured(kept, self._peek(kept))
 
     def _evict(self, name: str) -> None:
         del self._kept[name], self._arrivals[name]
@@ -158,36 +160,36 @@ class PendingRequests:
         self._evicted(name)
 
     def _leave_out(self) -> None:
-        self.left_out = self._left_out_again = True
+        self.overflow = self._overflow_again = True
 
-    # Lanes
+    # Flows
 
-    def lane(self, name: str) -> Lane:
-        """The lane of a CSR that is kept; any lane for others, which nobody works on."""
-        return self._room.lane(name) if name in self._room else _ABSENT
+    def flow(self, name: str) -> Flow:
+        """The flow of a CSR that is kept; any flow for others, which nobody works on."""
+        return self._budget.flow(name) if name in self._budget else _ABSENT
 
-    def screen(self, name: str) -> Lane:
-        """Find the lane of a CSR that is kept and was not screened yet. Raises KeyError where it is not kept."""
-        lane = self._room.lane(name)
-        if lane.screening is Screening.UNSCREENED:
-            found = self._screen(self._kept[name].unpacked())
-            if found.screening is Screening.UNSCREENED:
-                return lane
-            lane = found
-            self._room.move(name, lane)
-        return lane
+    def pre_filter(self, name: str) -> Flow:
+        """Find the flow of a CSR that is kept and was not pre-filtered yet. Raises KeyError where it is not kept."""
+        flow = self._budget.flow(name)
+        if flow.priority_level is PriorityLevel.UNFILTERED:
+            found = self._pre_filter(self._kept[name].unpacked())
+            if found.priority_level is PriorityLevel.UNFILTERED:
+                return flow
+            flow = found
+            self._budget.move(name, flow)
+        return flow
 
-    def glance_again(self, name: str) -> None:
-        """A Machine has changed: what no Machine had may have one now, and another lane."""
-        if name in self._room and self._room.lane(name).screening is Screening.UNKNOWN_MACHINE:
-            self._room.move(name, self._glance(self._kept[name].unpacked()))
+    def peek_again(self, name: str) -> None:
+        """A Machine has changed: what no Machine had may have one now, and another flow."""
+        if name in self._budget and self._budget.flow(name).priority_level is PriorityLevel.UNKNOWN_MACHINE:
+            self._budget.move(name, self._peek(self._kept[name].unpacked()))
 
     # A list that is under way
 
     def list_begins(self) -> None:
         """Whatever was read of a list before is held by nobody any more."""
         self._list.close()
-        self._list = ListedRequests(_limits, self._glance, self._screen, self._together)
+        self._list = ListedRequests(_limits, self._peek, self._pre_filter, self._shared_memory)
         self._measured = {}
 
     def holds_of_list(self, manifest: JsonObject) -> bool:
@@ -209,28 +211,28 @@ class PendingRequests:
     def list_ends(self) -> bool:
         """It is complete, and knows better than anything before; returns whether something was left out of it."""
         ended = self._list
-        self.left_out = False
+        self.overflow = False
         self.list_begins()
         self._measured = ended.measured()
-        return ended.left_out
+        return ended.overflow
 
-    def list_beside_begins(self) -> None:
+    def relist_begins(self) -> None:
         """All that was left out is in a list that is read beside the watch."""
-        self._left_out_again = False
+        self._overflow_again = False
 
-    def list_beside_ends(self) -> None:
+    def relist_ends(self) -> None:
         """It was read to its end."""
-        self.left_out = self._left_out_again
+        self.overflow = self._overflow_again
 
     @property
     def leaves_out(self) -> bool:
         """Whether something was left out, also of a list that is not at its end yet."""
-        return self.left_out or self._list.left_out
+        return self.overflow or self._list.overflow
 
     @property
     def has_room_again(self) -> bool:
         """Whether something was left out, and at least half of everything is free now."""
-        return self.left_out and self._room.is_half_free
+        return self.overflow and self._budget.is_half_free
 
     def _ignore(self, manifest: JsonObject, error: UnusableRequest) -> None:
         self.unusable += 1
@@ -244,7 +246,7 @@ class PendingRequests:
         """It is settled or gone."""
         if self._kept.pop(name, None) is not None:
             del self._arrivals[name]
-            self._room.release(name)
+            self._budget.release(name)
         self._waits_no_longer(name)
 
     def _waits_no_longer(self, name: str) -> None:
@@ -280,14 +282,14 @@ class PendingRequests:
         return sorted(names, key=self._arrivals.__getitem__)
 
 
-def _newer(before: Lane, glanced: Lane) -> Lane:
-    """The lane of a CSR that had one, after another glance: what a closer look has found is not forgotten."""
-    if glanced.screening is Screening.UNSCREENED and before.screening is not Screening.UNKNOWN_MACHINE:
+def _newer(before: Flow, peeked: Flow) -> Flow:
+    """The flow of a CSR that had one, after another glance: what a closer look has found is not forgotten."""
+    if peeked.priority_level is PriorityLevel.UNFILTERED and before.priority_level is not PriorityLevel.UNKNOWN_MACHINE:
         return before
-    return glanced
+    return peeked
 
 
-_ABSENT: Final = unscreened({})
+_ABSENT: Final = unfiltered({})
 
 
 def request_name(manifest: JsonObject) -> str:
@@ -306,7 +308,7 @@ def is_open(manifest: JsonObject) -> bool:
     if not isinstance(spec, dict) or not isinstance(status, dict) or status.get("certificate"):
         return False
     signer_name = text_of(spec, "signerName")
-    if signer_name == StockSigner.KUBELET_SERVING.value:
+    if signer_name == BuiltinSigner.KUBELET_SERVING.value:
         settled: tuple[str, ...] = ("Approved", "Denied", "Failed")
     elif signer_name.startswith(f"{SIGNER_DOMAIN}/"):
         settled = ("Denied", "Failed")

@@ -55,7 +55,7 @@ class Publisher:
         """
         approval = self._condition("Approved", decision.reason, decision.message)
         annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
-        if Condition.APPROVED not in request.envelope.conditions:
+        if Condition.APPROVED not in request.header.conditions:
             answer = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
             manifest, annotations = _as_answered(manifest, answer), None
         elif _has_condition(manifest, approval):

@@ -15,7 +15,7 @@ class ListOvertaken(Exception):
     """The watch has said too much meanwhile, or has begun anew: what else is in the list may be old."""
 
 
-class ListBeside:
+class Relist:
     """What the watch has said since the list was asked for: it is newer than the list, whatever that holds."""
 
     def __init__(self, *, overtaken: bool = False) -> None:

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
-from signer.controller.status.recorder import Occurrence, Subject
 from signer.controller.surroundings import Surroundings
+from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.csr_header import NotOurs
 from signer.model.decision import (
@@ -32,7 +32,7 @@ from signer.model.explain_command import explain_hint
 from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
-from signer.model.signing_request import Parsed, SigningRequest, StockServingRequest
+from signer.model.signing_request import BuiltinServingRequest, Parsed, SigningRequest
 from signer.rules.machine import MachineGone
 from signer.rules.request import claimed_provider_id
 from signer.rules.shape import node_name_of
@@ -76,7 +76,7 @@ class DecisionListener(Protocol):
         ...
 
 
-class Announcer:
+class Reporter:
     """Tells of one cluster's decisions; a deferral once, until its reason changes, or what it says of it, or the Event
     of it is about to be forgotten.
     """
@@ -91,20 +91,20 @@ class Announcer:
         """That CSR is settled or gone."""
         self._said.pop(name, None)
 
-    def announce(self, name: str, parsed: Parsed, decision: Decision) -> None:
+    def report(self, name: str, parsed: Parsed, decision: Decision) -> None:
         """Log, count and record one decision."""
         if isinstance(parsed, NotOurs) or isinstance(decision, Ignore):
             return
         if isinstance(decision, LeftAlone):
             self._leave_alone(name, parsed, decision)
             return
-        envelope = parsed.envelope
+        header = parsed.header
         reason = str(Reason.CHALLENGE_ISSUED if isinstance(decision, Challenge) else decision.reason)
         message = "" if isinstance(decision, Challenge) else decision.message
         kind = type(decision).__name__
-        # The stock signers have no attestor.
-        provider = envelope.signer.provider if isinstance(envelope.signer, SignerName) else ""
-        purpose = envelope.signer.purpose
+        # The built-in signers have no attestor.
+        provider = header.signer.provider if isinstance(header.signer, SignerName) else ""
+        purpose = header.signer.purpose
         self._around.metrics.decided(str(self._key), provider, kind, reason)
         if isinstance(decision, Approve):
             now = self._around.now()
@@ -112,7 +112,7 @@ class Announcer:
                 str(self._key),
                 provider,
                 purpose.value,
-                created=_created(envelope.created, now).timestamp(),
+                created=_created(header.created, now).timestamp(),
                 now=now.timestamp(),
             )
         machines = self._claimed(parsed)
@@ -130,19 +130,19 @@ class Announcer:
             extra={
                 "cluster": str(self._key),
                 "csr": printable(name),
-                "uid": printable(envelope.uid),
+                "uid": printable(header.uid),
                 "decision": kind,
                 "reason": reason,
                 "detail": message,
                 "provider": provider,
                 "purpose": purpose.value,
-                "requester": printable(envelope.username),
+                "requester": printable(header.username),
                 "machine": _machine_of(subject),
                 "node": _node_of(parsed),
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
         )
-        if subject is not None and not _is_routine(decision, envelope.username):
+        if subject is not None and not _is_routine(decision, header.username):
             text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
             self._around.recorder.record(
                 _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
@@ -176,13 +176,13 @@ class Announcer:
             extra={
                 "cluster": str(self._key),
                 "csr": printable(name),
-                "uid": printable(parsed.envelope.uid),
+                "uid": printable(parsed.header.uid),
                 "decision": LeftAlone.__name__,
                 "insteadOf": kind,
                 "reason": reason,
                 "node": _node_of(parsed),
                 "detail": would_be.message,
-                "requester": printable(parsed.envelope.username),
+                "requester": printable(parsed.header.username),
             },
         )
 
@@ -190,40 +190,40 @@ class Announcer:
         """The one Machine, or instance of a MachinePool, that the request claims to be; none where it is not clear."""
         with contextlib.suppress(Refused):
             if isinstance(parsed, SigningRequest):
-                machines = self._around.inventory.matching(self._key, claimed_provider_id(parsed))
+                machines = self._around.caches.matching(self._key, claimed_provider_id(parsed))
                 if machines:
                     return machines if len(machines) == 1 else ()
                 return self._called(node_name_of(parsed))
-            if isinstance(parsed, StockServingRequest):
+            if isinstance(parsed, BuiltinServingRequest):
                 return self._recorded(node_name_of(parsed))
         return ()
 
     def _called(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine of that name that has no provider ID yet: many providers call the node as the Machine."""
-        machine = self._around.inventory.machines.get(self._key.namespace, node_name)
+        machine = self._around.caches.machines.get(self._key.namespace, node_name)
         if machine is None or machine.cluster != self._key or machine.provider_id:
             return ()
         return (machine,)
 
     def _recorded(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine that the node's record names, for a request that names no provider ID."""
-        inventory = self._around.inventory
+        caches = self._around.caches
         with contextlib.suppress(Deferred):  # without the controller key there are no records to go by
-            record = inventory.authentic.get(self._key.namespace, record_name(self._key, node_name))
-            machine = inventory.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
+            record = caches.authentic.get(self._key.namespace, record_name(self._key, node_name))
+            machine = caches.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
             return (machine,) if isinstance(machine, MachineView) else ()
         return ()
 
     def _subject(self, machines: tuple[MachineView, ...]) -> Subject | None:
         """What an Event is about: the Machine or MachinePool that was claimed, else the Cluster."""
-        inventory = self._around.inventory
+        caches = self._around.caches
         for machine in machines:
-            version = inventory.version.machines.api_version
+            version = caches.version.machines.api_version
             return Subject(version, machine.kind, self._key.namespace, machine.name, machine.uid)
-        cluster = inventory.clusters.get(self._key.namespace, self._key.name)
+        cluster = caches.clusters.get(self._key.namespace, self._key.name)
         if cluster is None:
             return None
-        version = inventory.version.clusters.api_version
+        version = caches.version.clusters.api_version
         return Subject(version, _CLUSTER_KIND, self._key.namespace, self._key.name, cluster.uid)
 
 
@@ -235,7 +235,7 @@ def _machine_of(subject: Subject | None) -> str:
 def _node_of(parsed: Parsed) -> str:
     """The node name that is asked for; empty where the request does not say one that can be."""
     with contextlib.suppress(Refused):
-        if isinstance(parsed, SigningRequest | StockServingRequest):
+        if isinstance(parsed, SigningRequest | BuiltinServingRequest):
             return printable(node_name_of(parsed))
     return ""
 

@@ -10,23 +10,23 @@ from typing import Any, Final, Self
 
 OWN_WORKERS: Final = 8
 """Of each cluster, for which nobody has to ask."""
-WORKERS_TOGETHER: Final = 64
+SHARED_WORKERS: Final = 64
 """Of all clusters together, beyond what each has for itself. Each may hold a request and an answer of a hostile API
 server, and waits for a connection to the management cluster, for which there are as many."""
 
 _LOG = logging.getLogger(__name__)
 
 
-class Crew:
+class SharedWorkerPool:
     """Workers beyond those that each cluster has for itself, shared by clusters."""
 
-    def __init__(self, left: int = WORKERS_TOGETHER) -> None:
+    def __init__(self, left: int = SHARED_WORKERS) -> None:
         self.left = left
 
     @classmethod
     def for_limit(cls, workers_per_cluster: int) -> Self:
         """At least as many as one cluster alone may have by the operator's word."""
-        return cls(max(WORKERS_TOGETHER, workers_per_cluster - OWN_WORKERS))
+        return cls(max(SHARED_WORKERS, workers_per_cluster - OWN_WORKERS))
 
 
 class Workers:
@@ -43,16 +43,17 @@ class Workers:
         limit: int,
         name: str,
         is_wanted: Callable[[], bool] = lambda: False,
-        crew: Crew | None = None,
+        worker_pool: SharedWorkerPool | None = None,
     ) -> None:
         """``limit``: how many there are at most. ``name``: of each task. ``is_wanted``: asked when one has ended,
-        whether there is work that nobody else takes. Beyond ``OWN_WORKERS`` there are more while ``crew`` has some.
+        whether there is work that nobody else takes. Beyond ``OWN_WORKERS`` there are more while ``worker_pool`` has
+        some.
         """
         self._work = work
         self._limit = limit
         self._name = name
         self._is_wanted = is_wanted
-        self._crew = crew if crew is not None else Crew()
+        self._worker_pool = worker_pool if worker_pool is not None else SharedWorkerPool()
         self._context = contextvars.copy_context()
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were called, in which they are ended, too."""
@@ -87,11 +88,11 @@ class Workers:
 
     def _may_be_more(self) -> bool:
         count = len(self._tasks)
-        return not self._ended and count < self._limit and (count < OWN_WORKERS or self._crew.left > 0)
+        return not self._ended and count < self._limit and (count < OWN_WORKERS or self._worker_pool.left > 0)
 
     def _hold(self) -> None:
         more = max(0, len(self._tasks) - OWN_WORKERS) - self._held
-        self._crew.left -= more
+        self._worker_pool.left -= more
         self._held += more
 
     def _leave(self, task: asyncio.Task[None]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.controller.status.conditions import permitted_in, usable_signers
+from signer.controller.status.policy_status import permitted_in, usable_signers
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed
 from signer.kube.resources import Resource

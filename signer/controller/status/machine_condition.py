@@ -16,19 +16,19 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import Slices
+from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
 from signer.model.fields import mapping_of, text_of
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.cache import ObjectKey
-from signer.store.caches import ALL_PROVIDER_IDS, Inventory, ProviderIDs
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,26 +91,26 @@ class MachineConditions:
     def __init__(
         self,
         client: ObjectCalls,
-        inventory: Inventory,
+        caches: Caches,
         records_of: RecordsOf,
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._client = client
-        self._inventory = inventory
+        self._caches = caches
         self._records_of = records_of
         self._now = now
         self._monotonic = monotonic
-        self._queue: WorkQueue[ObjectKey] = WorkQueue(lane_of=_lane)
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(flow_of=_flow)
         self._last: dict[ObjectKey, _Last] = {}
         self._written: dict[ObjectKey, _Written] = {}
         self._off_until: dict[str, float] = {}
         """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
         self._said: set[str] = set()
         self._resync_wanted = asyncio.Event()
-        inventory.on_change(self._changed)
-        inventory.on_shards(self._resync_wanted.set)
+        caches.on_change(self._changed)
+        caches.on_shards(self._resync_wanted.set)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
@@ -130,7 +130,7 @@ class MachineConditions:
     def _changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         if provider_ids == ALL_PROVIDER_IDS:
             return  # the next resync is soon enough for a Cluster or a policy
-        for machine in self._inventory.machine_objects_with(cluster, provider_ids):
+        for machine in self._caches.machine_objects_with(cluster, provider_ids):
             if _waits(machine):
                 self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)
 
@@ -144,26 +144,26 @@ class MachineConditions:
 
     async def resync(self) -> None:
         """Go through all Machines, and queue those whose condition is not known to be right."""
-        slices = Slices()
-        for machine in list(self._inventory.machines.values()):  # they may change meanwhile, which is told by itself
+        cooperative_yield = CooperativeYield()
+        for machine in list(self._caches.machines.values()):  # they may change meanwhile, which is told by itself
             key = (machine.cluster.namespace, machine.name)
             if _waits(machine) and self._is_kept(key):
                 with contextlib.suppress(Deferred):
                     if not self._is_right(key, machine):
                         self._queue.add_after(key, SETTLE_SECONDS)
-            await slices.leave_turn()
+            await cooperative_yield.leave_turn()
         now = self._monotonic()
         self._off_until = {where: end for where, end in self._off_until.items() if end > now}
         for memory in (self._last, self._written):
             for key in list(memory):
                 if not self._is_kept(key):
                     memory.pop(key, None)
-                await slices.leave_turn()
+                await cooperative_yield.leave_turn()
 
     def _is_kept(self, key: ObjectKey) -> bool:
         """Whether that Machine waits for the condition, and is in one of this replica's shards."""
-        machine = self._inventory.machines.get(*key)
-        return machine is not None and _waits(machine) and self._inventory.shards.own(machine.cluster)
+        machine = self._caches.machines.get(*key)
+        return machine is not None and _waits(machine) and self._caches.shards.own(machine.cluster)
 
     def _is_right(self, key: ObjectKey, machine: MachineView) -> bool:
         written = self._written.get(key)
@@ -176,7 +176,7 @@ class MachineConditions:
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
         records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
-        cluster = self._inventory.clusters.get(machine.cluster.namespace, machine.cluster.name)
+        cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is not None:  # without one nothing is written
             records = [record for record in records if record.is_of(machine, cluster.created)]
         content = node_attested_by(records, self._last_of(key, machine), self._now())
@@ -215,7 +215,7 @@ class MachineConditions:
             ApiError: to be tried again.
             Deferred: it cannot be told yet what the condition should be.
         """
-        machine = self._inventory.machines.get(*key)
+        machine = self._caches.machines.get(*key)
         if machine is None or not _waits(machine) or not self._is_ours(machine) or self._is_right(key, machine):
             return
         if self._is_off(key[0]):
@@ -237,11 +237,11 @@ class MachineConditions:
 
     def _is_ours(self, machine: MachineView) -> bool:
         """Whether its Cluster is served, and goes on here: during a move another controller writes."""
-        cluster = self._inventory.clusters.get(machine.cluster.namespace, machine.cluster.name)
-        policy = self._inventory.policies.get(machine.cluster.namespace, machine.cluster.name)
+        cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
+        policy = self._caches.policies.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is None or policy is None or cluster.paused or cluster.deleting:
             return False
-        if not self._inventory.serves(cluster):
+        if not self._caches.serves(cluster):
             return False
         return not machine.paused and not machine.deleting
 
@@ -251,7 +251,7 @@ class MachineConditions:
         Raises:
             ApiError: also Conflict, where others kept writing to the same Machine.
         """
-        resource = self._inventory.version.machines
+        resource = self._caches.version.machines
         path = resource.object(machine.name, machine.cluster.namespace)
         holder = _HOLDERS[resource.version]
         for attempt in range(_ATTEMPTS):
@@ -316,9 +316,9 @@ class MachineConditions:
             _LOG.warning("condition NodeAttested is not written", extra={"detail": cause})
 
 
-def _lane(machine: ObjectKey) -> Lane:
+def _flow(machine: ObjectKey) -> Flow:
     """Namespaces take turns: whose thousands of Machines are denied again and again holds up nobody else's."""
-    return Lane(Screening.PLAUSIBLE, machine[0])
+    return Flow(PriorityLevel.PLAUSIBLE, machine[0])
 
 
 def _waits(machine: MachineView) -> bool:

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
-from signer.controller.status.conditions import Permits
+from signer.controller.status.policy_status import Permits
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode, MachineKey
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 
 MAXIMUM_UNATTESTED: Final = 10_000
 """Are told of; one is enough to keep renewal open, and Kubernetes is built for 5,000 nodes."""
@@ -50,10 +50,10 @@ class Starting:
     machine: MachineView
 
 
-Standing: TypeAlias = Attested | Unattested | Starting
+MachineCoverage: TypeAlias = Attested | Unattested | Starting
 
 
-class Standings:
+class RenewalCoverage:
     """Looks at every Machine, and every instance of a MachinePool, of one cluster."""
 
     def __init__(
@@ -61,26 +61,26 @@ class Standings:
         key: ClusterKey,
         *,
         registry: Registry,
-        inventory: Inventory,
+        caches: Caches,
         permits: Permits,
         now: Callable[[], datetime],
     ) -> None:
-        """``permits``: see :func:`~signer.controller.status.conditions.permitted_in`."""
+        """``permits``: see :func:`~signer.controller.status.policy_status.permitted_in`."""
         self._key = key
         self._registry = registry
-        self._inventory = inventory
+        self._caches = caches
         self._permits = permits
         self._now = now
 
-    def all(self) -> tuple[Standing, ...]:
+    def all(self) -> tuple[MachineCoverage, ...]:
         """Each that is not being deleted, by name.
 
         Raises:
             Deferred: the controller key is not available.
         """
         found = (machine for machine in self._machines() if not machine.deleting)
-        standings = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
-        return (*standings, *self._unlisted())
+        renewal_coverage = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
+        return (*renewal_coverage, *self._unlisted())
 
     async def unattested(self) -> tuple[Unattested, ...]:
         """Those that would lose renewal, by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
@@ -104,22 +104,22 @@ class Standings:
 
     def _unlisted(self) -> Iterator[Unattested]:
         """Instances of MachinePools whose provider IDs are not known: their nodes may be there all the same."""
-        for pool in self._inventory.machine_pools.values():
+        for pool in self._caches.machine_pools.values():
             missing = pool.replicas - len(pool.provider_ids)
             if pool.cluster == self._key and missing > 0 and not pool.deleting:
                 yield Unattested(pool.unlisted(), f"has {missing} instances without a provider ID")
 
     def _machines(self) -> Iterator[MachineView]:
-        yield from self._inventory.machines_of(self._key)
-        yield from self._inventory.instances_of(self._key)
+        yield from self._caches.machines_of(self._key)
+        yield from self._caches.instances_of(self._key)
 
-    def _of(self, machine: MachineView) -> Standing:
+    def _of(self, machine: MachineView) -> MachineCoverage:
         if not machine.provider_id:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
-        records = self._inventory.authentic.of_machine(MachineKey.of(machine))
+        records = self._caches.authentic.of_machine(MachineKey.of(machine))
         if not records:
             return Unattested(machine, "has no AttestedNode that counts")
-        cluster = self._inventory.clusters.get(self._key.namespace, self._key.name)
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         created = LONG_AGO if cluster is None else cluster.created
         records = tuple(record for record in records if record.is_of(machine, created))
         if not records:
@@ -140,7 +140,7 @@ class Standings:
 
     def _objections(self, provider: str) -> Iterator[str]:
         """Why a renewal by this attestor would be denied: whoever takes it out no longer trusts what it said."""
-        policy = self._inventory.policies.get(self._key.namespace, self._key.name)
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(policy, Policy):
             yield "and there is no policy that can be followed"
         elif provider not in {attestor.provider for attestor in policy.authorized_attestors}:

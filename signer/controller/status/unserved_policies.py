@@ -13,16 +13,11 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.controller.status.conditions import (
-    WORKLOAD_CLUSTER_REACHABLE,
-    PolicyCondition,
-    PolicyStatus,
-    StatusCalls,
-    permitted_in,
-)
+from signer.controller.status.policy_status import PolicyStatus, StatusCalls, permitted_in
 from signer.model.cluster import EVERY_CLUSTER, ClusterKey
+from signer.model.condition import WORKLOAD_CLUSTER_REACHABLE, PolicyCondition
 from signer.model.policy import Policy
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 
 LOOK_SECONDS: Final = 30.0
 """A policy that has no Cluster at two looks in a row says so: it may be applied a moment before its Cluster."""
@@ -35,13 +30,13 @@ class UnservedPolicies:
     def __init__(
         self,
         client: StatusCalls,
-        inventory: Inventory,
+        caches: Caches,
         registry: Registry,
         configuration: Configuration,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
-        self._inventory = inventory
+        self._caches = caches
         self._registry = registry
         self._configuration = configuration
         self._now = now
@@ -59,14 +54,14 @@ class UnservedPolicies:
 
         With a watch filter nothing is due: what is not there has no label, so each of several controllers would write.
         """
-        if self._inventory.watch_filter != EVERY_CLUSTER:
+        if self._caches.watch_filter != EVERY_CLUSTER:
             return
-        policies = {policy.cluster: policy for policy in self._inventory.policies.values()}
+        policies = {policy.cluster: policy for policy in self._caches.policies.values()}
         unserved = {
             key
             for key in policies
             # A name without a Cluster has a shard all the same.
-            if self._inventory.shards.own(key) and self._inventory.clusters.get(key.namespace, key.name) is None
+            if self._caches.shards.own(key) and self._caches.clusters.get(key.namespace, key.name) is None
         }
         for key in self._statuses.keys() - unserved:
             del self._statuses[key]
@@ -86,7 +81,7 @@ class UnservedPolicies:
                     self._registry,
                     self._now,
                     permits,
-                    partial(self._inventory.policy_statuses.shown, key),
+                    partial(self._caches.policy_statuses.shown, key),
                 )
             readable = policy if isinstance(policy, Policy) else None
             await self._statuses[key].write(policy.generation, readable, [condition])

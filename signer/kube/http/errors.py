@@ -7,7 +7,7 @@ class MalformedAnswer(Exception):
     """What came is not HTTP/1.1, or not within its bounds. Says nothing of it: it is the server's text."""
 
 
-class BrokenOff(ConnectionError):
+class ConnectionClosed(ConnectionError):
     """The connection ended before the answer did."""
 
     def __init__(self, *, within_answer: bool, tls_reason: str | None = None) -> None:

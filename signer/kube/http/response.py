@@ -22,7 +22,7 @@ _USED = frozenset({b"content-type", b"content-encoding", b"content-length", b"tr
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerHead:
+class ResponseHead:
     """Status, and the header fields that are used; one that was sent several times is a list (RFC 9110 section 5.3)."""
 
     status: int
@@ -34,7 +34,7 @@ class AnswerHead:
     """The server does not say where the body ends. It is not read: whoever cuts the connection would cut it, too."""
 
 
-class AnswerParser:
+class ResponseParser:
     """Reads one answer, informational ones (1xx) before it passed over.
 
     ``feed`` never raises: what it found stands in the attributes.
@@ -48,7 +48,7 @@ class AnswerParser:
     def __init__(self) -> None:
         self.began = False
         """A byte has come."""
-        self.head: AnswerHead | None = None
+        self.head: ResponseHead | None = None
         self.complete = False
         self.malformed = False
         self.reusable = False
@@ -142,12 +142,12 @@ class AnswerParser:
             self.reusable = self._parser.should_keep_alive()
 
 
-def _head(status: int, used: dict[bytes, str]) -> AnswerHead:
+def _head(status: int, used: dict[bytes, str]) -> ResponseHead:
     """Raises HttpParserError for a transfer coding that is not plain chunked."""
     coding, length = used.get(b"transfer-encoding"), used.get(b"content-length")
     if coding is not None and coding.lower() != "chunked":
         raise HttpParserError("another transfer coding than chunked")
-    return AnswerHead(
+    return ResponseHead(
         status=status,
         content_type=used.get(b"content-type", ""),
         content_encoding=used.get(b"content-encoding", ""),

@@ -40,7 +40,7 @@ from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from signer.model.reservation import InvalidReservation, Reservation, parse_reservation, reservation_spec
-from signer.model.saved_bindings import KeptGrants, parse_kept
+from signer.model.saved_bindings import SavedBindings, parse_saved
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import MalformedControllerKey, parse_controller_keys
 from tests.fuzz.target import Shape, Target, object_of, require, scratch, text_of
@@ -103,8 +103,8 @@ def _requester(data: bytes) -> object:
     return requester_of(text_of(data))
 
 
-def _kept_grants(data: bytes) -> KeptGrants:
-    return parse_kept(object_of(data))
+def _kept_grants(data: bytes) -> SavedBindings:
+    return parse_saved(object_of(data))
 
 
 def _cluster_role(data: bytes) -> ClusterRole:

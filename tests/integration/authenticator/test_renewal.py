@@ -115,7 +115,7 @@ def test_the_former_certificate_is_used_until_the_next_is_there(
 
 def test_the_agent_waits_longer_for_a_renewal(node: Node, nobody_decides: Timepiece) -> None:
     node.put_pair(**DUE)
-    node.certificates().client(patience=18.0)
+    node.certificates().client(timeout=18.0)
     assert 17 <= nobody_decides.elapsed <= 20
 
 

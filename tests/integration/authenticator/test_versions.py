@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 PROVIDER: Final = "versatile"
 
 
-class VersatileNodeHalf:
+class VersatileAgentPlugin:
     """Writes every version."""
 
     def provider_id(self) -> str:
@@ -46,7 +46,7 @@ def writing(*versions: str) -> Callable[[Configuration], Attestation]:
     """An attestor that writes these versions."""
     description = AttestorDescription(PROVIDER, Security.SECURE, versions, renews=True, serves=True)
     return lambda configuration: Attestation(
-        description, VersatileNodeHalf(), configuration.provider_id, configuration.provider_id_oid
+        description, VersatileAgentPlugin(), configuration.provider_id, configuration.provider_id_oid
     )
 
 

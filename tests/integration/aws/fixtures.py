@@ -1,4 +1,4 @@
-"""A controller half at the fake AWS, and the evidence that an instance's node half would bring to it."""
+"""A server plugin at the fake AWS, and the evidence that an instance's agent plugin would bring to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from attestors.aws import wire
-from attestors.aws.controller import AWSControllerHalf
+from attestors.aws.controller import AWSServerPlugin
 from attestors.aws.ec2.directory import InstanceDirectory
 from attestors.aws.ec2.instance import Instance
 from attestors.aws.ec2.trust import RoleTrust
@@ -55,7 +55,7 @@ def presigned(
     at: datetime.datetime = NOW,
     expires: int = 300,
 ) -> str:
-    """URL of a request, signed by botocore: what a node half makes, and what it never should."""
+    """URL of a request, signed by botocore: what a agent plugin makes, and what it never should."""
     query = urlencode(parameters or {"Action": "GetCallerIdentity", "Version": "2011-06-15"})
     signed = {wire.BINDING_HEADER: binding} if headers is None else headers
     request = AWSRequest("GET", f"https://{host or f'sts.{region}.amazonaws.com'}/?{query}", headers=dict(signed))
@@ -120,7 +120,7 @@ async def at_once(seconds: float) -> None:
 
 @dataclass
 class Desk:
-    """A controller half; STS is real enough to verify signatures, EC2 and IAM are on paper."""
+    """A server plugin; STS is real enough to verify signatures, EC2 and IAM are on paper."""
 
     aws: FakeAWS
     calls: CloudCalls
@@ -141,8 +141,8 @@ class Desk:
         return replace(made, instances=directory, roles=self.ec2)  # type: ignore[arg-type]  # it finds alike
 
     @property
-    def half(self) -> AWSControllerHalf:
-        return AWSControllerHalf(self.settings, self.services)
+    def plugin(self) -> AWSServerPlugin:
+        return AWSServerPlugin(self.settings, self.services)
 
     def request(
         self,
@@ -156,7 +156,7 @@ class Desk:
         return replace(made, now=now)
 
     async def ask(self, evidence: Mapping[str, str], **changes: Any) -> Outcome:
-        return await self.half.verify_client(self.request(evidence, **changes))
+        return await self.plugin.verify_client(self.request(evidence, **changes))
 
     async def denied(self, evidence: Mapping[str, str], **changes: Any) -> str:
         """The reason of the denial."""

@@ -1,4 +1,4 @@
-"""What the node half gathers, the controller half believes: real signatures, real TLS, the real clock."""
+"""What the agent plugin gathers, the server plugin believes: real signatures, real TLS, the real clock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 import pytest
 
 from attestors.aws import plugin
-from attestors.aws.node.plugin import AWSNodeHalf
+from attestors.aws.node.plugin import AWSAgentPlugin
 from attestors.aws.node.web_identity import web_identity_token
 from attestors.clouds.calls import CloudCalls
 from attestors.contract import GatherRequest, VerifiedIdentity
-from attestors.wire import evidence as envelope
+from attestors.wire import evidence as header
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.names import Purpose
 from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, settings
@@ -35,7 +35,7 @@ def desk(calls: CloudCalls) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def node_half(desk: Desk) -> Iterator[AWSNodeHalf]:
+def agent_plugin(desk: Desk) -> Iterator[AWSAgentPlugin]:
     """On an instance whose metadata service hands out the credentials that STS knows."""
     session = desk.session
     instance = Instance(
@@ -45,36 +45,40 @@ def node_half(desk: Desk) -> Iterator[AWSNodeHalf]:
         session_token=session.session_token,
     )
     with FakeInstanceMetadata(instance) as metadata:
-        yield plugin.node_half({"metadata-endpoint": metadata.url})
+        yield plugin.agent_plugin({"metadata-endpoint": metadata.url})
 
 
-async def judged(desk: Desk, half: AWSNodeHalf) -> object:
+async def judged(desk: Desk, plugin: AWSAgentPlugin) -> object:
     """Gathered, sent and judged."""
-    sent = envelope.encode(await asyncio.to_thread(half.gather, GATHER))
-    received = envelope.decode(sent)
+    sent = header.encode(await asyncio.to_thread(plugin.gather, GATHER))
+    received = header.decode(sent)
     request = replace(desk.request(received.fields, now=datetime.now(UTC)), evidence=received)
-    return await desk.half.verify_client(request)
+    return await desk.plugin.verify_client(request)
 
 
-async def test_a_presigned_request_is_believed(desk: Desk, node_half: AWSNodeHalf) -> None:
-    assert node_half.provider_id() == PROVIDER_ID
-    outcome = await judged(desk, node_half)
+async def test_a_presigned_request_is_believed(desk: Desk, agent_plugin: AWSAgentPlugin) -> None:
+    assert agent_plugin.provider_id() == PROVIDER_ID
+    outcome = await judged(desk, agent_plugin)
     assert isinstance(outcome, VerifiedIdentity), outcome
     assert outcome.provider_id == PROVIDER_ID
 
 
-async def test_a_web_identity_token_is_believed(desk: Desk, node_half: AWSNodeHalf) -> None:
+async def test_a_web_identity_token_is_believed(desk: Desk, agent_plugin: AWSAgentPlugin) -> None:
     desk.settings = settings({"webIdentityIssuers": {ACCOUNT: desk.aws.issuer.url}})
     source = functools.partial(web_identity_token, endpoint=desk.aws.sts_endpoint)
-    with_token = AWSNodeHalf(replace(node_half.settings, proof=type(node_half.settings.proof)("web-identity")), source)
+    with_token = AWSAgentPlugin(
+        replace(agent_plugin.settings, proof=type(agent_plugin.settings.proof)("web-identity")), source
+    )
     outcome = await judged(desk, with_token)
     assert isinstance(outcome, VerifiedIdentity), outcome
     assert outcome.identity.endswith(f":{INSTANCE}")
     assert [seen.method for seen in desk.aws.sts_requests] == ["POST"]
 
 
-async def test_what_was_gathered_for_one_request_is_no_good_for_another(desk: Desk, node_half: AWSNodeHalf) -> None:
-    gathered = await asyncio.to_thread(node_half.gather, GATHER)
+async def test_what_was_gathered_for_one_request_is_no_good_for_another(
+    desk: Desk, agent_plugin: AWSAgentPlugin
+) -> None:
+    gathered = await asyncio.to_thread(agent_plugin.gather, GATHER)
     other = binding_for(provider="aws", cluster=CACertHash("sha256:" + "cc" * 32))
     with pytest.raises(BindingMismatch):
-        await desk.half.verify_client(desk.request(gathered.fields, binding=other, now=datetime.now(UTC)))
+        await desk.plugin.verify_client(desk.request(gathered.fields, binding=other, now=datetime.now(UTC)))

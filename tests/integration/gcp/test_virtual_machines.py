@@ -1,4 +1,4 @@
-"""Virtual machines join, renew and serve: the real node half, the real controller, and a fake Google between them."""
+"""Virtual machines join, renew and serve: the real agent plugin, the real controller, a fake Google between them."""
 
 from __future__ import annotations
 

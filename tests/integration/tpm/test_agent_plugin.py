@@ -1,4 +1,4 @@
-"""The TPM attestor's node half makes evidence with a software TPM, and leaves the TPM as it found it."""
+"""The TPM attestor's agent plugin makes evidence with a software TPM, and leaves the TPM as it found it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tests.integration.tpm.node_tpm import (
     BINDING,
     PCRS,
     SECRET,
+    agent_plugin,
     challenge_for,
     challenge_text,
     field,
     left_behind,
-    node_half,
     request,
 )
 
@@ -63,10 +63,10 @@ def check_quote(answer: Evidence, pcrs: str = PCRS, secret: bytes = SECRET) -> N
 
 
 def round_trip(tpm: SoftwareTPM, **settings: str) -> tuple[Evidence, Evidence]:
-    half = node_half(tpm, **settings)
-    first = half.gather(request())
+    plugin = agent_plugin(tpm, **settings)
+    first = plugin.gather(request())
     assert not left_behind(tpm)
-    answer = half.gather(request(challenge_for(first)))
+    answer = plugin.gather(request(challenge_for(first)))
     assert not left_behind(tpm)
     check_quote(answer)
     return first, answer
@@ -85,13 +85,13 @@ def test_first_request_and_answer(software_tpm: SoftwareTPM) -> None:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_controller_accepts_what_every_endorsement_key_answers(software_tpm: SoftwareTPM, choice: str) -> None:
     """Its own, pure reading of keys and quotes, and its own credentials."""
-    half = node_half(software_tpm, ek=choice)
-    first = half.gather(request())
+    plugin = agent_plugin(software_tpm, ek=choice)
+    first = plugin.gather(request())
     endorsement = EndorsementKey.decode(field(first, "ekPublic"))
     assert endorsement.template.title == next(known.title for known in ENDORSEMENT_CHOICES if known.name == choice)
     attestation = AttestationKey.decode(field(first, "akPublic"))
     credential = make_credential(endorsement, attestation, SECRET, random_bytes=secrets.token_bytes)
-    answer = half.gather(request(challenge_text(credential.id_object, credential.encrypted_secret)))
+    answer = plugin.gather(request(challenge_text(credential.id_object, credential.encrypted_secret)))
     verified = verify_quote(
         ak_public=field(answer, "akPublic"),
         quote=field(answer, "quote"),
@@ -106,14 +106,14 @@ def test_controller_accepts_what_every_endorsement_key_answers(software_tpm: Sof
 
 def test_key_that_the_tpm_cannot_make_is_told(software_tpm: SoftwareTPM) -> None:
     with pytest.raises(EvidenceUnavailable, match="did not make the endorsement key high-rsa-4096"):
-        node_half(software_tpm, ek="high-rsa-4096").gather(request())
+        agent_plugin(software_tpm, ek="high-rsa-4096").gather(request())
 
 
 @pytest.mark.parametrize(
     ("choice", "index"), [("rsa-2048", 0x01C00002), ("high-ecc-p384", 0x01C00016)], ids=["RSA-2048", "P-384"]
 )
 def test_certificate_is_whole_and_for_the_endorsement_key(software_tpm: SoftwareTPM, choice: str, index: int) -> None:
-    first = node_half(software_tpm, ek=choice).gather(request())
+    first = agent_plugin(software_tpm, ek=choice).gather(request())
     assert field(first, "ekCertificate") == software_tpm.endorsement_certificate(index)
     certificate = x509.load_der_x509_certificate(field(first, "ekCertificate"))
     key = load_pem_public_key(node_tpm.public(first, "ekPublic").to_pem())
@@ -131,7 +131,7 @@ def test_kept_and_made_endorsement_key_are_the_same(own_tpm: SoftwareTPM) -> Non
 
 def test_attestation_key(software_tpm: SoftwareTPM) -> None:
     """A restricted signing key with neither password guessing protection nor a policy, and our label in its seed."""
-    area = node_tpm.public(node_half(software_tpm).gather(request()), "akPublic")
+    area = node_tpm.public(agent_plugin(software_tpm).gather(request()), "akPublic")
     assert area.objectAttributes == 0x50472
     assert area.objectAttributes & 0x50032 == 0x50032
     assert bytes(area.authPolicy) == b""
@@ -139,17 +139,17 @@ def test_attestation_key(software_tpm: SoftwareTPM) -> None:
 
 
 def test_attestation_key_survives_restarts(own_tpm: SoftwareTPM) -> None:
-    half = node_half(own_tpm)
-    first = half.gather(request())
+    plugin = agent_plugin(own_tpm)
+    first = plugin.gather(request())
     challenge = challenge_for(first)
     own_tpm.restart()
-    answer = half.gather(request(challenge))
+    answer = plugin.gather(request(challenge))
     assert answer.fields["akPublic"] == first.fields["akPublic"]
     check_quote(answer)
 
 
 def test_two_tpms_have_nothing_in_common(software_tpm: SoftwareTPM, own_tpm: SoftwareTPM) -> None:
-    mine, other = (node_half(tpm).gather(request()) for tpm in (software_tpm, own_tpm))
+    mine, other = (agent_plugin(tpm).gather(request()) for tpm in (software_tpm, own_tpm))
     for name in (*KEY_FIELDS, "ekCertificate"):
         assert mine.fields[name] != other.fields[name]
 
@@ -169,20 +169,20 @@ def test_curves_are_asked_for(software_tpm: SoftwareTPM) -> None:
 
 def test_certificates_decide_in_their_order(own_tpm: SoftwareTPM) -> None:
     """A certificate of a lower range comes before swtpm's own for P-384, and RSA-2048 before all."""
-    made = node_half(own_tpm, ek="ecc-p256").gather(request())
+    made = agent_plugin(own_tpm, ek="ecc-p256").gather(request())
     point = node_tpm.public(made, "ekPublic").unique.ecc
     certificate = b"\x30not quite a certificate" + bytes(point.x) + bytes(point.y)
     node_tpm.write_index(own_tpm, 0x01C0000A, certificate)
-    assert field(node_half(own_tpm).gather(request()), "ekCertificate")[:1] == b"\x30"
-    assert node_tpm.public(node_half(own_tpm).gather(request()), "ekPublic").type == 0x01
+    assert field(agent_plugin(own_tpm).gather(request()), "ekCertificate")[:1] == b"\x30"
+    assert node_tpm.public(agent_plugin(own_tpm).gather(request()), "ekPublic").type == 0x01
     node_tpm.remove_index(own_tpm, 0x01C00002)
-    first = node_half(own_tpm).gather(request())
+    first = agent_plugin(own_tpm).gather(request())
     assert field(first, "ekCertificate") == certificate
     assert first.fields["ekPublic"] == made.fields["ekPublic"]
 
 
 def test_tpm_without_certificates(own_tpm: SoftwareTPM) -> None:
-    with_certificates = node_half(own_tpm).gather(request())
+    with_certificates = agent_plugin(own_tpm).gather(request())
     for index in ENDORSEMENT_CERTIFICATES:
         node_tpm.remove_index(own_tpm, index)
     node_tpm.write_index(own_tpm, 0x01C00002, bytes(1000))  # set aside, never filled
@@ -192,7 +192,7 @@ def test_tpm_without_certificates(own_tpm: SoftwareTPM) -> None:
 
 
 def test_nonce_of_the_manufacturer_goes_into_the_key(own_tpm: SoftwareTPM) -> None:
-    without = node_half(own_tpm, ek="ecc-p256").gather(request())
+    without = agent_plugin(own_tpm, ek="ecc-p256").gather(request())
     node_tpm.write_index(own_tpm, 0x01C0000B, b"manufacturer's nonce")
     first, _ = round_trip(own_tpm, ek="ecc-p256")
     assert first.fields["ekPublic"] != without.fields["ekPublic"]
@@ -213,47 +213,47 @@ def test_chain_over_several_indices(own_tpm: SoftwareTPM) -> None:
 
 def test_several_banks(own_tpm: SoftwareTPM) -> None:
     with SoftwareTPM(same_authority_as=own_tpm, pcr_banks="sha256,sha384") as tpm:
-        half = node_half(tpm)
-        challenge = challenge_for(half.gather(request()), pcrs="sha384:0,7+sha256:1")
-        values = field(half.gather(request(challenge)), "pcrValues")
+        plugin = agent_plugin(tpm)
+        challenge = challenge_for(plugin.gather(request()), pcrs="sha384:0,7+sha256:1")
+        values = field(plugin.gather(request(challenge)), "pcrValues")
         assert len(values) == 2 * 48 + 32
 
 
 def test_challenge_for_another_key_is_told(software_tpm: SoftwareTPM) -> None:
-    first = node_half(software_tpm).gather(request())
+    first = agent_plugin(software_tpm).gather(request())
     challenge = challenge_for(first, attestation_key=b"\x00\x0b" + bytes(32))
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
-        node_half(software_tpm).gather(request(challenge))
+        agent_plugin(software_tpm).gather(request(challenge))
     assert not left_behind(software_tpm)
 
 
 def test_challenge_for_another_tpm_is_told(software_tpm: SoftwareTPM, own_tpm: SoftwareTPM) -> None:
-    challenge = challenge_for(node_half(own_tpm).gather(request()))
+    challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
-        node_half(software_tpm).gather(request(challenge))
+        agent_plugin(software_tpm).gather(request(challenge))
     assert not left_behind(software_tpm)
 
 
 def test_short_secret_is_refused(software_tpm: SoftwareTPM) -> None:
-    challenge = challenge_for(node_half(software_tpm).gather(request()), secret=b"short")
+    challenge = challenge_for(agent_plugin(software_tpm).gather(request()), secret=b"short")
     with pytest.raises(EvidenceUnavailable, match="not 32 bytes") as raised:
-        node_half(software_tpm).gather(request(challenge))
+        agent_plugin(software_tpm).gather(request(challenge))
     assert "short" not in str(raised.value)
     assert not left_behind(software_tpm)
 
 
 def test_inactive_bank_is_told(software_tpm: SoftwareTPM) -> None:
-    challenge = challenge_for(node_half(software_tpm).gather(request()), pcrs="sha384:0,7")
+    challenge = challenge_for(agent_plugin(software_tpm).gather(request()), pcrs="sha384:0,7")
     with pytest.raises(EvidenceUnavailable, match=r"\(sha384:0,7\): activate the bank sha384"):
-        node_half(software_tpm).gather(request(challenge))
+        agent_plugin(software_tpm).gather(request(challenge))
     assert not left_behind(software_tpm)
 
 
 _GATHER = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.integration.tpm.node_tpm import challenge_for, node_half_from, request
-half = node_half_from({{"tcti": {tcti!r}}})
+from tests.integration.tpm.node_tpm import challenge_for, agent_plugin_from, request
+half = agent_plugin_from({{"tcti": {tcti!r}}})
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(5):
@@ -291,5 +291,5 @@ def test_two_processes_at_once(software_tpm: SoftwareTPM) -> None:
         for process in processes:
             process.kill()
             process.wait()
-    assert told[0] == told[1] == node_half(software_tpm).gather(request()).fields["akPublic"] + "\n"
+    assert told[0] == told[1] == agent_plugin(software_tpm).gather(request()).fields["akPublic"] + "\n"
     assert not left_behind(software_tpm)

@@ -19,11 +19,11 @@ pytest.importorskip("tpm2_pytss", reason=LIBRARY_MISSING, exc_type=ImportError)
 from tpm2_pytss.constants import ESYS_TR, TPMA_NV
 
 from attestors.tpm.node import connection, device, endorsement_key
-from attestors.tpm.node import deadline as patience
-from attestors.tpm.node.plugin import node_half_from
+from attestors.tpm.node import deadline as timeout
+from attestors.tpm.node.plugin import agent_plugin_from
 from tests.integration.tpm import node_tpm
 from tests.integration.tpm.interposer import FLUSH_CONTEXT, QUOTE, Interposer, Rule, extend_command
-from tests.integration.tpm.node_tpm import challenge_for, challenge_text, field, left_behind, node_half, request
+from tests.integration.tpm.node_tpm import agent_plugin, challenge_for, challenge_text, field, left_behind, request
 from tests.support.processes import ProgramFailed, Programs, free_port, free_ports
 
 pytestmark = pytest.mark.slow
@@ -36,12 +36,12 @@ Interpose = Callable[[Rule], Interposer]
 
 @pytest.fixture
 def challenge(software_tpm: SoftwareTPM) -> str:
-    return challenge_for(node_half(software_tpm).gather(request()))
+    return challenge_for(agent_plugin(software_tpm).gather(request()))
 
 
 @pytest.fixture
 def interpose(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> Interpose:
-    """Every connection of the node half goes through an interposer with the given rule."""
+    """Every connection of the agent plugin goes through an interposer with the given rule."""
 
     def install(rule: Rule) -> Interposer:
         interposer = Interposer(software_tpm.tcti, rule)
@@ -53,11 +53,11 @@ def interpose(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> Int
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(timeout, "BUSY_SECONDS", 0.1)
 
 
 def answered(software_tpm: SoftwareTPM, challenge: str) -> Evidence:
-    return node_half(software_tpm).gather(request(challenge))
+    return agent_plugin(software_tpm).gather(request(challenge))
 
 
 def commands(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> list[int]:
@@ -107,7 +107,7 @@ def test_tpm_that_stays_busy_is_told(software_tpm: SoftwareTPM, challenge: str, 
 
 @pytest.mark.usefixtures("impatient")
 def test_tpm_that_goes_away_is_told(own_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
-    challenge = challenge_for(node_half(own_tpm).gather(request()))
+    challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
 
     def stop(number: int, code: int) -> None:
         if code == QUOTE:
@@ -154,26 +154,26 @@ def test_challenge_that_nobody_made_properly_is_told(
 ) -> None:
     blob, secret = (size.to_bytes(2, "big") + bytes([0x5A]) * size for size in sizes)
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
-        node_half(software_tpm, ek=choice).gather(request(challenge_text(blob, secret)))
+        agent_plugin(software_tpm, ek=choice).gather(request(challenge_text(blob, secret)))
     assert not left_behind(software_tpm)
 
 
 def test_certificate_of_another_key_is_told(own_tpm: SoftwareTPM) -> None:
     node_tpm.write_index(own_tpm, 0x01C00014, b"\x30certificate of another chip")
     with pytest.raises(EvidenceUnavailable, match=r"0x01c00014 is for another endorsement key .* the setting ek"):
-        node_half(own_tpm, ek="high-ecc-p256").gather(request())
+        agent_plugin(own_tpm, ek="high-ecc-p256").gather(request())
     assert not left_behind(own_tpm)
 
 
 def test_too_large_certificate_is_told(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endorsement_key, "MAXIMUM_CERTIFICATE_BYTES", 600)
     with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the 600"):
-        node_half(software_tpm).gather(request())
+        agent_plugin(software_tpm).gather(request())
 
 
 def test_index_that_was_never_written_counts_as_none(own_tpm: SoftwareTPM) -> None:
     node_tpm.write_index(own_tpm, 0x01C0000A, b"", size=600)
-    assert "ekCertificate" not in node_half(own_tpm, ek="ecc-p256").gather(request()).fields
+    assert "ekCertificate" not in agent_plugin(own_tpm, ek="ecc-p256").gather(request()).fields
 
 
 CLOSED = {
@@ -196,11 +196,11 @@ def test_index_that_is_not_for_everybody(own_tpm: SoftwareTPM, how: str) -> None
                 esys.nv_read_lock(esys.tr_from_tpmpublic(index), auth_handle=ESYS_TR.OWNER)
             if how == "lockout":
                 esys.dictionary_attack_parameters(0, 1000, 1000)
-    first = node_half(own_tpm).gather(request())
+    first = agent_plugin(own_tpm).gather(request())
     assert "ekCertificateChain" not in first.fields
-    node_half(own_tpm).gather(request(challenge_for(first)))
+    agent_plugin(own_tpm).gather(request(challenge_for(first)))
     with pytest.raises(EvidenceUnavailable, match=f"did not read NV index 0x01c0000a: .*{sentence}"):
-        node_half(own_tpm, ek="ecc-p256").gather(request())
+        agent_plugin(own_tpm, ek="ecc-p256").gather(request())
     assert not left_behind(own_tpm)
 
 
@@ -208,7 +208,7 @@ def test_chain_that_is_too_large_is_left_out(own_tpm: SoftwareTPM, monkeypatch: 
     monkeypatch.setattr(endorsement_key, "MAXIMUM_CHAIN_BYTES", 20)
     node_tpm.write_index(own_tpm, 0x01C00100, b"a" * 15)
     node_tpm.write_index(own_tpm, 0x01C00101, b"b" * 15)
-    assert field(node_half(own_tpm).gather(request()), "ekCertificateChain") == b"a" * 15
+    assert field(agent_plugin(own_tpm).gather(request()), "ekCertificateChain") == b"a" * 15
 
 
 KEYED_HASH = bytes.fromhex("0008000b00000000000000100000")
@@ -222,17 +222,17 @@ KEYED_HASH = bytes.fromhex("0008000b00000000000000100000")
 def test_unusable_template_is_told(own_tpm: SoftwareTPM, index: int, content: bytes) -> None:
     node_tpm.write_index(own_tpm, index, content)
     with pytest.raises(EvidenceUnavailable, match=r"for the endorsement key ecc-p256 that cannot be used; .* ek"):
-        node_half(own_tpm, ek="ecc-p256").gather(request())
+        agent_plugin(own_tpm, ek="ecc-p256").gather(request())
     assert not left_behind(own_tpm)
 
 
 def test_password_of_the_endorsement_hierarchy_is_told(own_tpm: SoftwareTPM) -> None:
-    challenge = challenge_for(node_half(own_tpm).gather(request()))
+    challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
     with node_tpm.opened(own_tpm) as esys:
         esys.hierarchy_change_auth(ESYS_TR.ENDORSEMENT, b"hunter2")
     for text in ("", challenge):
         with pytest.raises(EvidenceUnavailable, match=r"endorsement hierarchy has a password.*tpm2_changeauth"):
-            node_half(own_tpm).gather(request(text))
+            agent_plugin(own_tpm).gather(request(text))
     assert not left_behind(own_tpm)
 
 
@@ -240,17 +240,17 @@ def test_disabled_hierarchy_is_told(own_tpm: SoftwareTPM) -> None:
     with node_tpm.opened(own_tpm) as esys:
         esys.hierarchy_control(ESYS_TR.PLATFORM, ESYS_TR.ENDORSEMENT, False)
     with pytest.raises(EvidenceUnavailable, match="endorsement hierarchy is disabled: restart the machine"):
-        node_half(own_tpm).gather(request())
+        agent_plugin(own_tpm).gather(request())
     own_tpm.restart()
-    node_half(own_tpm).gather(request())
+    agent_plugin(own_tpm).gather(request())
 
 
 def test_lockout_does_not_keep_a_node_out(own_tpm: SoftwareTPM) -> None:
     """Somebody guessed passwords until the TPM locked itself: neither key has one."""
     with node_tpm.opened(own_tpm) as esys:
         esys.dictionary_attack_parameters(0, 1000, 1000)  # no failure is allowed: locked at once
-    half = node_half(own_tpm)
-    half.gather(request(challenge_for(half.gather(request()))))
+    agent = agent_plugin(own_tpm)
+    agent.gather(request(challenge_for(agent.gather(request()))))
 
 
 def test_full_tpm_is_told(own_tpm: SoftwareTPM) -> None:
@@ -259,7 +259,7 @@ def test_full_tpm_is_told(own_tpm: SoftwareTPM) -> None:
             esys.create_primary(None, "ecc")
     full = len(left_behind(own_tpm))
     with pytest.raises(EvidenceUnavailable, match="tpm2_flushcontext --transient-object"):
-        node_half(own_tpm).gather(request())
+        agent_plugin(own_tpm).gather(request())
     assert len(left_behind(own_tpm)) == full == 3
 
 
@@ -294,7 +294,7 @@ def _start_tpm_1_2(programs: Programs) -> int:
 
 def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
     with pytest.raises(EvidenceUnavailable, match=r"it is a TPM 1\.2, and a TPM 2.0 is needed"):
-        node_half_from({"tcti": tpm_1_2}).gather(request())
+        agent_plugin_from({"tcti": tpm_1_2}).gather(request())
 
 
 @pytest.mark.parametrize(
@@ -310,11 +310,11 @@ def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
 )
 def test_wrong_address_is_told(tcti: str, sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EvidenceUnavailable, match=sentence):
-        node_half_from({"tcti": tcti}).gather(request())
+        agent_plugin_from({"tcti": tcti}).gather(request())
     assert capfd.readouterr().err == ""
 
 
 def test_machine_without_a_tpm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(device, "DEFAULT_DEVICES", (tmp_path / "tpmrm0", tmp_path / "tpm0"))
     with pytest.raises(EvidenceUnavailable, match=r"shows no TPM: there is neither .*tpmrm0 nor .*tpm0"):
-        node_half_from({}).gather(request())
+        agent_plugin_from({}).gather(request())

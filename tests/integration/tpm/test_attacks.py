@@ -37,8 +37,8 @@ from attestors.wire.names import (
     Purpose,
 )
 from signer.configuration import OperatorAttestor
-from signer.controller.diagnostics.metrics import Metrics
 from signer.controller.run import ControllerOptions
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.fixtures import open_controllers
 from signer.testing.nodes import SimulatedNode

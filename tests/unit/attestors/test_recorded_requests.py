@@ -62,12 +62,10 @@ async def verify(recording: dict[str, Any]) -> Outcome:
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         ),
     )
-    half = (
-        Registry()
-        .load(signer.provider)
-        .controller_half(AttestorSettings(operator={"masterKey": recording["masterKey"]}))
+    plugin = (
+        Registry().load(signer.provider).server_plugin(AttestorSettings(operator={"masterKey": recording["masterKey"]}))
     )
-    verify_purpose = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+    verify_purpose = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
     return await verify_purpose(
         AttestationRequest(
             provider_id=provider_id.decode(claim.value),

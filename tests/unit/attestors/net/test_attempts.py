@@ -70,4 +70,4 @@ def test_a_tpm_is_given_its_time(clock: Clock) -> None:
 def test_the_metadata_service_is_given_its_time(clock: Clock) -> None:
     assert list(of_aws.attempts())[-1] is False
     assert (clock.sleeps[0], max(clock.sleeps)) == (of_aws.FIRST_DELAY_SECONDS, of_aws.LONGEST_DELAY_SECONDS)
-    assert of_aws.PATIENCE_SECONDS - 3 < sum(clock.sleeps) <= of_aws.PATIENCE_SECONDS
+    assert of_aws.TIMEOUT_SECONDS - 3 < sum(clock.sleeps) <= of_aws.TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""A controller half, one Machine with one chip, and what the cluster says of it."""
+"""A server plugin, one Machine with one chip, and what the cluster says of it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from attestors.contract import (
     NodeCredential,
     NoManagementCluster,
     Outcome,
+    PreFiltered,
     RequesterCredential,
-    Screened,
 )
 from attestors.tpm.constants import HashAlgorithm
-from attestors.tpm.controller import TPMControllerHalf
+from attestors.tpm.controller import TPMServerPlugin
 from attestors.tpm.endorsement import load_endorsement_authorities
 from attestors.tpm.selection import PCR
 from attestors.tpm.settings import TPMSettings
@@ -85,7 +85,7 @@ WORKER: Final = machine_of(CHIP.fingerprint)
 
 @dataclass(frozen=True)
 class Desk:
-    """A controller half, and one Machine."""
+    """A server plugin, and one Machine."""
 
     settings: TPMSettings = NO_SETTINGS
     machine: ClaimedMachine | NoClaimedMachine = WORKER
@@ -96,8 +96,8 @@ class Desk:
     credential: RequesterCredential = field(default_factory=NodeCredential)
 
     @property
-    def half(self) -> TPMControllerHalf:
-        return TPMControllerHalf(self.settings, self.keys)
+    def plugin(self) -> TPMServerPlugin:
+        return TPMServerPlugin(self.settings, self.keys)
 
     def but(self, **changes: Any) -> Desk:
         return replace(self, **changes)
@@ -117,11 +117,11 @@ class Desk:
 
     def ask(self, fields: Mapping[str, str], binding: Binding = BINDING, csr_uid: str = "first") -> Outcome:
         request = self.request(fields, binding, csr_uid)
-        asked = self.half.verify_client if self.purpose is Purpose.CLIENT else self.half.verify_serving
+        asked = self.plugin.verify_client if self.purpose is Purpose.CLIENT else self.plugin.verify_serving
         return at_once(asked(request))
 
-    def screen(self, fields: Mapping[str, str], binding: Binding = BINDING) -> Screened:
-        return self.but(keys=no_keys).half.screen(self.request(fields, binding))
+    def pre_filter(self, fields: Mapping[str, str], binding: Binding = BINDING) -> PreFiltered:
+        return self.but(keys=no_keys).plugin.pre_filter(self.request(fields, binding))
 
     def challenge(self, chip: PaperChip = CHIP, binding: Binding = BINDING, csr_uid: str = "first") -> str:
         outcome = self.ask(chip.first(), binding, csr_uid)

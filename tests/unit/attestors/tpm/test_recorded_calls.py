@@ -33,7 +33,7 @@ from attestors.tpm.statement import decode_quote
 from attestors.tpm.trust import Trust
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
-from signer.audit.recorded_calls import NotedConsultations, RecordedConsultations
+from signer.audit.recorded_calls import CallRecorder, ReplayedCalls
 from tests.unit.attestors.tpm.endorsement.support import root
 from tests.unit.attestors.tpm.fake_tpm import text
 from tests.unit.attestors.tpm.fixtures import (
@@ -59,19 +59,19 @@ Noted = list[dict[str, Any]]
 
 def judged(desk: Desk, fields: Fields) -> tuple[object, Noted]:
     """What the half says, or the type of what it raises; and what is kept of what it was told."""
-    consultations = RecordedConsultations()
-    said = _said(desk, replace(desk.request(fields), consultations=consultations))
-    return said, json.loads(json.dumps(consultations.noted))
+    recorded_calls = CallRecorder()
+    said = _said(desk, replace(desk.request(fields), recorded_calls=recorded_calls))
+    return said, json.loads(json.dumps(recorded_calls.noted))
 
 
 def again(desk: Desk, fields: Fields, noted: Noted) -> object:
     """The same later, where there are no challenge keys."""
-    return _said(desk.but(keys=no_keys), replace(desk.request(fields), consultations=NotedConsultations(noted)))
+    return _said(desk.but(keys=no_keys), replace(desk.request(fields), recorded_calls=ReplayedCalls(noted)))
 
 
 def _said(desk: Desk, request: AttestationRequest) -> object:
     try:
-        return at_once(desk.half.verify_client(request))
+        return at_once(desk.plugin.verify_client(request))
     except (BindingMismatch, MalformedEvidence, AnswerNotRecorded) as error:
         return type(error), str(error)
 

@@ -10,7 +10,7 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Outcome, VerifiedIdentity
 from attestors.wire.binding import Binding, BindingMismatch
-from signer.audit.decision_inputs import Account, Answer, MachineStage, RepeatStage, StockStage
+from signer.audit.decision_inputs import Answer, BuiltinStage, DecisionInputs, MachineStage, RepeatStage
 from signer.audit.values import InvalidValue, write
 from signer.rules.machine import MachineGone
 from tests.unit.signer.builders import record
@@ -27,13 +27,13 @@ OUTCOMES: list[Outcome] = [
 
 def test_no_seal_of_a_record_is_kept() -> None:
     sealed = replace(record(), seal=SEAL)
-    account = Account(
+    decision_inputs = DecisionInputs(
         machine=MachineStage(sealed, MachineGone(), (), (sealed,), frozenset()),
         repeat=RepeatStage(sealed),
-        stock=StockStage(sealed, MachineGone()),
+        builtin=BuiltinStage(sealed, MachineGone()),
     )
-    assert SEAL.encode() in write(account)
-    assert SEAL.encode() not in write(account.without_seals())
+    assert SEAL.encode() in write(decision_inputs)
+    assert SEAL.encode() not in write(decision_inputs.without_seals())
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)

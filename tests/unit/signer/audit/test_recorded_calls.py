@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from attestors.contract import AnswerForm, AnswerNotRecorded
-from signer.audit.recorded_calls import NotedConsultations, RecordedConsultations
+from signer.audit.recorded_calls import CallRecorder, ReplayedCalls
 
 
 def _written(said: str) -> Any:
@@ -49,7 +49,7 @@ async def nobody() -> str:
 
 
 async def test_several_at_once_in_the_order_of_the_questions() -> None:
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
     said = await asyncio.gather(
         recorded.ask("EC2", after(9, "instance"), FORM),
         recorded.ask("IAM", after(1, "role"), FORM),
@@ -61,29 +61,29 @@ async def test_several_at_once_in_the_order_of_the_questions() -> None:
 
 async def test_what_is_asked_within_a_question_is_part_of_its_answer() -> None:
     """Also by the tasks that it starts, and while another question is asked."""
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
 
-    async def inventory() -> str:
+    async def caches() -> str:
         parts = await asyncio.gather(
             recorded.ask("its page 1", after(2, "a"), FORM), recorded.ask("its page 2", after(1, "b"), FORM)
         )
         return "".join((*parts, recorded.look("its file", lambda: "c", FORM)))
 
-    await asyncio.gather(recorded.ask("inventory", inventory, FORM), recorded.ask("IAM", after(1, "role"), FORM))
+    await asyncio.gather(recorded.ask("inventory", caches, FORM), recorded.ask("IAM", after(1, "role"), FORM))
     recorded.look("file", lambda: "text", FORM)
     assert recorded.noted == [noted("inventory", "abc"), noted("IAM", "role"), noted("file", "text")]
 
 
 async def test_requests_do_not_hide_each_others_questions() -> None:
     """Such as in a task that serves many requests, and was started by an answer to one of them."""
-    first, second = RecordedConsultations(), RecordedConsultations()
+    first, second = CallRecorder(), CallRecorder()
     await first.ask("batch", lambda: second.ask("EC2", after(1, "instance"), FORM), FORM)
     assert first.noted == [noted("batch", "instance")]
     assert second.noted == [noted("EC2", "instance")]
 
 
 async def test_a_time_limit_of_the_attestors_own() -> None:
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await recorded.ask("slow", never, FORM)
@@ -97,7 +97,7 @@ async def test_a_time_limit_of_the_attestors_own() -> None:
 
 
 async def test_what_failed_is_noted_by_its_kind_alone() -> None:
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
 
     async def fails() -> str:
         raise ConnectionResetError("with a secret")
@@ -118,7 +118,7 @@ async def test_what_failed_is_noted_by_its_kind_alone() -> None:
 
 async def test_what_has_no_answer_when_the_attestor_is_done() -> None:
     """The line is as it was then, whatever is answered later."""
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
     late = asyncio.create_task(recorded.ask("late", after(5, "too late"), FORM))
     await recorded.ask("EC2", after(0, "instance"), FORM)
     await asyncio.sleep(0)
@@ -128,31 +128,31 @@ async def test_what_has_no_answer_when_the_attestor_is_done() -> None:
 
 
 async def test_no_more_is_noted_than_a_line_holds() -> None:
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
     await asyncio.gather(*(recorded.ask(f"{number}", after(number % 3, ""), FORM) for number in range(70)))
     assert [entry["question"] for entry in recorded.noted] == [f"{number}" for number in range(64)]
 
 
 async def test_answers_are_found_by_their_questions() -> None:
     """Two that went on by themselves asked in turns then, and do not now."""
-    recorded = RecordedConsultations()
+    recorded = CallRecorder()
 
-    async def chain(consultations: Any, service: str, turns: int) -> list[str]:
+    async def chain(recorded_calls: Any, service: str, turns: int) -> list[str]:
         return [
-            await consultations.ask(f"{service} {step}", after(turns, f"{service}'s {step}"), FORM) for step in "ab"
+            await recorded_calls.ask(f"{service} {step}", after(turns, f"{service}'s {step}"), FORM) for step in "ab"
         ]
 
-    async def judged(consultations: Any) -> tuple[list[str], list[str]]:
-        return await asyncio.gather(chain(consultations, "EC2", 3), chain(consultations, "IAM", 1))
+    async def judged(recorded_calls: Any) -> tuple[list[str], list[str]]:
+        return await asyncio.gather(chain(recorded_calls, "EC2", 3), chain(recorded_calls, "IAM", 1))
 
     said = await judged(recorded)
     written = json.loads(json.dumps(recorded.noted))
     assert [entry["question"] for entry in written] == ["EC2 a", "IAM a", "IAM b", "EC2 b"]
-    assert await judged(NotedConsultations(written)) == said
+    assert await judged(ReplayedCalls(written)) == said
 
 
 async def test_equal_questions_have_their_answers_in_order() -> None:
-    again = NotedConsultations([noted("EC2", "pending"), noted("IAM", "role"), noted("EC2", "running")])
+    again = ReplayedCalls([noted("EC2", "pending"), noted("IAM", "role"), noted("EC2", "running")])
     assert again.look("IAM", lambda: "", FORM) == "role"
     assert [await again.ask("EC2", nobody, FORM) for _ in range(2)] == ["pending", "running"]
     with pytest.raises(AnswerNotRecorded, match="there is no answer about EC2"):
@@ -171,4 +171,4 @@ async def test_equal_questions_have_their_answers_in_order() -> None:
 )
 async def test_what_was_not_answered_is_not_made_up(entry: Mapping[str, Any], why: str) -> None:
     with pytest.raises(AnswerNotRecorded, match=why):
-        await NotedConsultations([entry]).ask("EC2", nobody, FORM)
+        await ReplayedCalls([entry]).ask("EC2", nobody, FORM)

@@ -23,18 +23,18 @@ from signer.audit.comparison import (
     _refused_by_reservations,
     compare,
 )
-from signer.audit.decision_inputs import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.decision_line import DecisionLine, LoggedDecision, NoEntry, logged_request, read_decision_line
-from signer.audit.replay import Rejudged
-from signer.audit.replay_attestors import Halves
+from signer.audit.replay import Replayed
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.configuration import operator_settings
 from signer.model.decision import ApproveOnly, Decision, Deferred
 from signer.model.kubernetes_time import format_time
 from signer.rules.request import not_allowed
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
-from tests.unit.signer.builders import CLUSTER, stock_serving_manifest, stock_serving_request
+from tests.unit.signer.builders import CLUSTER, builtin_serving_manifest, builtin_serving_request
 from tests.unit.signer.controller.support import NOW
-from tests.unit.signer.decision.builtin_serving_fixtures import World as StockServingWorld
+from tests.unit.signer.decision.builtin_serving_fixtures import World as BuiltinServingWorld
 
 ZERO_HASH: Final = "sha256:" + "00" * 32
 OTHER_TOKEN: Final = {
@@ -52,7 +52,7 @@ INSECURE: Final = {
 
 
 def changed(content: Content, way: str, value: Any) -> Content:
-    """With another value at that place, such as ``account.matched.0.uid``."""
+    """With another value at that place, such as ``decision_inputs.matched.0.uid``."""
     *steps, last = (int(step) if step.isdigit() else step for step in way.split("."))
     inner: Any = content
     for step in steps:
@@ -62,28 +62,34 @@ def changed(content: Content, way: str, value: Any) -> Content:
 
 
 FACTS: Final[dict[str, tuple[Any, str]]] = {
-    "account.case.cluster.paused": (True, "give Defer ClusterPaused"),
-    "account.case.cluster.deleting": (True, "give Deny ClusterDeleting"),
-    "account.case.policy.authorized_attestors": ([], "give Deny AttestorNotAuthorized"),
-    "account.case.policy.client_duration": ("PT1H", "and by the policy it would be until 2026-11-22T09:03:35Z"),
-    "account.case.now": ("2026-11-22T08:05:00Z", "another name of the request or time of decision"),
-    "account.request.attestor": (INSECURE, "give Deny AttestorNotAuthorized"),
-    "account.request.operator_allows": (False, "give Deny AttestorNotAuthorized"),
-    "account.request.ca_cert_hashes": ([ZERO_HASH], "give Deny ClusterMismatch"),
-    "account.request.signing_ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
-    "account.request.ca_not_after": ("2026-11-24T08:00:00Z", "by the policy it would be until 2026-11-24T08:00:00Z"),
-    "account.claimed.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
-    "account.matched.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
-    "account.claimed": ([], "give Defer MachineNotFound"),
-    "account.matched": ([], "give Defer MachineNotFound"),
-    "account.matched.0.uid": ("another", "give Defer ReservationPending"),
-    "account.matched.0.deleting": (True, "give Deny MachineDeleting"),
-    "account.matched.0.addresses.0.address": ("other", "give Deny NodeNameMismatch"),
-    "account.answer.answer.identity": ("keyed-mac:00", "the attestor answers VerifiedIdentity keyed-mac:ef78"),
-    "account.answer.answer.kind": ("Denied", "and not Denied keyed-mac:ef78"),
-    "account.answer.answer.binding": ("00" * 32, "the attestor answers VerifiedIdentity"),
-    "account.token": (OTHER_TOKEN, "give Deny BootstrapTokenMismatch"),
-    "account.reserved": (False, "no decision: the account ends before: the reservation"),
+    "decision_inputs.snapshot.cluster.paused": (True, "give Defer ClusterPaused"),
+    "decision_inputs.snapshot.cluster.deleting": (True, "give Deny ClusterDeleting"),
+    "decision_inputs.snapshot.policy.authorized_attestors": ([], "give Deny AttestorNotAuthorized"),
+    "decision_inputs.snapshot.policy.client_duration": (
+        "PT1H",
+        "and by the policy it would be until 2026-11-22T09:03:35Z",
+    ),
+    "decision_inputs.snapshot.now": ("2026-11-22T08:05:00Z", "another name of the request or time of decision"),
+    "decision_inputs.request.attestor": (INSECURE, "give Deny AttestorNotAuthorized"),
+    "decision_inputs.request.operator_allows": (False, "give Deny AttestorNotAuthorized"),
+    "decision_inputs.request.ca_cert_hashes": ([ZERO_HASH], "give Deny ClusterMismatch"),
+    "decision_inputs.request.signing_ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
+    "decision_inputs.request.ca_not_after": (
+        "2026-11-24T08:00:00Z",
+        "by the policy it would be until 2026-11-24T08:00:00Z",
+    ),
+    "decision_inputs.claimed.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
+    "decision_inputs.matched.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
+    "decision_inputs.claimed": ([], "give Defer MachineNotFound"),
+    "decision_inputs.matched": ([], "give Defer MachineNotFound"),
+    "decision_inputs.matched.0.uid": ("another", "give Defer ReservationPending"),
+    "decision_inputs.matched.0.deleting": (True, "give Deny MachineDeleting"),
+    "decision_inputs.matched.0.addresses.0.address": ("other", "give Deny NodeNameMismatch"),
+    "decision_inputs.answer.answer.identity": ("keyed-mac:00", "the attestor answers VerifiedIdentity keyed-mac:ef78"),
+    "decision_inputs.answer.answer.kind": ("Denied", "and not Denied keyed-mac:ef78"),
+    "decision_inputs.answer.answer.binding": ("00" * 32, "the attestor answers VerifiedIdentity"),
+    "decision_inputs.token": (OTHER_TOKEN, "give Deny BootstrapTokenMismatch"),
+    "decision_inputs.reserved": (False, "no decision: the decision inputs end before: the reservation"),
     "request.uid": ("other", "the journal entry is of another request"),
     "request.name": ("other", "another name of the request or time of decision"),
     "request.created": ("2026-11-22T08:03:34Z", "another requester or time of creation"),
@@ -119,7 +125,7 @@ def test_a_forged_fact_of_an_approval(way: str) -> None:
 
 
 STAGES: Final = {
-    "case": "the Cluster and its policy",
+    "snapshot": "the Cluster and its policy",
     "request": "the request checks",
     "claimed": "the claimed Machine",
     "claim": "the attestor's answer",
@@ -132,14 +138,14 @@ STAGES: Final = {
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_approval_without_one_of_its_stages(stage: str) -> None:
-    found = judged(changed(logged("Approve"), f"account.{stage}", {}))
-    why = "logged is Approve Attested; the line's facts give no decision: the account ends before: "
+    found = judged(changed(logged("Approve"), f"decision_inputs.{stage}", {}))
+    why = "logged is Approve Attested; the line's facts give no decision: the decision inputs end before: "
     assert found == Differs(why + STAGES[stage])
 
 
 def decided(kind: str, reason: str, *, reserved: bool) -> Content:
     """A decision other than an approval, with the account of one."""
-    content = changed(logged("Approve"), "account.reserved", reserved)
+    content = changed(logged("Approve"), "decision_inputs.reserved", reserved)
     content["decision"].update(kind=kind, reason=reason, entry={}, certificate="", node_name="")
     return content
 
@@ -148,7 +154,7 @@ def forbidden(kind: str, reason: str, *, prefix: str = "", namespace: str = "tea
     """A request for an attestor that the operator does not allow; it ends before the attestor is loaded."""
     content = decided(kind, reason, reserved=False)
     if not went_on:
-        content = changed(content, "account.request", {})
+        content = changed(content, "decision_inputs.request", {})
     content["decision"]["message"] = prefix + not_allowed("keyed-mac", namespace)
     return content
 
@@ -166,7 +172,7 @@ def test_that_the_operator_does_not_allow_an_attestor_is_taken_from_the_line() -
         forbidden("Deny", "AttestorNotAuthorized", namespace="another"),
         forbidden("Defer", "AttestorUnavailable", prefix="x"),
         forbidden("Deny", "ClusterMismatch"),
-        changed(forbidden("Deny", "AttestorNotAuthorized"), "account.case.policy.authorized_attestors", []),
+        changed(forbidden("Deny", "AttestorNotAuthorized"), "decision_inputs.snapshot.policy.authorized_attestors", []),
         forbidden("Deny", "AttestorNotAuthorized", went_on=True),
     ],
     ids=["another namespace", "waits", "another reason", "the policy says so first", "it went on"],
@@ -238,7 +244,7 @@ def test_the_reservations_refusal_is_taken_from_the_line(kind: str, reason: str)
     assert found == ReproducedInPart(("the reservations' refusal",))
     for content in (
         decided(kind, reason, reserved=True),
-        changed(decided(kind, reason, reserved=False), "account.token", {}),
+        changed(decided(kind, reason, reserved=False), "decision_inputs.token", {}),
         decided(kind, "NodeNameMismatch", reserved=False),
     ):
         assert isinstance(judged(content), Differs)
@@ -251,28 +257,32 @@ def test_nothing_is_denied_because_others_approved_it() -> None:
 
 def test_the_reservations_refuse_where_the_account_ends_and_nowhere_else() -> None:
     refused = LoggedDecision("Deny", "IdentityConflict", "", "", "", NoEntry(), "")
-    assert _refused_by_reservations(refused, Rejudged("", "", "the account ends before: the reservation", ()))
-    assert not _refused_by_reservations(refused, Rejudged("Deny", "Other", "of the reservation", ()))
+    assert _refused_by_reservations(refused, Replayed("", "", "the decision inputs end before: the reservation", ()))
+    assert not _refused_by_reservations(refused, Replayed("Deny", "Other", "of the reservation", ()))
 
 
 @pytest.mark.parametrize(("kind", "fails"), [("Deny", True), ("Challenge", True), ("Defer", False), ("Approve", False)])
 def test_what_is_approved_already_fails_where_it_would_be_answered(kind: str, fails: bool) -> None:
     for reason in ("ApprovedByOthers", "Other"):
         failed = LoggedDecision("Fail", reason, "", "", "", NoEntry(), "")
-        assert _fails_instead(failed, Rejudged(kind, "Other", "", ())) is fails
+        assert _fails_instead(failed, Replayed(kind, "Other", "", ())) is fails
 
 
 def test_what_was_not_made_again_is_said_beside_what_others_made_wait() -> None:
     """Without the operator's settings nobody can make the attestor's answer again."""
     content = waits(logged("Approve"))
-    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), partial(operator_settings, {}))))
+    found = asyncio.run(
+        compare(read_decision_line(content), ReplayAttestors(Registry(), partial(operator_settings, {})))
+    )
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == [
         "the attestor's answer",
         "the reason for waiting, ReservationPending",
     ]
     content = decided("Deny", "IdentityConflict", reserved=False)
-    found = asyncio.run(compare(read_decision_line(content), Halves(Registry(), partial(operator_settings, {}))))
+    found = asyncio.run(
+        compare(read_decision_line(content), ReplayAttestors(Registry(), partial(operator_settings, {})))
+    )
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == ["the attestor's answer", "the reservations' refusal"]
 
@@ -283,16 +293,16 @@ def test_an_attestor_that_exits_ends_no_verification(monkeypatch: pytest.MonkeyP
     async def exits(request: object) -> Any:
         raise SystemExit(0)
 
-    monkeypatch.setattr(Halves, "of", lambda self, provider, policy: SimpleNamespace(verify_client=exits))
+    monkeypatch.setattr(ReplayAttestors, "of", lambda self, provider, policy: SimpleNamespace(verify_client=exits))
     found = asyncio.run(
-        compare(read_decision_line(logged("Approve")), Halves(Registry(), partial(operator_settings, {})))
+        compare(read_decision_line(logged("Approve")), ReplayAttestors(Registry(), partial(operator_settings, {})))
     )
     assert isinstance(found, ReproducedInPart)
     assert found.taken == ("the attestor's answer: attestor keyed-mac fails with SystemExit",)
 
 
 def test_a_token_that_asks_for_nothing_known() -> None:
-    content = changed(logged("Approve"), "account.token.kind", "Other")
+    content = changed(logged("Approve"), "decision_inputs.token.kind", "Other")
     assert judged(content) == Differs("asks is of no known kind")
 
 
@@ -311,13 +321,15 @@ def test_what_others_approved_fails_instead_of_being_denied(reason: str) -> None
 def refused_provider() -> Content:
     """Denied because the policy does not name the attestor."""
     content = decided("Deny", "AttestorNotAuthorized", reserved=False)
-    reached = {"case", "reserved"}
-    content["account"].update({name: {} for name in content["account"] if name not in reached})
-    return changed(content, "account.case.policy.authorized_attestors", [])
+    reached = {"snapshot", "reserved"}
+    content["decision_inputs"].update({name: {} for name in content["decision_inputs"] if name not in reached})
+    return changed(content, "decision_inputs.snapshot.policy.authorized_attestors", [])
 
 
 def judged_where_nothing_is_installed(content: Content) -> Comparison:
-    return asyncio.run(compare(read_decision_line(content), Halves(Registry([]), partial(operator_settings, {}))))
+    return asyncio.run(
+        compare(read_decision_line(content), ReplayAttestors(Registry([]), partial(operator_settings, {})))
+    )
 
 
 def test_an_attestor_with_a_dash_that_is_not_installed_here() -> None:
@@ -354,20 +366,20 @@ def test_oids_that_no_controller_looks_under(text: str) -> None:
     assert found.why.startswith("the provider ID was looked for under no OID: ")
 
 
-# Stock serving requests
+# Built-in serving requests
 
 
 @pytest.mark.parametrize("reason", sorted(_FROM_OUTSIDE))
-async def test_a_stock_serving_request_that_others_made_wait(reason: str) -> None:
+async def test_a_builtin_serving_request_that_others_made_wait(reason: str) -> None:
     """As one whose record has no room for it."""
-    world, account, manifest = StockServingWorld(), Account(), stock_serving_manifest()
-    parsed = stock_serving_request(manifest)
-    assert isinstance(await world.stock_serving.decide(parsed, account), ApproveOnly)
+    world, decision_inputs, manifest = BuiltinServingWorld(), DecisionInputs(), builtin_serving_manifest()
+    parsed = builtin_serving_request(manifest)
+    assert isinstance(await world.builtin_serving.decide(parsed, decision_inputs), ApproveOnly)
     request = logged_request(manifest, parsed, Registry([]), (PROVIDER_ID_OID,))
     waited = LoggedDecision("Defer", reason, "", "", "", NoEntry(), "")
-    line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), waited)
+    line = DecisionLine(str(CLUSTER), NOW, request, decision_inputs.without_seals(), waited)
     found = await compare(
-        read_decision_line(json.loads(line.encode())), Halves(Registry([]), partial(operator_settings, {}))
+        read_decision_line(json.loads(line.encode())), ReplayAttestors(Registry([]), partial(operator_settings, {}))
     )
     assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
 
@@ -376,20 +388,20 @@ async def test_a_stock_serving_request_that_others_made_wait(reason: str) -> Non
     ("waited", "expected"),
     [(timedelta(0), ("ApproveOnly", "Attested")), (timedelta(days=1), ("Defer", "NodeNotAttested"))],
 )
-async def test_a_stock_serving_request_is_judged_by_when_it_was_posted(
+async def test_a_builtin_serving_request_is_judged_by_when_it_was_posted(
     waited: timedelta, expected: tuple[str, str]
 ) -> None:
     """And not by the clock of the decision alone."""
-    world, account, manifest = StockServingWorld(), Account(), stock_serving_manifest()
+    world, decision_inputs, manifest = BuiltinServingWorld(), DecisionInputs(), builtin_serving_manifest()
     manifest["metadata"]["creationTimestamp"] = format_time(NOW - waited)
-    parsed = stock_serving_request(manifest)
+    parsed = builtin_serving_request(manifest)
     decision: Decision
     try:
-        decision = await world.stock_serving.decide(parsed, account)
+        decision = await world.builtin_serving.decide(parsed, decision_inputs)
     except Deferred as error:
         decision = error.defer
     request = logged_request(manifest, parsed, Registry([]), (PROVIDER_ID_OID,))
-    line = DecisionLine(str(CLUSTER), NOW, request, account.without_seals(), LoggedDecision.of(decision))
+    line = DecisionLine(str(CLUSTER), NOW, request, decision_inputs.without_seals(), LoggedDecision.of(decision))
     read = read_decision_line(json.loads(line.encode()))
     assert (read.decision.kind, read.decision.reason) == expected
-    assert isinstance(await compare(read, Halves(Registry([]), partial(operator_settings, {}))), Reproduced)
+    assert isinstance(await compare(read, ReplayAttestors(Registry([]), partial(operator_settings, {}))), Reproduced)

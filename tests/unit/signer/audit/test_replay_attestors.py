@@ -13,7 +13,7 @@ from attestors.contract import AttestorDescription, AttestorSettings, InvalidSet
 from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import ENTRY_POINT_GROUP
-from signer.audit.replay_attestors import Halves, NotAsked
+from signer.audit.replay_attestors import NotAsked, ReplayAttestors
 from signer.configuration import OperatorAttestor, operator_settings
 from signer.model.policy import Policy, parse_policy
 
@@ -23,7 +23,7 @@ class _Consuming:
 
     description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
 
-    def controller_half(self, settings: AttestorSettings) -> Any:
+    def server_plugin(self, settings: AttestorSettings) -> Any:
         assert isinstance(settings.operator, dict)
         assert isinstance(settings.policy, dict)
         if settings.operator.pop("keys", {}).pop("master", None) is None:
@@ -31,7 +31,7 @@ class _Consuming:
         settings.policy.clear()
         return object()
 
-    def node_half(self, context: Any) -> Any:
+    def agent_plugin(self, context: Any) -> Any:
         raise NotImplementedError
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
@@ -48,14 +48,14 @@ def policy(role: str, namespace: str = "ns") -> Policy:
     )
 
 
-def halves(operator: Mapping[str, Any], **by_namespace: Mapping[str, Any]) -> Halves:
+def plugins(operator: Mapping[str, Any], **by_namespace: Mapping[str, Any]) -> ReplayAttestors:
     registry = Registry([EntryPoint("consuming", f"{__name__}:consuming", ENTRY_POINT_GROUP)])
     configured = OperatorAttestor(settings=operator, settings_by_namespace=by_namespace)
-    return Halves(registry, partial(operator_settings, {"consuming": configured}))
+    return ReplayAttestors(registry, partial(operator_settings, {"consuming": configured}))
 
 
 def test_each_policys_half_has_settings_of_its_own() -> None:
-    made, policies = halves({"keys": {"master": "k"}}), [policy("worker"), policy("control plane")]
+    made, policies = plugins({"keys": {"master": "k"}}), [policy("worker"), policy("control plane")]
     first, second = (made.of("consuming", one) for one in policies)
     assert not isinstance(first, NotAsked)
     assert not isinstance(second, NotAsked)
@@ -65,7 +65,7 @@ def test_each_policys_half_has_settings_of_its_own() -> None:
 
 
 def test_a_namespaces_own_settings_are_not_anothers() -> None:
-    made = halves({}, trusted={"keys": {"master": "k"}})
+    made = plugins({}, trusted={"keys": {"master": "k"}})
     elsewhere, trusted = (made.of("consuming", policy("worker", namespace)) for namespace in ("ns", "trusted"))
     assert elsewhere == NotAsked("settings of attestor consuming: keys.master is missing; see --config")
     assert not isinstance(trusted, NotAsked)
@@ -78,11 +78,11 @@ def test_an_attestor_that_fails_ends_no_verification(failure: BaseException, mon
     def fails(self: object, settings: object) -> Any:
         raise failure
 
-    monkeypatch.setattr(_Consuming, "controller_half", fails)
-    found = halves({}).of("consuming", policy("worker"))
+    monkeypatch.setattr(_Consuming, "server_plugin", fails)
+    found = plugins({}).of("consuming", policy("worker"))
     assert found == NotAsked(f"attestor consuming fails with {type(failure).__name__}")
 
 
 def test_settings_that_are_missing_are_said() -> None:
-    found = halves({}).of("consuming", policy("worker"))
+    found = plugins({}).of("consuming", policy("worker"))
     assert found == NotAsked("settings of attestor consuming: keys.master is missing; see --config")

@@ -1,4 +1,4 @@
-"""One cluster with one attested node, for the tests of stock serving requests."""
+"""One cluster with one attested node, for the tests of built-in serving requests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from attestors.registry import Registry
-from signer.audit.decision_inputs import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
-from signer.decision.builtin_serving import StockServing
-from signer.decision.snapshot import Cases
+from signer.decision.builtin_serving import BuiltinServing
+from signer.decision.snapshot import Snapshots
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Refused
@@ -20,26 +20,26 @@ from signer.model.record import AttestedNode
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.live_reads import Existence
+from signer.store.live_reads import LiveReads
 from signer.store.records import Records
-from tests.support.journal import stock_approvals_of
+from tests.support.journal import builtin_approvals_of
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
     PROVIDER_ID,
+    builtin_serving_manifest,
+    builtin_serving_request,
     journal_entry,
     record,
-    stock_serving_manifest,
-    stock_serving_request,
 )
 from tests.unit.signer.controller.support import Clock
 
 KEYS = ControllerKeys(bytes(32))
 MACHINE = "prod-md-0-x7k2p"
 DIGEST = journal_entry().certificate_digest
-CSR = stock_serving_manifest()
+CSR = builtin_serving_manifest()
 
 
 def manifest_of(of: AttestedNode, version: int) -> dict[str, Any]:
@@ -100,13 +100,13 @@ class World:
     def __init__(self, **configuration: Any) -> None:
         self.clock = Clock()
         self.api = API()
-        self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
-        self.inventory.authentic.use_keys(KEYS)
-        self.records = Records(self.api, self.inventory)
+        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches.authentic.use_keys(KEYS)
+        self.records = Records(self.api, self.caches)
         given = Configuration(namespace="own", **configuration)
-        cases = Cases(CLUSTER, given, Registry([]), self.inventory, self.clock.now, self.clock.monotonic)
-        self.stock_serving = StockServing(
-            CLUSTER, given, cases, self.inventory, self.records, Existence(self.api, self.inventory)
+        snapshots = Snapshots(CLUSTER, given, Registry([]), self.caches, self.clock.now, self.clock.monotonic)
+        self.builtin_serving = BuiltinServing(
+            CLUSTER, given, snapshots, self.caches, self.records, LiveReads(self.api, self.caches)
         )
         self.version = 0
         self.cluster()
@@ -117,11 +117,11 @@ class World:
 
     def cluster(self, **spec: Any) -> None:
         metadata = {"namespace": "team-a", "name": "prod", "uid": "c-1"}
-        self.inventory.clusters.applied({"metadata": metadata, "spec": spec})
+        self.caches.clusters.applied({"metadata": metadata, "spec": spec})
 
     def policy(self, **spec: Any) -> None:
         given = {"authorizedAttestors": [{"name": "tpm"}], "mode": "Enforce", **spec}
-        self.inventory.policies.applied({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": given})
+        self.caches.policies.applied({"metadata": {"namespace": "team-a", "name": "prod"}, "spec": given})
 
     def machine(
         self,
@@ -131,7 +131,7 @@ class World:
         seen: bool = True,
         **metadata: Any,
     ) -> None:
-        """What the management cluster holds; ``seen`` by our mirror or not yet."""
+        """What the management cluster holds; ``seen`` by our cache or not yet."""
         identifier, uid = (PROVIDER_ID, "m-1") if name == MACHINE else (f"test:///{name}", f"uid-{name}")
         manifest = {
             "metadata": {"namespace": "team-a", "name": name, "uid": uid, **metadata},
@@ -140,21 +140,21 @@ class World:
         }
         self.api.machines[MACHINES_V1BETA2.object(name, "team-a")] = manifest
         if seen:
-            self.inventory.machines.applied(manifest)
+            self.caches.machines.applied(manifest)
 
     def record(self, value: AttestedNode, *, seen: bool = True) -> None:
-        """What the management cluster holds; ``seen`` by our mirror or not yet."""
+        """What the management cluster holds; ``seen`` by our cache or not yet."""
         self.version += 10
         self.api.stored = manifest_of(value, self.version)
         if seen:
-            self.inventory.records.applied(self.api.stored)
+            self.caches.records.applied(self.api.stored)
 
     def reserve(self, value: AttestedNode, *sides: ReservationSide) -> None:
         pair = Pair(value.machine, value.identity)
-        self.inventory.reservations.replaced([reservation(pair, side) for side in sides or ReservationSide])
+        self.caches.reservations.replaced([reservation(pair, side) for side in sides or ReservationSide])
 
     async def decide(self, csr: dict[str, Any] | None = None) -> Any:
-        return await self.stock_serving.decide(stock_serving_request(csr or CSR), Account())
+        return await self.builtin_serving.decide(builtin_serving_request(csr or CSR), DecisionInputs())
 
     async def deferred(self, csr: dict[str, Any] | None = None) -> Defer:
         with pytest.raises(Deferred) as caught:
@@ -169,11 +169,11 @@ class World:
     @property
     def approvals(self) -> list[tuple[str, str]]:
         assert self.api.stored is not None
-        return [(one["csrName"], one["csrUID"]) for one in stock_approvals_of(self.api.stored["spec"])]
+        return [(one["csrName"], one["csrUID"]) for one in builtin_approvals_of(self.api.stored["spec"])]
 
 
 def named(credential: Any, **changes: Any) -> dict[str, Any]:
-    csr = stock_serving_manifest(**changes)
+    csr = builtin_serving_manifest(**changes)
     csr["spec"]["extra"] = {"authentication.kubernetes.io/credential-id": [f"X509SHA256={credential}"]}
     return csr
 

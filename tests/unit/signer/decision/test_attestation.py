@@ -21,22 +21,22 @@ from attestors.contract import (
     OtherToken,
     Outcome,
     Plausible,
+    PreFiltered,
     RecordedIdentity,
-    Screened,
     TokenNotTraceableNow,
     TokenOfMachine,
 )
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.configuration import Configuration
-from signer.controller.diagnostics.logs import describe_exception
+from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
 from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import Claims
+from signer.decision.attestation_request import AttestationRequests
 from signer.decision.attestor_set import AttestorSet, ReadyAttestor
-from signer.decision.attestor_timing import AttestorTurns
+from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
-from signer.decision.snapshot import Case
+from signer.decision.snapshot import Snapshot
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
 from signer.model.cluster import ClusterKey
@@ -45,7 +45,7 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.builders import (
     BOOTSTRAP,
@@ -67,12 +67,12 @@ SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
 
 class Asked:
-    """A controller half, and the set of attestors that has it alone."""
+    """A server plugin, and the set of attestors that has it alone."""
 
     def __init__(self) -> None:
         self.requests: list[AttestationRequest] = []
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         self.requests.append(request)
         return Plausible()
 
@@ -108,41 +108,43 @@ class LookedUp:
 
 class World:
     def __init__(self) -> None:
-        self.inventory = Inventory(VERSION, own_namespace="own")
-        self.inventory.authentic.use_keys(KEYS)
+        self.caches = Caches(VERSION, own_namespace="own")
+        self.caches.authentic.use_keys(KEYS)
         self.tokens = Tokens()
         self.lookups = LookedUp()
         self.clock = 0.0
         self.held: list[tuple[str, float]] = []
-        turns = AttestorTurns(lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.clock)
-        claims = Claims(CLUSTER, self.inventory, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups))
+        timings = AttestorTimings(lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.clock)
+        attestation_requests = AttestationRequests(
+            CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups)
+        )
         self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), claims, turns, lambda: 0.0
+            CLUSTER, Configuration("own"), cast("AuthoritySource", None), attestation_requests, timings, lambda: 0.0
         )
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
-        self.inventory.records.applied(manifest(made, keys=keys))
+        self.caches.records.applied(manifest(made, keys=keys))
 
     def add_machine(self, name: str, provider_id: str = PROVIDER_ID, cluster: str = CLUSTER.name, **more: Any) -> None:
         metadata = {"namespace": CLUSTER.namespace, "name": name, "uid": name, "annotations": SAID, **more}
-        self.inventory.machines.applied(
+        self.caches.machines.applied(
             {"metadata": metadata, "spec": {"clusterName": cluster, "providerID": provider_id}}
         )
 
     def add_pool(self, name: str, *provider_ids: str) -> None:
         metadata = {"namespace": CLUSTER.namespace, "name": name, "uid": name, "annotations": SAID}
         spec = {"clusterName": CLUSTER.name, "providerIDList": list(provider_ids)}
-        self.inventory.machine_pools.applied({"metadata": metadata, "spec": spec})
+        self.caches.machine_pools.applied({"metadata": metadata, "spec": spec})
 
     def told(self) -> AttestationRequest:
         asked = Asked()
-        case = Case(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
-        self.screen(case)
+        snapshot = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
+        self.pre_filter(snapshot)
         (request,) = asked.requests
         return request
 
-    def screen(self, case: Case) -> None:
-        assert self._attestation.screen(signing_request(), case, TPM) == Plausible()
+    def pre_filter(self, snapshot: Snapshot) -> None:
+        assert self._attestation.pre_filter(signing_request(), snapshot, TPM) == Plausible()
 
     async def attest(self, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is checked before the attestor is asked passes."""
@@ -151,8 +153,8 @@ class World:
             return None
 
         monkeypatch.setattr(self._attestation, "_checked", checked)
-        case = Case(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
-        await self._attestation.attest(signing_request(), case, TPM)
+        snapshot = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
+        await self._attestation.attest(signing_request(), snapshot, TPM)
 
     async def retry_after(self, monkeypatch: pytest.MonkeyPatch) -> timedelta | None:
         """When what is not provable yet is judged again."""
@@ -202,7 +204,7 @@ def test_no_machine(world: World) -> None:
 
 def test_a_machine_that_is_gone(world: World) -> None:
     world.add_machine("worker-1")
-    world.inventory.machines.removed({"metadata": {"namespace": CLUSTER.namespace, "name": "worker-1"}})
+    world.caches.machines.removed({"metadata": {"namespace": CLUSTER.namespace, "name": "worker-1"}})
     assert_told_nothing(world, Reason.MACHINE_NOT_FOUND)
 
 
@@ -271,8 +273,8 @@ def test_the_machine_of_a_pool_has_the_record_of_its_instance(world: World) -> N
 def test_a_forged_record_is_not_told(world: World) -> None:
     world.add_machine("worker-1")
     world.add_record(record(machine_view(name="worker-1", uid="worker-1")), ControllerKeys(b"o" * 32))
-    world.inventory.authentic.reading_keys()
-    world.inventory.authentic.use_keys(KEYS)
+    world.caches.authentic.reading_keys()
+    world.caches.authentic.use_keys(KEYS)
     assert world.told().machine == ClaimedMachine("worker-1", SAID)
 
 
@@ -316,7 +318,7 @@ def test_look_ups_are_confined_to_the_claimed_machine(world: World) -> None:
     world.add_machine("worker-1")
     world.add_machine("another", "test:///another")
     assert cast("object", world.told().management) is world.lookups
-    assert world.lookups.of_whom == [(CLUSTER, world.inventory.machines.get(CLUSTER.namespace, "worker-1"))]
+    assert world.lookups.of_whom == [(CLUSTER, world.caches.machines.get(CLUSTER.namespace, "worker-1"))]
 
 
 def test_an_instance_of_a_pool_has_nothing_to_look_at(world: World) -> None:
@@ -382,9 +384,9 @@ class Blocking(Asked):
         super().__init__()
         self._world = world
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         self._world.clock += 1
-        return super().screen(request)
+        return super().pre_filter(request)
 
     def verify_client(self, request: AttestationRequest) -> Any:
         self._world.clock += 2
@@ -400,8 +402,8 @@ async def test_an_attestor_that_holds_up_the_event_loop_is_told_of(
 ) -> None:
     world.add_machine("worker-1")
     blocking = Blocking(world)
-    case = Case(cluster_view(), policy(), cast("AttestorSet", blocking), NOW)
-    world.screen(case)
+    snapshot = Snapshot(cluster_view(), policy(), cast("AttestorSet", blocking), NOW)
+    world.pre_filter(snapshot)
     with pytest.raises(Deferred) as waits:
         await world.attest(blocking, monkeypatch)
     assert waits.value.defer == Defer("NotYet", "later", timedelta(seconds=10), grows=True)

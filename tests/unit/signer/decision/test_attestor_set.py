@@ -16,7 +16,7 @@ from signer.decision.attestor_set import AttestorSet
 from signer.model.decision import Deferred
 from signer.model.policy import Policy, parse_policy
 from signer.model.reasons import Reason
-from tests.unit.signer.controller.support import Half, good, registry
+from tests.unit.signer.controller.support import FakeServerPlugin, good, registry
 
 
 def challenge_keys(provider: str) -> tuple[bytes, ...]:
@@ -32,9 +32,9 @@ def attestors(*names: str, operator: dict[str, Any] | None = None, policy: dict[
 
 def test_settings_of_both_sources_arrive_apart() -> None:
     ready = attestors("good", operator={"key": "operator's"}, policy={"key": "tenant's"}).ready("good")
-    assert isinstance(ready.controller_half, Half)
-    assert ready.controller_half.settings.operator == {"key": "operator's"}
-    assert ready.controller_half.settings.policy == {"key": "tenant's"}
+    assert isinstance(ready.server_plugin, FakeServerPlugin)
+    assert ready.server_plugin.settings.operator == {"key": "operator's"}
+    assert ready.server_plugin.settings.policy == {"key": "tenant's"}
     assert ready.description.provider == "good"
 
 
@@ -43,14 +43,14 @@ class _Consuming:
 
     description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
 
-    def controller_half(self, settings: AttestorSettings) -> Any:
+    def server_plugin(self, settings: AttestorSettings) -> Any:
         for given in (settings.operator, settings.policy):
             assert isinstance(given, dict)
             if given.pop("key", None) is None or given.pop("inner", {}).pop("list", []).pop() != "entry" or given:
                 raise InvalidSettings("key is missing")
-        return Half(settings)
+        return FakeServerPlugin(settings)
 
-    def node_half(self, context: Any) -> Any:
+    def agent_plugin(self, context: Any) -> Any:
         raise NotImplementedError
 
 
@@ -74,70 +74,70 @@ def test_each_half_has_settings_of_its_own() -> None:
 
 
 class _Halved:
-    """Type checkers do not see all attestors: its controller half is whatever a test says."""
+    """Type checkers do not see all attestors: its server plugin is whatever a test says."""
 
-    def __init__(self, half: object, *, serves: bool = True) -> None:
+    def __init__(self, plugin: object, *, serves: bool = True) -> None:
         self.description = AttestorDescription("halved", Security.SECURE, ("v1",), renews=True, serves=serves)
-        self._half = half
+        self._plugin = plugin
 
-    def controller_half(self, settings: AttestorSettings) -> Any:
-        return self._half
+    def server_plugin(self, settings: AttestorSettings) -> Any:
+        return self._plugin
 
-    def node_half(self, context: Any) -> Any:
+    def agent_plugin(self, context: Any) -> Any:
         raise NotImplementedError
 
 
 @pytest.mark.parametrize(
     ("methods", "serves", "missing"),
     [
-        ((), True, "screen"),
-        (("screen",), False, "verify_client"),
-        (("screen", "verify_client"), True, "verify_serving"),
-        (("screen", "verify_client"), False, ""),
+        ((), True, "pre_filter"),
+        (("pre_filter",), False, "verify_client"),
+        (("pre_filter", "verify_client"), True, "verify_serving"),
+        (("pre_filter", "verify_client"), False, ""),
     ],
 )
 def test_a_half_that_lacks_a_method_is_told_of_before_a_node_asks(
     methods: tuple[str, ...], serves: bool, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = type("Half", (), {method: lambda self, request: None for method in methods})()
-    monkeypatch.setitem(globals(), "halved", _Halved(half, serves=serves))
+    plugin = type("Half", (), {method: lambda self, request: None for method in methods})()
+    monkeypatch.setitem(globals(), "halved", _Halved(plugin, serves=serves))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
     broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
-    says = [f"attestor halved: its controller half has no {missing}"] if missing else []
+    says = [f"attestor halved: its server plugin has no {missing}"] if missing else []
     assert [one.message for one in broken] == says
 
 
 class _Whole:
-    def screen(self, request: Any) -> None: ...
+    def pre_filter(self, request: Any) -> None: ...
 
     async def verify_client(self, request: Any) -> None: ...
 
 
-class _AsyncScreen(_Whole):
-    async def screen(self, request: Any) -> None: ...  # type: ignore[override]
+class _AsyncPreFilter(_Whole):
+    async def pre_filter(self, request: Any) -> None: ...  # type: ignore[override]
 
 
 @pytest.mark.parametrize(
-    ("half", "says"),
+    ("plugin", "says"),
     [
         (_Whole, "is a class, and must be an object of it"),
-        (_AsyncScreen(), "has an async screen, and must have a plain one"),
+        (_AsyncPreFilter(), "has an async pre_filter, and must have a plain one"),
         (_Whole(), ""),
     ],
 )
 def test_a_half_that_cannot_be_asked_is_told_of_before_a_node_asks(
-    half: object, says: str, monkeypatch: pytest.MonkeyPatch
+    plugin: object, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(globals(), "halved", _Halved(half, serves=False))
+    monkeypatch.setitem(globals(), "halved", _Halved(plugin, serves=False))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
     broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
-    assert [one.message for one in broken] == ([f"attestor halved: its controller half {says}"] if says else [])
+    assert [one.message for one in broken] == ([f"attestor halved: its server plugin {says}"] if says else [])
 
 
 def test_half_is_made_once() -> None:
-    before, chosen = good.halves_made, attestors("good")
+    before, chosen = good.plugins_made, attestors("good")
     assert chosen.ready("good") is chosen.ready("good")
-    assert good.halves_made == before + 1
+    assert good.plugins_made == before + 1
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def parsed(provider: str) -> Policy:
 def test_what_the_operator_does_not_allow_is_not_even_prepared(
     provider: str, configuration: dict[str, Any], expected: str
 ) -> None:
-    """Its half would be made with the operator's secrets, and be handed requests to screen."""
-    before = good.halves_made
+    """Its half would be made with the operator's secrets, and be handed requests to pre-filter."""
+    before = good.plugins_made
     chosen = AttestorSet(parsed(provider), Configuration(namespace="own", **configuration), registry(), challenge_keys)
     with pytest.raises(Deferred) as deferred:
         chosen.ready(provider)
     assert re.search(expected, deferred.value.defer.message)
     assert [one.forbidden for one in chosen.broken()] == [True]
-    assert good.halves_made == before
+    assert good.plugins_made == before
 
 
 def test_what_the_operator_allows_is_prepared() -> None:
@@ -223,9 +223,9 @@ def test_what_the_operator_allows_is_prepared() -> None:
 def test_each_gets_its_own_challenge_keys() -> None:
     chosen = attestors("good", "client-only")
     for provider in ("good", "client-only"):
-        half = chosen.ready(provider).controller_half
-        assert isinstance(half, Half)
-        assert half.settings.challenge_keys() == (f"new {provider}".encode(), f"old {provider}".encode())
+        plugin = chosen.ready(provider).server_plugin
+        assert isinstance(plugin, FakeServerPlugin)
+        assert plugin.settings.challenge_keys() == (f"new {provider}".encode(), f"old {provider}".encode())
 
 
 def test_challenge_keys_are_asked_for_each_time() -> None:
@@ -237,16 +237,16 @@ def test_challenge_keys_are_asked_for_each_time() -> None:
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, "not yet")
         return now[-1]
 
-    half = AttestorSet(parsed("good"), Configuration("own"), registry(), keys).ready("good").controller_half
-    assert isinstance(half, Half)
+    plugin = AttestorSet(parsed("good"), Configuration("own"), registry(), keys).ready("good").server_plugin
+    assert isinstance(plugin, FakeServerPlugin)
     with pytest.raises(Deferred, match="not yet"):
-        half.settings.challenge_keys()
+        plugin.settings.challenge_keys()
     for current in ((b"1",), (b"2", b"1")):
         now.append(current)
-        assert half.settings.challenge_keys() == current
+        assert plugin.settings.challenge_keys() == current
 
 
 def test_challenge_keys_are_shown_nowhere() -> None:
-    half = attestors("good").ready("good").controller_half
-    assert isinstance(half, Half)
-    assert "challenge" not in repr(half.settings)
+    plugin = attestors("good").ready("good").server_plugin
+    assert isinstance(plugin, FakeServerPlugin)
+    assert "challenge" not in repr(plugin.settings)

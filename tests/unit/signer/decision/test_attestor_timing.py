@@ -9,74 +9,78 @@ from typing import Any
 
 import pytest
 
-from signer.decision.attestor_timing import LONG_SECONDS, SAY_AGAIN_SECONDS, AttestorTurns, Timed
+from signer.decision.attestor_timing import LONG_SECONDS, SAY_AGAIN_SECONDS, AttestorTimings, TimedAwaitable
 from tests.unit.signer.builders import CLUSTER
 
 
-class Turns:
+class TimedSemaphore:
     """With a clock that only the attestor moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.held: list[tuple[str, float]] = []
-        self._turns = AttestorTurns(lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.now)
+        self._timings = AttestorTimings(
+            lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.now
+        )
 
     def blocks(self, seconds: float) -> None:
         self.now += seconds
 
     async def timed(self, judging: Awaitable[Any], provider: str = "tpm") -> Any:
-        return await Timed(judging, self._turns.of(provider, CLUSTER))
+        return await TimedAwaitable(judging, self._timings.of(provider, CLUSTER))
 
 
 @pytest.fixture
-def turns() -> Turns:
-    return Turns()
+def timings() -> TimedSemaphore:
+    return TimedSemaphore()
 
 
-async def test_each_turn_counts_by_itself_and_no_wait(turns: Turns) -> None:
+async def test_each_turn_counts_by_itself_and_no_wait(timings: TimedSemaphore) -> None:
     async def verify() -> str:
-        turns.blocks(LONG_SECONDS)
+        timings.blocks(LONG_SECONDS)
         await asyncio.sleep(0)
-        turns.blocks(LONG_SECONDS / 2)
-        asyncio.get_running_loop().call_soon(turns.blocks, 60.0)  # what others do, or a cloud's answer takes
+        timings.blocks(LONG_SECONDS / 2)
+        asyncio.get_running_loop().call_soon(timings.blocks, 60.0)  # what others do, or a cloud's answer takes
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        turns.blocks(LONG_SECONDS / 2)
+        timings.blocks(LONG_SECONDS / 2)
         await asyncio.sleep(0)
-        turns.blocks(5.0)
+        timings.blocks(5.0)
         return "outcome"
 
-    assert await turns.timed(verify()) == "outcome"
-    assert turns.held == [("tpm", LONG_SECONDS), ("tpm", pytest.approx(5.0))]
+    assert await timings.timed(verify()) == "outcome"
+    assert timings.held == [("tpm", LONG_SECONDS), ("tpm", pytest.approx(5.0))]
 
 
-async def test_one_that_fails_after_a_long_time_is_told_of_too(turns: Turns) -> None:
+async def test_one_that_fails_after_a_long_time_is_told_of_too(timings: TimedSemaphore) -> None:
     async def verify() -> None:
-        turns.blocks(3.0)
+        timings.blocks(3.0)
         raise ValueError("its own")
 
     with pytest.raises(ValueError, match="its own"):
-        await turns.timed(verify())
-    assert turns.held == [("tpm", 3.0)]
+        await timings.timed(verify())
+    assert timings.held == [("tpm", 3.0)]
 
 
-async def test_each_attestor_is_named_once_in_a_while(turns: Turns, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_attestor_is_named_once_in_a_while(
+    timings: TimedSemaphore, caplog: pytest.LogCaptureFixture
+) -> None:
     async def verify() -> None:
-        turns.blocks(2.0)
+        timings.blocks(2.0)
 
     caplog.set_level(logging.WARNING)
     for provider in ("tpm", "aws", "tpm", "tpm"):
-        await turns.timed(verify(), provider)
+        await timings.timed(verify(), provider)
     assert [record.__dict__["provider"] for record in caplog.records] == ["tpm", "aws"]
     assert {record.__dict__["cluster"] for record in caplog.records} == {str(CLUSTER)}
     assert {record.__dict__["seconds"] for record in caplog.records} == {2.0}
-    assert len(turns.held) == 4
-    turns.now += SAY_AGAIN_SECONDS
-    await turns.timed(verify())
+    assert len(timings.held) == 4
+    timings.now += SAY_AGAIN_SECONDS
+    await timings.timed(verify())
     assert len(caplog.records) == 3
 
 
-async def test_it_is_cancelled_as_without(turns: Turns) -> None:
+async def test_it_is_cancelled_as_without(timings: TimedSemaphore) -> None:
     seen: list[str] = []
 
     async def verify() -> None:
@@ -87,7 +91,7 @@ async def test_it_is_cancelled_as_without(turns: Turns) -> None:
             seen.append("cleaned up")
             raise
 
-    task = asyncio.create_task(turns.timed(verify()))
+    task = asyncio.create_task(timings.timed(verify()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -95,7 +99,7 @@ async def test_it_is_cancelled_as_without(turns: Turns) -> None:
     assert seen == ["cleaned up"]
 
 
-async def test_it_may_go_on_after_a_time_limit_of_its_own(turns: Turns) -> None:
+async def test_it_may_go_on_after_a_time_limit_of_its_own(timings: TimedSemaphore) -> None:
     async def verify() -> str:
         try:
             async with asyncio.timeout(0):
@@ -104,13 +108,13 @@ async def test_it_may_go_on_after_a_time_limit_of_its_own(turns: Turns) -> None:
             return "after all"
         raise AssertionError("nobody answers")
 
-    assert await turns.timed(verify()) == "after all"
+    assert await timings.timed(verify()) == "after all"
 
 
-async def test_a_future_can_be_awaited(turns: Turns) -> None:
+async def test_a_future_can_be_awaited(timings: TimedSemaphore) -> None:
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(future.set_result, "outcome")
-    assert await turns.timed(future) == "outcome"
+    assert await timings.timed(future) == "outcome"
 
 
 class Plain:
@@ -130,9 +134,9 @@ def iter_of(waits_for: asyncio.Future[None]) -> Iterator[Any]:
 
 @pytest.mark.parametrize("end", [asyncio.Future.cancel, lambda future: future.set_result(None)])
 async def test_an_iterator_that_is_no_generator_ends_too(
-    end: Callable[[asyncio.Future[None]], Any], turns: Turns
+    end: Callable[[asyncio.Future[None]], Any], timings: TimedSemaphore
 ) -> None:
-    task = asyncio.create_task(turns.timed(Plain(asyncio.get_running_loop().create_future())))
+    task = asyncio.create_task(timings.timed(Plain(asyncio.get_running_loop().create_future())))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -141,6 +145,6 @@ async def test_an_iterator_that_is_no_generator_ends_too(
     asyncio.get_running_loop().call_soon(end, future)
     if end is asyncio.Future.cancel:
         with pytest.raises(asyncio.CancelledError):
-            await turns.timed(Plain(future))
+            await timings.timed(Plain(future))
     else:
-        assert await turns.timed(Plain(future)) is None
+        assert await timings.timed(Plain(future)) is None

@@ -1,4 +1,4 @@
-"""Stock serving requests: judged by the record, journaled before they are approved, once."""
+"""Built-in serving requests: judged by the record, journaled before they are approved, once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import Security
-from signer.audit.decision_inputs import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import OperatorAttestor
 from signer.decision import builtin_serving as module
 from signer.decision.builtin_serving import SETTLED_REQUESTS_ARE_KEPT
@@ -19,14 +19,14 @@ from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, LeftAlone,
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
 from signer.model.record import (
-    STOCK_APPROVALS,
+    BUILTIN_APPROVALS,
     AttestedIdentity,
     AttestedNode,
+    BuiltinApproval,
     MachineKey,
-    StockApproval,
 )
 from signer.model.reservation import Pair, ReservationSide
-from signer.model.signing_request import MalformedStockServingRequest, parse_signing_request
+from signer.model.signing_request import MalformedBuiltinServingRequest, parse_signing_request
 from signer.rules.builtin_serving import record_of
 from tests.unit.signer.builders import (
     CLUSTER,
@@ -34,6 +34,8 @@ from tests.unit.signer.builders import (
     PROVIDER_ID,
     PROVIDERS,
     alternative_names,
+    builtin_serving_manifest,
+    builtin_serving_request,
     cluster_view,
     dns,
     ip,
@@ -41,8 +43,6 @@ from tests.unit.signer.builders import (
     machine_view,
     pkcs10,
     record,
-    stock_serving_manifest,
-    stock_serving_request,
 )
 from tests.unit.signer.controller.support import NOW
 from tests.unit.signer.decision.builtin_serving_fixtures import (
@@ -70,8 +70,8 @@ class TestApproval:
         assert world.api.calls == ["replace"]
         recorded = world.records.recorded(CLUSTER, NODE)
         assert isinstance(recorded, AttestedNode)
-        request = stock_serving_request(CSR)
-        assert recorded.has_stock_approval(request.envelope.uid, request.envelope.spec_digest)
+        request = builtin_serving_request(CSR)
+        assert recorded.has_builtin_approval(request.header.uid, request.header.spec_digest)
         assert recorded.journal == record().journal
 
     async def test_again_after_a_crash_writes_nothing(self, world: World) -> None:
@@ -112,11 +112,11 @@ class TestApproval:
         assert world.api.calls == ["replace"]
 
     async def test_of_a_record_that_somebody_else_changed(self, world: World) -> None:
-        other = StockApproval("other", "other", "00" * 32, world.clock.now())
+        other = BuiltinApproval("other", "other", "00" * 32, world.clock.now())
 
         def change() -> None:
             world.api.before_write = lambda: None
-            world.record(record().with_stock_approval(other), seen=False)
+            world.record(record().with_builtin_approval(other), seen=False)
 
         world.api.before_write = change
         assert await world.decide() == APPROVED
@@ -136,20 +136,20 @@ class TestApproval:
         assert (await world.deferred()).reason == Reason.CLUSTER_PAUSED
 
     async def test_as_many_as_the_record_holds(self, world: World) -> None:
-        for number in range(STOCK_APPROVALS):
+        for number in range(BUILTIN_APPROVALS):
             await world.decide(numbered(number))
             world.clock.pass_by(1)
         defer = await world.deferred(numbered(99))
         assert defer.reason == Reason.RESERVATION_PENDING
-        assert defer.retry_after == SETTLED_REQUESTS_ARE_KEPT - timedelta(seconds=STOCK_APPROVALS)
+        assert defer.retry_after == SETTLED_REQUESTS_ARE_KEPT - timedelta(seconds=BUILTIN_APPROVALS)
         assert await world.decide(numbered(0)) == APPROVED  # journaled already
         world.clock.pass_by(defer.retry_after.total_seconds())
         assert await world.decide(numbered(99)) == APPROVED
-        assert [name for name, _ in world.approvals][-2:] == [f"csr-{STOCK_APPROVALS - 1}", "csr-99"]
+        assert [name for name, _ in world.approvals][-2:] == [f"csr-{BUILTIN_APPROVALS - 1}", "csr-99"]
 
     async def test_as_many_while_the_clock_was_a_day_ahead(self, world: World) -> None:
         world.clock.pass_by(86400)
-        for number in range(STOCK_APPROVALS):
+        for number in range(BUILTIN_APPROVALS):
             await world.decide(numbered(number))
         world.clock.pass_by(-86400)
         assert await world.decide(numbered(99)) == APPROVED
@@ -157,21 +157,21 @@ class TestApproval:
 
 class TestNotAttested:
     async def test_no_record(self, world: World) -> None:
-        world.inventory.records.forget("team-a", record().name)
+        world.caches.records.forget("team-a", record().name)
         defer = await world.deferred()
         assert defer.reason == Reason.NODE_NOT_ATTESTED
         assert defer.waits_for == (record_of(NODE),)
 
     async def test_a_record_wakes_who_waits_for_it(self, world: World) -> None:
         woken: list[Any] = []
-        world.inventory.on_change(lambda cluster, names: woken.append((cluster, names)))
+        world.caches.on_change(lambda cluster, names: woken.append((cluster, names)))
         world.record(record())
         assert (CLUSTER, frozenset({record_of(NODE)})) in woken
 
     async def test_forged_record(self, world: World) -> None:
         forged = manifest_of(record(), 99)
         forged["spec"]["lastNotAfter"] = "2036-03-01T12:00:00Z"
-        world.inventory.records.applied(forged)
+        world.caches.records.applied(forged)
         assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
 
     async def test_insecure_record(self, world: World) -> None:
@@ -183,7 +183,7 @@ class TestNotAttested:
         assert defer.waits_for == (record_of(NODE), PROVIDER_ID)
 
     async def test_machine_gone(self, world: World) -> None:
-        world.inventory.machines.forget("team-a", MACHINE)
+        world.caches.machines.forget("team-a", MACHINE)
         assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
 
     async def test_machine_is_another_now(self, world: World) -> None:
@@ -202,11 +202,11 @@ class TestNotAttested:
     async def test_reservations_that_are_no_pair(self, world: World) -> None:
         """Machine and identity are both reserved, each for another."""
         elsewhere = replace(record().machine, name="other")
-        halves = (
+        plugins = (
             (ReservationSide.MACHINE, Pair(record().machine, record(identity="ek:2").identity)),
             (ReservationSide.IDENTITY, Pair(elsewhere, record().identity)),
         )
-        world.inventory.reservations.replaced([reservation(pair, side) for side, pair in halves])
+        world.caches.reservations.replaced([reservation(pair, side) for side, pair in plugins])
         assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
 
     async def test_reservation_of_another_identity(self, world: World) -> None:
@@ -222,7 +222,7 @@ class TestNotAttested:
         assert (await world.deferred()).reason == Reason.NODE_NOT_ATTESTED
 
     async def test_nothing_is_written(self, world: World) -> None:
-        world.inventory.reservations.replaced([])
+        world.caches.reservations.replaced([])
         await world.deferred()
         assert world.api.calls == []
 
@@ -237,24 +237,24 @@ class TestNames:
         """The node of a Machine that is gone keeps its name as long as its record."""
         former = record(machine_view(name="former", provider_id="aws:///former"), node_name="10-0-0-1.example")
         manifest = manifest_of(former, 5)
-        world.inventory.records.applied(manifest)
+        world.caches.records.applied(manifest)
         world.machine(addresses=(NODE, "10.0.0.1", "10-0-0-1.example"))
         assert await world.decide() == APPROVED
-        csr = stock_serving_manifest(pkcs10(extensions=[alternative_names(dns("10-0-0-1.example"))]))
+        csr = builtin_serving_manifest(pkcs10(extensions=[alternative_names(dns("10-0-0-1.example"))]))
         assert (await world.deferred(csr)).reason == Reason.MACHINE_AMBIGUOUS
 
     async def test_own_former_node_name(self, world: World) -> None:
         former = record(node_name="old.example")
-        world.inventory.records.applied(manifest_of(former, 5))
+        world.caches.records.applied(manifest_of(former, 5))
         world.machine(addresses=(NODE, "10.0.0.1", "old.example"))
-        csr = stock_serving_manifest(pkcs10(extensions=[alternative_names(dns("old.example"))]))
+        csr = builtin_serving_manifest(pkcs10(extensions=[alternative_names(dns("old.example"))]))
         assert await world.decide(csr) == APPROVED
 
 
 class TestMachineThatChanged:
-    """What our mirror of Machines lacks is never a denial."""
+    """What our cache of Machines lacks is never a denial."""
 
-    ASKS = stock_serving_manifest(pkcs10(extensions=[alternative_names(ip(bytes((10, 0, 0, 2))))]))
+    ASKS = builtin_serving_manifest(pkcs10(extensions=[alternative_names(ip(bytes((10, 0, 0, 2))))]))
 
     async def test_another_address_that_is_not_known_yet(self, world: World) -> None:
         world.machine(addresses=(NODE, "10.0.0.2"), seen=False)
@@ -270,7 +270,7 @@ class TestMachineThatChanged:
         assert world.approvals == []
 
     async def test_what_the_request_alone_is_refused_for_costs_no_call(self, world: World) -> None:
-        csr = stock_serving_manifest(usages=["client auth", "digital signature"])
+        csr = builtin_serving_manifest(usages=["client auth", "digital signature"])
         assert (await world.refused(csr)).reason == Reason.INVALID_USAGES
         assert world.api.calls == []
 
@@ -323,13 +323,13 @@ class TestLeftAlone:
         assert world.api.calls == []
 
     async def test_what_would_wait(self, world: World) -> None:
-        world.inventory.records.forget("team-a", record().name)
+        world.caches.records.forget("team-a", record().name)
         left = await world.decide()
         assert isinstance(left.instead_of, Defer)
         assert left.instead_of.reason == Reason.NODE_NOT_ATTESTED
 
     async def test_what_cannot_be_read(self, world: World) -> None:
-        left = await world.stock_serving.decide(malformed(), Account())
+        left = await world.builtin_serving.decide(malformed(), DecisionInputs())
         assert isinstance(left, LeftAlone)
         assert isinstance(left.instead_of, Deny)
 
@@ -347,17 +347,17 @@ class TestLeftAlone:
         assert isinstance(await world.decide(), LeftAlone) is alone
 
 
-def malformed() -> MalformedStockServingRequest:
-    csr = stock_serving_manifest()
+def malformed() -> MalformedBuiltinServingRequest:
+    csr = builtin_serving_manifest()
     csr["spec"]["request"] = "LS0t"
     parsed = parse_signing_request(csr, PROVIDERS)
-    assert isinstance(parsed, MalformedStockServingRequest)
+    assert isinstance(parsed, MalformedBuiltinServingRequest)
     return parsed
 
 
 async def test_malformed(world: World) -> None:
     with pytest.raises(Refused, match="MalformedRequest"):
-        await world.stock_serving.decide(malformed(), Account())
+        await world.builtin_serving.decide(malformed(), DecisionInputs())
 
 
 async def test_paused_cluster(world: World) -> None:
@@ -366,7 +366,7 @@ async def test_paused_cluster(world: World) -> None:
 
 
 async def test_without_a_policy_it_waits(world: World) -> None:
-    world.inventory.policies.forget("team-a", "prod")
+    world.caches.policies.forget("team-a", "prod")
     assert (await world.deferred()).reason == Reason.POLICY_INVALID
 
 

@@ -63,7 +63,7 @@ async def issued(
 ) -> tuple[SigningRequest, AttestedNode, JournalEntry, Certificate]:
     """A request with its certificate, and the record that would be written before approval."""
     request, chosen = request or builders.signing_request(), chosen or authority()
-    facts = machine_facts(purpose=request.envelope.signer.purpose, created=asked_since(request, NoRecord(), NOW))
+    facts = machine_facts(purpose=request.header.signer.purpose, created=asked_since(request, NoRecord(), NOW))
     issuance = plan(request, facts, chosen)
     certificate = await sign(issuance, chosen)
     entry = journal_entry(request, facts, issuance, certificate, chosen)
@@ -102,17 +102,17 @@ class TestSign:
         assert names == {NameOID.COMMON_NAME: f"system:node:{NODE}", NameOID.ORGANIZATION_NAME: "system:nodes"}
         assert certificate.public_key() == ec_key().public_key()
         assert public_key_info(ec_key()) == request.certificate_request.subject_public_key_info
-        assert (entry.csr_name, entry.csr_uid) == (request.envelope.name, request.envelope.uid)
+        assert (entry.csr_name, entry.csr_uid) == (request.header.name, request.header.uid)
         assert entry.created == NOW - timedelta(seconds=1)
 
     async def test_creation_that_nobody_can_read_is_now(self) -> None:
         request = builders.signing_request()
-        request = replace(request, envelope=replace(request.envelope, created="yesterday"))
+        request = replace(request, header=replace(request.header, created="yesterday"))
         assert (await issued(request))[2].created == NOW
 
     async def test_serving_certificate_has_the_names_that_were_judged(self) -> None:
         request = builders.signing_request(serving_manifest(dns(NODE)))
-        assert request.envelope.signer.purpose is Purpose.SERVING
+        assert request.header.signer.purpose is Purpose.SERVING
         certificate = read((await issued(request))[3])
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == [NODE]
@@ -167,7 +167,7 @@ class TestRepeatForKey:
     @staticmethod
     def copy_of(request: SigningRequest, **changes: Any) -> SigningRequest:
         copied = {"name": "copy", "uid": "uid-copy", "spec_digest": "00" * 32, **changes}
-        return replace(request, envelope=replace(request.envelope, **copied))
+        return replace(request, header=replace(request.header, **copied))
 
     async def test_a_copy_gets_the_same_certificate(self) -> None:
         request, record, entry, certificate = await issued()

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from attestors.contract import Security
-from signer.decision.reserve_and_journal import Admission
+from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.rules.machine import MachineFacts, MachineGone
-from signer.store.caches import MOST_MATCHING, Inventory
+from signer.store.caches import MOST_MATCHING, Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.records import RecordChanged
 from tests.unit.signer.builders import attested_identity, machine_facts, machine_view, record
@@ -45,14 +45,14 @@ def machine(name: str, *, node_ref: str = "", deleting: bool = False) -> dict[st
 
 def test_of_thousands_a_few_say_as_much_as_all() -> None:
     """Each would be in the line of the audit log, which is bounded, and cost all clusters time."""
-    inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
     going = [machine(f"a{number}", deleting=True) for number in range(20)]
     called_so = [machine(f"m{number}") for number in range(20)]
     for manifest in (*going, *called_so, machine("z", node_ref="node")):
-        inventory.machines.applied(manifest)
-    assert len(inventory.matching(KEY, "test:///one")) == MOST_MATCHING
-    admission = cast("Admission", SimpleNamespace(_inventory=inventory, _key=KEY))
-    others = Admission._others_called(admission, machine_view(name="m0", cluster=KEY), "node")
+        caches.machines.applied(manifest)
+    assert len(caches.matching(KEY, "test:///one")) == MOST_MATCHING
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node")
     assert [other.name for other in others[:2]] == ["z", "m1"], "whose node it is, and then the others"
     assert len(others) == 8
     assert not any(other.deleting for other in others)
@@ -67,24 +67,26 @@ class Desk:
         self.is_reserved = True
         self.is_gone = False
         self.is_changed = False
-        inventory = SimpleNamespace(
+        caches = SimpleNamespace(
             machine=lambda key: self.machine, authentic=SimpleNamespace(of_machine=lambda key: self.recorded)
         )
-        existence = SimpleNamespace(is_gone=self._is_gone)
-        reservations = SimpleNamespace(mirrored=lambda pair: self.is_reserved, existence=existence)
-        cases = SimpleNamespace(require_unchanged=self._require_unchanged)
+        live_reads = SimpleNamespace(is_gone=self._is_gone)
+        reservations = SimpleNamespace(cached=lambda pair: self.is_reserved, live_reads=live_reads)
+        snapshots = SimpleNamespace(require_unchanged=self._require_unchanged)
         records = SimpleNamespace(require_still_listed=lambda key: None)
-        self.admission = Admission(KEY, *cast("Any", (cases, inventory, reservations, records, None)))
+        self.reserve_and_journal = ReserveAndJournal(
+            KEY, *cast("Any", (snapshots, caches, reservations, records, None))
+        )
 
     async def _is_gone(self, machine: MachineKey) -> bool:
         return self.is_gone
 
-    def _require_unchanged(self, case: object) -> None:
+    def _require_unchanged(self, snapshot: object) -> None:
         if self.is_changed:
             raise RecordChanged("the Cluster")
 
     def look_again(self, facts: MachineFacts) -> None:
-        self.admission._require_still(cast("Any", None), facts)
+        self.reserve_and_journal._require_still(cast("Any", None), facts)
 
 
 INSECURE = replace(attested_identity(), security=Security.INSECURE)
@@ -117,7 +119,7 @@ def test_what_has_changed_is_judged_again(change: Callable[[Desk], None], identi
 
 
 def test_who_was_displaced_is_judged_again() -> None:
-    """A secure attestor's pair is never displaced, and the mirror may be behind what was just reserved."""
+    """A secure attestor's pair is never displaced, and the cache may be behind what was just reserved."""
     desk = Desk()
     _take_pair(desk)
     desk.look_again(machine_facts())
@@ -129,42 +131,42 @@ def test_of_two_names_that_a_machine_asks_for_at_once_one_waits() -> None:
     desk = Desk()
     first, second = machine_facts(), machine_facts(node_name="second")
     another = machine_facts(machine=machine_view(name="another", provider_id="test:///another"))
-    with desk.admission._one_new_name(first):
-        with pytest.raises(Deferred, match="is being recorded"), desk.admission._one_new_name(second):
+    with desk.reserve_and_journal._one_new_name(first):
+        with pytest.raises(Deferred, match="is being recorded"), desk.reserve_and_journal._one_new_name(second):
             pass
-        with desk.admission._one_new_name(another):
+        with desk.reserve_and_journal._one_new_name(another):
             pass
-    with desk.admission._one_new_name(second):
+    with desk.reserve_and_journal._one_new_name(second):
         pass
 
 
 def test_a_name_that_was_recorded_since_the_names_were_judged_counts() -> None:
     desk = Desk()
     desk.recorded = (record(node_name="first"),)
-    with pytest.raises(RecordChanged), desk.admission._one_new_name(machine_facts(node_name="second")):
+    with pytest.raises(RecordChanged), desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
         pass
-    with desk.admission._one_new_name(machine_facts(node_name="second", other_names=desk.recorded)):
+    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second", other_names=desk.recorded)):
         pass
 
 
 def test_who_takes_over_a_former_nodes_record_is_new_to_its_name() -> None:
     desk = Desk()
     own, formers = machine_facts(record=record()), machine_facts(record=record(identity="ek:former"))
-    with desk.admission._one_new_name(machine_facts(node_name="second")):
-        with desk.admission._one_new_name(own):
+    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
+        with desk.reserve_and_journal._one_new_name(own):
             pass
-        with pytest.raises(Deferred), desk.admission._one_new_name(formers):
+        with pytest.raises(Deferred), desk.reserve_and_journal._one_new_name(formers):
             pass
 
 
 async def test_a_former_nodes_machine_is_gone_when_the_api_server_says_so() -> None:
-    """And not when the mirror alone does, which may be behind."""
+    """And not when the cache alone does, which may be behind."""
     desk = Desk()
     formers = machine_facts(record=record(identity="ek:former"), recorded_machine=MachineGone())
     with pytest.raises(Deferred, match="is not known yet"):
-        await desk.admission._require_gone(formers)
-    await desk.admission._require_gone(machine_facts())
-    await desk.admission._require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
-    await desk.admission._require_gone(replace(formers, recorded_machine=machine_view(name="former")))
+        await desk.reserve_and_journal._require_gone(formers)
+    await desk.reserve_and_journal._require_gone(machine_facts())
+    await desk.reserve_and_journal._require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
+    await desk.reserve_and_journal._require_gone(replace(formers, recorded_machine=machine_view(name="former")))
     desk.is_gone = True
-    await desk.admission._require_gone(formers)
+    await desk.reserve_and_journal._require_gone(formers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from signer.explain.dry_run_client import Sketch
+from signer.explain.dry_run_client import DryRunClient
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 
 COLLECTION = "/apis/g/v1/namespaces/n/things"
@@ -40,71 +40,73 @@ def source() -> Held:
 
 
 @pytest.fixture
-def sketch(source: Held) -> Sketch:
-    return Sketch(source)
+def dry_run_client(source: Held) -> DryRunClient:
+    return DryRunClient(source)
 
 
 def thing(name: str) -> dict[str, Any]:
     return {"kind": "Thing", "metadata": {"name": name, "namespace": "n"}, "spec": {}}
 
 
-async def test_what_was_created_is_there_for_who_asks_here(sketch: Sketch, source: Held) -> None:
-    created = await sketch.create(COLLECTION, thing("new"))
+async def test_what_was_created_is_there_for_who_asks_here(dry_run_client: DryRunClient, source: Held) -> None:
+    created = await dry_run_client.create(COLLECTION, thing("new"))
     assert created["metadata"]["uid"]
-    assert await sketch.get(f"{COLLECTION}/new") == created
-    assert sketch.intended == ("create Thing n/new",)
+    assert await dry_run_client.get(f"{COLLECTION}/new") == created
+    assert dry_run_client.intended == ("create Thing n/new",)
     with pytest.raises(NotFound):
         await source.get(f"{COLLECTION}/new")
     with pytest.raises(AlreadyExists):
-        await sketch.create(COLLECTION, thing("new"))
+        await dry_run_client.create(COLLECTION, thing("new"))
     with pytest.raises(AlreadyExists):
-        await sketch.create(COLLECTION, thing("held"))
+        await dry_run_client.create(COLLECTION, thing("held"))
 
 
-async def test_a_change_is_a_merge_and_needs_the_version_that_was_read(sketch: Sketch, source: Held) -> None:
+async def test_a_change_is_a_merge_and_needs_the_version_that_was_read(
+    dry_run_client: DryRunClient, source: Held
+) -> None:
     path = f"{COLLECTION}/held"
     for stale in ({"resourceVersion": "0"}, {"uid": "other", "resourceVersion": "1"}):
         with pytest.raises(Conflict):
-            await sketch.patch(path, {"metadata": stale})
+            await dry_run_client.patch(path, {"metadata": stale})
     patch = {"metadata": {"resourceVersion": "1", "annotations": {"a": None, "c": "d"}}, "spec": {"y": {"w": 3}}}
-    changed = await sketch.patch(path, patch)
+    changed = await dry_run_client.patch(path, patch)
     assert changed["metadata"]["annotations"] == {"c": "d"}
     assert changed["spec"] == {"x": 1, "y": {"z": 2, "w": 3}}
     assert changed["metadata"]["resourceVersion"] != "1"
-    assert await sketch.get(path) == changed
+    assert await dry_run_client.get(path) == changed
     assert source.stored == HELD
     with pytest.raises(Conflict):
-        await sketch.patch(path, patch)
+        await dry_run_client.patch(path, patch)
     with pytest.raises(NotFound):
-        await sketch.patch(f"{COLLECTION}/nobody", {})
+        await dry_run_client.patch(f"{COLLECTION}/nobody", {})
 
 
-async def test_what_was_deleted_is_gone_and_may_be_created_again(sketch: Sketch, source: Held) -> None:
+async def test_what_was_deleted_is_gone_and_may_be_created_again(dry_run_client: DryRunClient, source: Held) -> None:
     path = f"{COLLECTION}/held"
     with pytest.raises(Conflict):
-        await sketch.delete(path, uid="other")
-    await sketch.delete(path, uid="u", resource_version="1")
+        await dry_run_client.delete(path, uid="other")
+    await dry_run_client.delete(path, uid="u", resource_version="1")
     with pytest.raises(NotFound):
-        await sketch.get(path)
-    again = await sketch.create(COLLECTION, thing("held"))
+        await dry_run_client.get(path)
+    again = await dry_run_client.create(COLLECTION, thing("held"))
     assert again["metadata"]["uid"] != "u"
-    assert sketch.intended == ("delete Thing n/held", "create Thing n/held")
+    assert dry_run_client.intended == ("delete Thing n/held", "create Thing n/held")
     assert source.stored == HELD
 
 
-async def test_what_it_gives_is_a_copy(sketch: Sketch) -> None:
-    created = await sketch.create(COLLECTION, thing("new"))
+async def test_what_it_gives_is_a_copy(dry_run_client: DryRunClient) -> None:
+    created = await dry_run_client.create(COLLECTION, thing("new"))
     created["spec"]["changed"] = True
-    assert (await sketch.get(f"{COLLECTION}/new"))["spec"] == {}
+    assert (await dry_run_client.get(f"{COLLECTION}/new"))["spec"] == {}
 
 
-async def test_lists_are_the_sources(sketch: Sketch) -> None:
-    await sketch.create(COLLECTION, thing("new"))
-    assert [page async for page in sketch.list_pages(COLLECTION)] == [{"items": [HELD], "path": COLLECTION}]
+async def test_lists_are_the_sources(dry_run_client: DryRunClient) -> None:
+    await dry_run_client.create(COLLECTION, thing("new"))
+    assert [page async for page in dry_run_client.list_pages(COLLECTION)] == [{"items": [HELD], "path": COLLECTION}]
     with pytest.raises(NotImplementedError):
-        sketch.watch(COLLECTION, timeout_seconds=1.0)
+        dry_run_client.watch(COLLECTION, timeout_seconds=1.0)
 
 
-async def test_names_of_strangers_are_escaped(sketch: Sketch) -> None:
-    await sketch.create(COLLECTION, {"kind": "Th\x1b[31m", "metadata": {"name": "new", "namespace": "n\n"}})
-    assert sketch.intended[0].isprintable()
+async def test_names_of_strangers_are_escaped(dry_run_client: DryRunClient) -> None:
+    await dry_run_client.create(COLLECTION, {"kind": "Th\x1b[31m", "metadata": {"name": "new", "namespace": "n\n"}})
+    assert dry_run_client.intended[0].isprintable()

@@ -13,15 +13,15 @@ import yaml
 from attestors.contract import Auditable, ExplainsReasons, VerifiedIdentity
 from attestors.gcp import GCPAttestor
 from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSource
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import NoLookUp
 from attestors.registry import Registry
-from signer.explain.offline import OfflineRegistry, _CountedKeys, _OfflineHalf
-from signer.explain.recorded_calls import NotingRegistry, _NotingHalf
+from signer.explain.offline import OfflineRegistry, _CountedKeys, _OfflinePlugin
+from signer.explain.recorded_calls import NotingRegistry, _NotingPlugin
 from tests.unit.attestors.gcp import support as google
 
 
-def half(*, reachable: bool) -> GCPControllerHalf:
+def plugin(*, reachable: bool) -> GCPServerPlugin:
     async def fetch() -> CertificatesAnswer:
         if not reachable:
             raise AssertionError("Google was asked")
@@ -29,19 +29,19 @@ def half(*, reachable: bool) -> GCPControllerHalf:
         return CertificatesAnswer(body, timedelta(hours=1), timedelta())
 
     source = CertificateSource(fetch)
-    return GCPControllerHalf(google.SETTINGS, lambda: source, NoLookUp())
+    return GCPServerPlugin(google.SETTINGS, lambda: source, NoLookUp())
 
 
 async def test_a_token_is_judged_again_without_its_signature() -> None:
     request = google.request(google.token())
     noted: list[dict[str, Any]] = [{"question": "of a judgement before"}]
-    live = await _NotingHalf(half(reachable=True), noted).verify_client(request)
+    live = await _NotingPlugin(plugin(reachable=True), noted).verify_client(request)
     assert isinstance(live, VerifiedIdentity)
     fields = GCPAttestor().redacted_fields(request.evidence)
     kept = replace(request, evidence=replace(request.evidence, fields=fields))
     recorded = yaml.safe_load(yaml.safe_dump(noted))
     assert google.token().rpartition(".")[2] not in yaml.safe_dump([recorded, dict(fields)])
-    again = await _OfflineHalf(half(reachable=False), _CountedKeys(lambda: ()), recorded).verify_client(kept)
+    again = await _OfflinePlugin(plugin(reachable=False), _CountedKeys(lambda: ()), recorded).verify_client(kept)
     assert again == live
 
 

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 import pytest
 
 from signer.kube import coalescing_cache as fresh_answers
-from signer.kube.coalescing_cache import CALLS_AT_ONCE, FRESH_SECONDS, FreshAnswers
+from signer.kube.coalescing_cache import CALLS_AT_ONCE, FRESH_SECONDS, CoalescingCache
 from signer.kube.errors import ServerError
 from tests.unit.signer.controller.support import Clock
 
@@ -19,7 +19,7 @@ class Server:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.fresh: FreshAnswers[str] = FreshAnswers(self.clock.monotonic, len)
+        self.fresh: CoalescingCache[str] = CoalescingCache(self.clock.monotonic, len)
         self.text = "first"
         self.failure: ServerError | None = None
         self.calls = self.under_way = self.most_under_way = 0

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from signer.kube import cooperative_yield as slices
-from signer.kube.cooperative_yield import SLICE_SECONDS, Slices
+from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube.cooperative_yield import SLICE_SECONDS, CooperativeYield
 
 
 async def test_others_have_their_turn_when_a_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = 0.0
-    monkeypatch.setattr(slices, "time", SimpleNamespace(thread_time=lambda: spent))
+    monkeypatch.setattr(cooperative_yield, "time", SimpleNamespace(thread_time=lambda: spent))
     turns: list[int] = []
     after_each: list[int] = []
-    work = Slices()
+    work = CooperativeYield()
     for step in range(7):
         asyncio.get_running_loop().call_soon(turns.append, step)
         spent += SLICE_SECONDS / 2.5

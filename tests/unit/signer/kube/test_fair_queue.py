@@ -10,47 +10,47 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from signer.kube import fair_queue as module
-from signer.kube.fair_queue import CROWD, LOOKS, TURNS_OF_OTHERS, FairOrder
-from signer.model.flow import ONE_LANE, Lane, Screening
+from signer.kube.fair_queue import CROWD, LOOKS, TURNS_OF_OTHERS, FairQueue
+from signer.model.flow import ONE_FLOW, Flow, PriorityLevel
 
 MANY: Final = 1000
 
 
-def plausible(requester: str = "token", provider_id: str = "a", public_key: str = "1") -> Lane:
-    return Lane(Screening.PLAUSIBLE, requester, provider_id, public_key)
+def plausible(requester: str = "token", provider_id: str = "a", public_key: str = "1") -> Flow:
+    return Flow(PriorityLevel.PLAUSIBLE, requester, provider_id, public_key)
 
 
-def refused(requester: str = "token", provider_id: str = "a") -> Lane:
-    return Lane(Screening.REFUSED, requester, provider_id)
+def refused(requester: str = "token", provider_id: str = "a") -> Flow:
+    return Flow(PriorityLevel.REFUSED, requester, provider_id)
 
 
-def unscreened(requester: str = "token") -> Lane:
-    return Lane(Screening.UNSCREENED, requester)
+def unfiltered(requester: str = "token") -> Flow:
+    return Flow(PriorityLevel.UNFILTERED, requester)
 
 
-def taken(order: FairOrder[str]) -> Iterator[str]:
+def taken(order: FairQueue[str]) -> Iterator[str]:
     while len(order):
         yield order.take()
 
 
-def turns_until(order: FairOrder[str], key: str) -> int:
+def turns_until(order: FairQueue[str], key: str) -> int:
     return next(turn for turn, other in enumerate(taken(order), 1) if other == key)
 
 
-def flooded(*lanes: Lane, count: int = MANY) -> FairOrder[str]:
-    """Many keys, spread over these lanes."""
-    order: FairOrder[str] = FairOrder()
-    for number, lane in zip(range(count), itertools.cycle(lanes), strict=False):
-        order.put(f"flood-{number}", lane)
+def flooded(*flows: Flow, count: int = MANY) -> FairQueue[str]:
+    """Many keys, spread over these flows."""
+    order: FairQueue[str] = FairQueue()
+    for number, flow in zip(range(count), itertools.cycle(flows), strict=False):
+        order.put(f"flood-{number}", flow)
     return order
 
 
-def test_one_lane_is_first_come_first_served() -> None:
-    assert list(taken(flooded(ONE_LANE))) == [f"flood-{number}" for number in range(MANY)]
+def test_one_flow_is_first_come_first_served() -> None:
+    assert list(taken(flooded(ONE_FLOW))) == [f"flood-{number}" for number in range(MANY)]
 
 
 def test_nobody_waits() -> None:
-    order: FairOrder[str] = FairOrder()
+    order: FairQueue[str] = FairQueue()
     order.discard("unknown")
     with pytest.raises(KeyError):
         order.take()
@@ -59,14 +59,14 @@ def test_nobody_waits() -> None:
 @pytest.mark.parametrize(
     ("flood", "honest"),
     [
-        pytest.param(unscreened("thief"), unscreened("node"), id="another-requester"),
+        pytest.param(unfiltered("thief"), unfiltered("node"), id="another-requester"),
         pytest.param(plausible("thief"), plausible("node"), id="another-requester-with-evidence"),
         pytest.param(plausible(provider_id="stolen"), plausible(provider_id="own"), id="another-machine"),
         pytest.param(plausible(public_key="copied"), plausible(public_key="new"), id="copies-of-an-older-request"),
         pytest.param(refused(provider_id="a"), refused(provider_id="b"), id="another-claim"),
     ],
 )
-def test_many_are_not_in_the_way_of_one(flood: Lane, honest: Lane) -> None:
+def test_many_are_not_in_the_way_of_one(flood: Flow, honest: Flow) -> None:
     order = flooded(flood, count=CROWD)  # no crowd yet: all of them are work
     order.put("honest", honest)
     assert turns_until(order, "honest") <= 2
@@ -76,41 +76,41 @@ def test_many_are_not_in_the_way_of_one(flood: Lane, honest: Lane) -> None:
 
 
 def test_what_is_plausible_goes_first() -> None:
-    order = flooded(refused(), unscreened(), refused("other"), unscreened("other"), count=CROWD)
+    order = flooded(refused(), unfiltered(), refused("other"), unfiltered("other"), count=CROWD)
     order.put("honest", plausible("node"))
     assert order.take() == "honest"
 
 
 def test_a_crowd_is_looked_at_first_but_not_only() -> None:
-    order = flooded(unscreened())
+    order = flooded(unfiltered())
     for number in range(10):
         order.put(f"honest-{number}", plausible())
     turns = [key.startswith("honest") for key in taken(order)]
     assert [turn for turn, honest in enumerate(turns) if honest] == [LOOKS + (LOOKS + 1) * n for n in range(10)]
 
 
-@pytest.mark.parametrize("waiting", [unscreened("node"), refused("node")])
-def test_what_is_plausible_is_never_alone(waiting: Lane) -> None:
+@pytest.mark.parametrize("waiting", [unfiltered("node"), refused("node")])
+def test_what_is_plausible_is_never_alone(waiting: Flow) -> None:
     order = flooded(plausible("a"), plausible("b"))
     order.put("waits", waiting)
     turns = turns_until(order, "waits")
-    assert turns == TURNS_OF_OTHERS[waiting.screening] + 1
+    assert turns == TURNS_OF_OTHERS[waiting.priority_level] + 1
 
 
 def test_all_three_go_on() -> None:
-    order: FairOrder[Screening] = FairOrder()
-    lanes = {
-        Screening.PLAUSIBLE: plausible(),
-        Screening.UNSCREENED: unscreened("node"),
-        Screening.REFUSED: refused("other"),
+    order: FairQueue[PriorityLevel] = FairQueue()
+    flows = {
+        PriorityLevel.PLAUSIBLE: plausible(),
+        PriorityLevel.UNFILTERED: unfiltered("node"),
+        PriorityLevel.REFUSED: refused("other"),
     }
     given = []
     for _ in range(320):
-        for screening, lane in lanes.items():
-            order.put(screening, lane)
+        for priority_level, flow in flows.items():
+            order.put(priority_level, flow)
         given.append(order.take())
-    assert given.count(Screening.UNSCREENED) == pytest.approx(320 / 8, abs=1)
-    assert given.count(Screening.REFUSED) == pytest.approx(320 / 32, abs=1)
+    assert given.count(PriorityLevel.UNFILTERED) == pytest.approx(320 / 8, abs=1)
+    assert given.count(PriorityLevel.REFUSED) == pytest.approx(320 / 32, abs=1)
 
 
 def test_turns_that_were_waited_for_are_not_saved_up() -> None:
@@ -119,30 +119,30 @@ def test_turns_that_were_waited_for_are_not_saved_up() -> None:
     for _ in range(100):
         order.take()
     order.put("late", refused())
-    assert turns_until(order, "late") == TURNS_OF_OTHERS[Screening.REFUSED] + 1
+    assert turns_until(order, "late") == TURNS_OF_OTHERS[PriorityLevel.REFUSED] + 1
 
 
 @pytest.mark.parametrize("position", [0, MANY // 2, MANY])
 def test_a_crowd_is_looked_at_from_both_ends(position: int) -> None:
-    order: FairOrder[str] = FairOrder()
+    order: FairQueue[str] = FairQueue()
     for number in range(MANY):
         if number == position:
-            order.put("honest", unscreened())
-        order.put(f"flood-{number}", unscreened())
-    order.put("honest", unscreened())  # changes nothing where it waits already
+            order.put("honest", unfiltered())
+        order.put(f"flood-{number}", unfiltered())
+    order.put("honest", unfiltered())  # changes nothing where it waits already
     distance = min(position, MANY - position)
     assert turns_until(order, "honest") <= 2 * distance + 2
 
 
 def test_few_are_no_crowd() -> None:
-    order: FairOrder[str] = FairOrder()
+    order: FairQueue[str] = FairQueue()
     keys = [f"key-{number}" for number in range(CROWD)]
     for key in keys:
-        order.put(key, unscreened())
+        order.put(key, unfiltered())
     assert not order.is_crowded("token")
     assert list(taken(order)) == keys
     for key in (*keys, "one-more"):
-        order.put(key, unscreened() if key != "one-more" else refused())
+        order.put(key, unfiltered() if key != "one-more" else refused())
     assert order.is_crowded("token")
     assert not order.is_crowded("other")
     order.discard("one-more")
@@ -150,17 +150,17 @@ def test_few_are_no_crowd() -> None:
 
 
 def test_a_crowd_of_one_requester_leaves_the_order_of_others() -> None:
-    order = flooded(unscreened("thief"))
+    order = flooded(unfiltered("thief"))
     for key in ("first", "second", "third"):
-        order.put(key, unscreened("node"))
+        order.put(key, unfiltered("node"))
     assert [key for key in taken(order) if not key.startswith("flood")] == ["first", "second", "third"]
 
 
 class OrderMachine(RuleBasedStateMachine):
     """Drives an order and a plain model of it, which looks at all keys for each turn."""
 
-    lanes = st.builds(
-        Lane, st.sampled_from(Screening), st.sampled_from("rs"), st.sampled_from("pq"), st.sampled_from("12")
+    flows = st.builds(
+        Flow, st.sampled_from(PriorityLevel), st.sampled_from("rs"), st.sampled_from("pq"), st.sampled_from("12")
     )
     keys = st.integers(0, 12)
 
@@ -169,10 +169,10 @@ class OrderMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "CROWD", 3)
         self.patch.setattr(module, "LOOKS", 3)
-        self.order: FairOrder[int] = FairOrder()
-        self.waiting: dict[int, Lane] = {}  # in the order of arrival
+        self.order: FairQueue[int] = FairQueue()
+        self.waiting: dict[int, Flow] = {}  # in the order of arrival
         self.since: dict[tuple[object, ...], int] = {}  # screening and part of a path -> when it came, or had its turn
-        self.others = dict.fromkeys(Screening, 0)
+        self.others = dict.fromkeys(PriorityLevel, 0)
         self.looks = 0
         self.newest_next: dict[str, bool] = {}
         self.now = 0
@@ -181,35 +181,35 @@ class OrderMachine(RuleBasedStateMachine):
         self.patch.undo()
 
     def _crowded(self, requester: str) -> bool:
-        return sum(lane.requester == requester for lane in self.waiting.values()) > 3
+        return sum(flow.requester == requester for flow in self.waiting.values()) > 3
 
-    def _kind(self, lane: Lane) -> object:
-        crowd = lane.screening is Screening.UNSCREENED and self._crowded(lane.requester)
-        return "crowd" if crowd else lane.screening
+    def _kind(self, flow: Flow) -> object:
+        crowd = flow.priority_level is PriorityLevel.UNFILTERED and self._crowded(flow.requester)
+        return "crowd" if crowd else flow.priority_level
 
-    def _prefixes(self, lane: Lane) -> Iterator[tuple[object, ...]]:
-        for length in range(1, len(lane.path) + 1):
-            yield (self._kind(lane), *lane.path[:length])
+    def _prefixes(self, flow: Flow) -> Iterator[tuple[object, ...]]:
+        for length in range(1, len(flow.path) + 1):
+            yield (self._kind(flow), *flow.path[:length])
 
     def _settle(self) -> None:
         self.now += 1
-        present = {prefix for lane in self.waiting.values() for prefix in self._prefixes(lane)}
+        present = {prefix for flow in self.waiting.values() for prefix in self._prefixes(flow)}
         self.since = {prefix: self.since.get(prefix, self.now) for prefix in present}
-        self.newest_next = {name: next_ for name, next_ in self.newest_next.items() if self._unscreened_of(name)}
+        self.newest_next = {name: next_ for name, next_ in self.newest_next.items() if self._unfiltered_of(name)}
 
-    def _unscreened_of(self, requester: str) -> list[int]:
-        return [key for key, lane in self.waiting.items() if lane == unscreened(requester)]
+    def _unfiltered_of(self, requester: str) -> list[int]:
+        return [key for key, flow in self.waiting.items() if flow == unfiltered(requester)]
 
-    @rule(key=keys, lane=lanes)
-    def put(self, key: int, lane: Lane) -> None:
-        if lane.screening is Screening.UNSCREENED:
-            lane = unscreened(lane.requester)
-        self.order.put(key, lane)
-        if self.waiting.get(key) == lane:
+    @rule(key=keys, flow=flows)
+    def put(self, key: int, flow: Flow) -> None:
+        if flow.priority_level is PriorityLevel.UNFILTERED:
+            flow = unfiltered(flow.requester)
+        self.order.put(key, flow)
+        if self.waiting.get(key) == flow:
             return
         self.waiting.pop(key, None)
         self._settle()
-        self.waiting[key] = lane
+        self.waiting[key] = flow
         self._settle()
 
     @rule(key=keys)
@@ -230,8 +230,8 @@ class OrderMachine(RuleBasedStateMachine):
         self._settle()
 
     def _whose_turn(self) -> object:
-        present = sorted(kind for kind in map(self._kind, self.waiting.values()) if isinstance(kind, Screening))
-        crowds = any(self._kind(lane) == "crowd" for lane in self.waiting.values())
+        present = sorted(kind for kind in map(self._kind, self.waiting.values()) if isinstance(kind, PriorityLevel))
+        crowds = any(self._kind(flow) == "crowd" for flow in self.waiting.values())
         if crowds and (self.looks < 3 or not present):
             self.looks += 1
             return "crowd"
@@ -244,15 +244,15 @@ class OrderMachine(RuleBasedStateMachine):
 
     def _expected(self) -> int:
         turn = self._whose_turn()
-        lanes = [lane for lane in self.waiting.values() if self._kind(lane) == turn]
-        for depth in range(1, len(lanes[0].path) + 1):
-            first = min(self.since[(turn, *lane.path[:depth])] for lane in lanes)
-            lanes = [lane for lane in lanes if self.since[(turn, *lane.path[:depth])] == first]
-        keys = [key for key, lane in self.waiting.items() if lane == lanes[0]]
+        flows = [flow for flow in self.waiting.values() if self._kind(flow) == turn]
+        for depth in range(1, len(flows[0].path) + 1):
+            first = min(self.since[(turn, *flow.path[:depth])] for flow in flows)
+            flows = [flow for flow in flows if self.since[(turn, *flow.path[:depth])] == first]
+        keys = [key for key, flow in self.waiting.items() if flow == flows[0]]
         if turn != "crowd":
             return keys[0]
-        newest = self.newest_next.get(lanes[0].requester, True)
-        self.newest_next[lanes[0].requester] = not newest
+        newest = self.newest_next.get(flows[0].requester, True)
+        self.newest_next[flows[0].requester] = not newest
         return keys[-1 if newest else 0]
 
     @invariant()

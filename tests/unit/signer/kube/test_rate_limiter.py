@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.kube.rate_limiter import Ration
+from signer.kube.rate_limiter import TokenBucket
 
 
 class Clock:
@@ -14,29 +14,29 @@ class Clock:
 
 def test_some_at_once_and_then_one_each_so_often() -> None:
     clock = Clock()
-    ration = Ration(3, 10.0, clock)
+    bucket = TokenBucket(3, 10.0, clock)
     for _ in range(3):
-        assert ration.wait_seconds == 0
-        ration.take()
-    assert ration.wait_seconds == 10.0
+        assert bucket.wait_seconds == 0
+        bucket.take()
+    assert bucket.wait_seconds == 10.0
     clock.now += 4.0
-    assert ration.wait_seconds == 6.0
-    ration.take()
-    assert ration.wait_seconds == 16.0, "it was taken beforehand"
+    assert bucket.wait_seconds == 6.0
+    bucket.take()
+    assert bucket.wait_seconds == 16.0, "it was taken beforehand"
     clock.now += 16.0
-    assert ration.wait_seconds == 0
-    ration.take()
-    assert ration.wait_seconds == 10.0
+    assert bucket.wait_seconds == 0
+    bucket.take()
+    assert bucket.wait_seconds == 10.0
 
 
 @pytest.mark.parametrize(("idle", "saved"), [(10.0, 1), (25.0, 2), (1e6, 3)])
 def test_what_is_not_used_is_saved_up_to_a_bound(idle: float, saved: int) -> None:
     clock = Clock()
-    ration = Ration(3, 10.0, clock)
+    bucket = TokenBucket(3, 10.0, clock)
     for _ in range(3):
-        ration.take()
+        bucket.take()
     clock.now += idle
     for _ in range(saved):
-        assert ration.wait_seconds == 0
-        ration.take()
-    assert ration.wait_seconds > 0
+        assert bucket.wait_seconds == 0
+        bucket.take()
+    assert bucket.wait_seconds > 0

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from signer.kube.semaphore import Turns
+from signer.kube.semaphore import TimedSemaphore
 from tests.unit.signer.kube.support import run_in_virtual_time
 
 
-async def _begins(turns: Turns) -> AsyncExitStack:
+async def _begins(turns: TimedSemaphore) -> AsyncExitStack:
     stack = AsyncExitStack()
     await stack.enter_async_context(turns.turn())
     return stack
@@ -19,7 +19,7 @@ async def _begins(turns: Turns) -> AsyncExitStack:
 
 def test_no_more_than_so_many_are_at_it() -> None:
     async def main() -> None:
-        turns = Turns(2, seconds=1000)
+        turns = TimedSemaphore(2, seconds=1000)
         first, _ = await _begins(turns), await _begins(turns)
         third = asyncio.create_task(_begins(turns))
         await asyncio.sleep(999)
@@ -32,7 +32,7 @@ def test_no_more_than_so_many_are_at_it() -> None:
 
 def test_a_slow_one_makes_room_and_goes_on() -> None:
     async def main() -> None:
-        turns = Turns(1, seconds=2)
+        turns = TimedSemaphore(1, seconds=2)
         slow = await _begins(turns)
         began = asyncio.get_running_loop().time()
         second = await _begins(turns)
@@ -49,7 +49,7 @@ def test_a_slow_one_makes_room_and_goes_on() -> None:
 
 def test_a_place_is_left_early_and_once() -> None:
     async def main() -> None:
-        turns = Turns(1, seconds=1000)
+        turns = TimedSemaphore(1, seconds=1000)
         async with turns.turn() as leave:
             leave()
             leave()

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from signer.model.auto_approval import (
-    BOTH_DOORS,
+    BOTH_SUBRESOURCES,
     RESTORING_ANNOTATION,
+    ApprovalSubresource,
     ClusterIdentity,
-    Door,
     RoleScope,
     UnreadableGrant,
     binding_body,
-    kept_size,
     parse_cluster_role,
     parse_cluster_role_binding,
+    saved_size,
     shown,
 )
 from signer.model.cluster import ClusterKey
 
-FIRST, RENEWAL = frozenset({Door.NODECLIENT}), frozenset({Door.SELFNODECLIENT})
+FIRST, RENEWAL = frozenset({ApprovalSubresource.NODECLIENT}), frozenset({ApprovalSubresource.SELFNODECLIENT})
 
 
 def rule(**changed: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def binding(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changed", "doors"),
+    ("changed", "subresources"),
     [
         ({}, FIRST),
         ({"resources": ["certificatesigningrequests/selfnodeclient"]}, RENEWAL),
@@ -56,8 +56,8 @@ def binding(**changed: Any) -> dict[str, Any]:
         ({"verbs": ["get", "create"]}, FIRST),
         ({"apiGroups": ["*"]}, FIRST),
         ({"apiGroups": ["", "certificates.k8s.io"]}, FIRST),
-        ({"resources": ["*"]}, BOTH_DOORS),
-        ({"resources": ["certificatesigningrequests/*"]}, BOTH_DOORS),
+        ({"resources": ["*"]}, BOTH_SUBRESOURCES),
+        ({"resources": ["certificatesigningrequests/*"]}, BOTH_SUBRESOURCES),
         ({"resources": ["*/nodeclient"]}, FIRST),
         ({"resources": ["*/selfnodeclient"]}, RENEWAL),
         ({"resourceNames": ["", "other"]}, FIRST),
@@ -70,14 +70,14 @@ def binding(**changed: Any) -> dict[str, Any]:
         ({"apiGroups": [], "resources": [], "nonResourceURLs": ["*"]}, frozenset()),
     ],
 )
-def test_doors_of_a_rule(changed: dict[str, Any], doors: frozenset[Door]) -> None:
-    assert parse_cluster_role(role(rule(**changed))).doors == doors
+def test_doors_of_a_rule(changed: dict[str, Any], subresources: frozenset[ApprovalSubresource]) -> None:
+    assert parse_cluster_role(role(rule(**changed))).subresources == subresources
 
 
 def test_rules_add_up() -> None:
     both = role(rule(), rule(resources=["certificatesigningrequests/selfnodeclient"]))
-    assert parse_cluster_role(both).doors == BOTH_DOORS
-    assert parse_cluster_role(both).scope is RoleScope.ONLY_DOORS
+    assert parse_cluster_role(both).subresources == BOTH_SUBRESOURCES
+    assert parse_cluster_role(both).scope is RoleScope.ONLY_APPROVAL
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_role_that_grants_more_is_told_apart(more: dict[str, Any]) -> None:
 
 
 def test_any_verb_on_the_doors_is_still_only_the_doors() -> None:
-    assert parse_cluster_role(role(rule(verbs=["*"]))).scope is RoleScope.ONLY_DOORS
+    assert parse_cluster_role(role(rule(verbs=["*"]))).scope is RoleScope.ONLY_APPROVAL
 
 
 def test_an_aggregated_role_may_be_another_tomorrow() -> None:
     found = parse_cluster_role(role(rule(), aggregationRule={"clusterRoleSelectors": []}))
-    assert (found.doors, found.scope) == (FIRST, RoleScope.AGGREGATED)
+    assert (found.subresources, found.scope) == (FIRST, RoleScope.AGGREGATED)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_aggregated_role_may_be_another_tomorrow() -> None:
 )
 def test_a_role_that_cannot_be_read_counts_as_both_doors(rules: Any) -> None:
     found = parse_cluster_role({"metadata": {"name": "role"}, "rules": rules})
-    assert (found.doors, found.scope) == (BOTH_DOORS, RoleScope.UNREADABLE)
+    assert (found.subresources, found.scope) == (BOTH_SUBRESOURCES, RoleScope.UNREADABLE)
 
 
 @pytest.mark.parametrize("manifest", [{}, {"metadata": []}, {"metadata": {"name": ""}}, {"metadata": {"name": 1}}])
@@ -125,7 +125,7 @@ def test_a_role_or_binding_without_a_name_is_refused(manifest: dict[str, Any]) -
 
 def test_a_role_without_rules_grants_nothing() -> None:
     found = parse_cluster_role({"metadata": {"name": "role"}, "rules": None})
-    assert (found.doors, found.scope) == (frozenset(), RoleScope.ONLY_DOORS)
+    assert (found.subresources, found.scope) == (frozenset(), RoleScope.ONLY_APPROVAL)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_binding_comes_back_as_it_was() -> None:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "role"},
         "subjects": subjects,
     }
-    assert kept_size(found) == len(json.dumps([binding_body(found), "uid-1", "7"]))
+    assert saved_size(found) == len(json.dumps([binding_body(found), "uid-1", "7"]))
 
 
 def test_our_mark_is_not_given_back() -> None:

@@ -14,26 +14,26 @@ from attestors.wire.names import (
     CERTIFICATE_REQUEST_LABEL,
     CREDENTIAL_ID_KEY,
     PROVIDER_ID_OID,
+    BuiltinSigner,
     Purpose,
-    StockSigner,
 )
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed, NotOurs, OtherCredential
 from signer.model.signing_request import (
-    MalformedStockServingRequest,
+    BuiltinServingRequest,
+    MalformedBuiltinServingRequest,
     Settled,
-    StockServingRequest,
     parse_signing_request,
 )
 from tests.unit.signer.builders import (
     AS_NODE,
     PROVIDERS,
     SERVING_USAGES,
+    builtin_serving_manifest,
+    builtin_serving_request,
     evidence_json,
     extension,
     manifest,
     pkcs10,
-    stock_serving_manifest,
-    stock_serving_request,
 )
 from tests.unit.signer.outcomes import assert_printable
 
@@ -57,24 +57,24 @@ DIGEST = "0123456789abcdef" * 4
 
 
 class TestCredential:
-    @pytest.mark.parametrize("make", [manifest, stock_serving_manifest])
+    @pytest.mark.parametrize("make", [manifest, builtin_serving_manifest])
     def test_of_either_kind_of_signer(self, make: Any) -> None:
         csr = make()
         csr["spec"]["extra"] = {CREDENTIAL_ID_KEY: [f"X509SHA256={DIGEST}"], "other": ["x", "y"]}
-        assert parse(csr).envelope.credential == CertificateCredential(DIGEST)
+        assert parse(csr).header.credential == CertificateCredential(DIGEST)
 
     @pytest.mark.parametrize("extra", [None, {}, {"other": [f"X509SHA256={DIGEST}"]}])
     def test_none_named(self, extra: Any) -> None:
         csr = manifest()
-        assert parse(csr).envelope.credential == NoCredentialNamed()
+        assert parse(csr).header.credential == NoCredentialNamed()
         csr["spec"]["extra"] = extra
-        assert parse(csr).envelope.credential == NoCredentialNamed()
+        assert parse(csr).header.credential == NoCredentialNamed()
 
     @pytest.mark.parametrize("extra", [5, "x", [], [CREDENTIAL_ID_KEY]])
     def test_extra_of_another_type(self, extra: Any) -> None:
         csr = manifest()
         csr["spec"]["extra"] = extra
-        assert parse(csr).envelope.credential == OtherCredential()
+        assert parse(csr).header.credential == OtherCredential()
 
     @pytest.mark.parametrize(
         "values",
@@ -102,26 +102,26 @@ class TestCredential:
     def test_other(self, values: Any) -> None:
         csr = manifest()
         csr["spec"]["extra"] = {CREDENTIAL_ID_KEY: values}
-        assert parse(csr).envelope.credential == OtherCredential()
+        assert parse(csr).header.credential == OtherCredential()
 
 
-class TestStockServing:
+class TestBuiltinServing:
     def test_everything(self) -> None:
-        parsed = stock_serving_request()
-        envelope = parsed.envelope
-        assert (envelope.name, envelope.uid) == ("csr-x1", "7f9c1f5e-0000-4000-8000-000000000001")
-        assert envelope.signer is StockSigner.KUBELET_SERVING
-        assert envelope.signer.purpose is Purpose.SERVING
-        assert (envelope.username, envelope.usages) == (AS_NODE[0], SERVING_USAGES)
-        assert envelope.conditions == frozenset()
+        parsed = builtin_serving_request()
+        header = parsed.header
+        assert (header.name, header.uid) == ("csr-x1", "7f9c1f5e-0000-4000-8000-000000000001")
+        assert header.signer is BuiltinSigner.KUBELET_SERVING
+        assert header.signer.purpose is Purpose.SERVING
+        assert (header.username, header.usages) == (AS_NODE[0], SERVING_USAGES)
+        assert header.conditions == frozenset()
         assert parsed.certificate_request.dns_names == ("ip-10-0-0-1.ec2.internal",)
         assert [str(address) for address in parsed.certificate_request.ip_addresses] == ["10.0.0.1"]
 
     def test_is_nobodys_without_any_attestor(self) -> None:
-        assert isinstance(parse_signing_request(stock_serving_manifest(), frozenset()), StockServingRequest)
+        assert isinstance(parse_signing_request(builtin_serving_manifest(), frozenset()), BuiltinServingRequest)
 
     def test_object_without_name(self) -> None:
-        assert parse(stock_serving_manifest() | {"metadata": {}}) == NotOurs()
+        assert parse(builtin_serving_manifest() | {"metadata": {}}) == NotOurs()
 
     @pytest.mark.parametrize(
         "status",
@@ -132,7 +132,7 @@ class TestStockServing:
     )
     @pytest.mark.parametrize("der", [None, b"nonsense"])
     def test_settled_by_anybody(self, status: Any, der: bytes | None) -> None:
-        assert isinstance(parse(stock_serving_manifest(der, **status)), Settled)
+        assert isinstance(parse(builtin_serving_manifest(der, **status)), Settled)
 
     @pytest.mark.parametrize(
         "request_bytes",
@@ -154,10 +154,10 @@ class TestStockServing:
         ],
     )
     def test_malformed(self, request_bytes: bytes) -> None:
-        csr = stock_serving_manifest()
+        csr = builtin_serving_manifest()
         csr["spec"]["request"] = base64.b64encode(request_bytes).decode()
         parsed = parse(csr)
-        assert isinstance(parsed, MalformedStockServingRequest), parsed
+        assert isinstance(parsed, MalformedBuiltinServingRequest), parsed
         assert_printable(parsed.message)
 
     def test_provider_ids_under_the_oids_of_the_configuration(self) -> None:
@@ -165,14 +165,14 @@ class TestStockServing:
         oids = (PROVIDER_ID_OID, "1.2.3.4")
         one, other = (extension(oid, b"x", critical=True) for oid in oids)
         for extensions in ([one], [other]):
-            parsed = parse_signing_request(stock_serving_manifest(pkcs10(extensions=extensions)), PROVIDERS, oids)
-            assert isinstance(parsed, StockServingRequest)
+            parsed = parse_signing_request(builtin_serving_manifest(pkcs10(extensions=extensions)), PROVIDERS, oids)
+            assert isinstance(parsed, BuiltinServingRequest)
             assert parsed.certificate_request.provider_id_oids == oids
-        both = parse_signing_request(stock_serving_manifest(pkcs10(extensions=[one, other])), PROVIDERS, oids)
-        assert isinstance(both, MalformedStockServingRequest)
+        both = parse_signing_request(builtin_serving_manifest(pkcs10(extensions=[one, other])), PROVIDERS, oids)
+        assert isinstance(both, MalformedBuiltinServingRequest)
 
     @pytest.mark.parametrize("text", [None, 5, "!!!!", "A" * 87388])
     def test_not_base64(self, text: Any) -> None:
-        csr = stock_serving_manifest()
+        csr = builtin_serving_manifest()
         csr["spec"]["request"] = text
-        assert isinstance(parse(csr), MalformedStockServingRequest)
+        assert isinstance(parse(csr), MalformedBuiltinServingRequest)

@@ -17,7 +17,7 @@ def parse(csr: dict[str, Any]) -> Any:
     return parse_signing_request(csr, PROVIDERS)
 
 
-class TestEnvelope:
+class TestCsrHeader:
     def test_everything(self) -> None:
         csr = manifest(conditions=[{"type": "Approved", "status": "True"}, {"type": "Other"}])
         csr["spec"]["expirationSeconds"] = 3600
@@ -28,42 +28,42 @@ class TestEnvelope:
             "v1",
             {"quote": "AAAA"},
         )
-        envelope = parsed.envelope
-        assert (envelope.name, envelope.resource_version) == ("csr-x1", "42")
-        assert envelope.uid == "7f9c1f5e-0000-4000-8000-000000000001"
-        assert envelope.signer == SignerName(Purpose.CLIENT, "tpm")
-        assert (envelope.username, envelope.groups) == (BOOTSTRAP[0], frozenset(BOOTSTRAP[1]))
-        assert envelope.usages == CLIENT_USAGES
-        assert envelope.expiration_seconds == 3600
-        assert envelope.created == "2026-03-01T11:59:59Z"
-        assert envelope.conditions == {Condition.APPROVED}
-        assert envelope.spec_digest == spec_digest(csr["spec"])
+        header = parsed.header
+        assert (header.name, header.resource_version) == ("csr-x1", "42")
+        assert header.uid == "7f9c1f5e-0000-4000-8000-000000000001"
+        assert header.signer == SignerName(Purpose.CLIENT, "tpm")
+        assert (header.username, header.groups) == (BOOTSTRAP[0], frozenset(BOOTSTRAP[1]))
+        assert header.usages == CLIENT_USAGES
+        assert header.expiration_seconds == 3600
+        assert header.created == "2026-03-01T11:59:59Z"
+        assert header.conditions == {Condition.APPROVED}
+        assert header.spec_digest == spec_digest(csr["spec"])
 
     def test_missing_and_ill_typed_fields(self) -> None:
         csr = manifest()
         for key in ("username", "groups", "usages", "expirationSeconds"):
             csr["spec"][key] = {"x": 1}
         csr["metadata"]["resourceVersion"] = csr["metadata"]["creationTimestamp"] = 5
-        envelope = parse(csr).envelope
-        assert (envelope.username, envelope.groups, envelope.usages) == ("", frozenset(), ())
-        assert (envelope.expiration_seconds, envelope.resource_version, envelope.created) == (None, "", "")
+        header = parse(csr).header
+        assert (header.username, header.groups, header.usages) == ("", frozenset(), ())
+        assert (header.expiration_seconds, header.resource_version, header.created) == (None, "", "")
 
     @pytest.mark.parametrize("value", [None, True, "3600", 1.5])
     def test_expiration_that_is_no_number(self, value: Any) -> None:
         csr = manifest()
         csr["spec"]["expirationSeconds"] = value
-        assert parse(csr).envelope.expiration_seconds is None
+        assert parse(csr).header.expiration_seconds is None
 
     def test_groups_and_usages_that_are_no_text(self) -> None:
         csr = manifest(requester=("u", ["a", "b"]))
         csr["spec"]["groups"] += [5, None]
         csr["spec"]["usages"] = ["client auth", 5]
-        envelope = parse(csr).envelope
-        assert (envelope.groups, envelope.usages) == (frozenset({"a", "b"}), ("client auth",))
+        header = parse(csr).header
+        assert (header.groups, header.usages) == (frozenset({"a", "b"}), ("client auth",))
 
     def test_groups_are_bounded(self) -> None:
         groups = [f"g{number}" for number in range(257)]
-        assert parse(manifest(requester=("u", groups))).envelope.groups == frozenset(groups[:256])
+        assert parse(manifest(requester=("u", groups))).header.groups == frozenset(groups[:256])
 
     def test_spec_digest(self) -> None:
         expected = hashlib.sha256(b'{"a":[1,null],"b":{"c":"\xc3\xa9","d":true}}').hexdigest()

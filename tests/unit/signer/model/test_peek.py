@@ -10,13 +10,14 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import MAXIMUM_REQUEST_BYTES
-from signer.model.peek import NO_CLAIM, claim_at_a_glance
+from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.signing_request import Malformed, parse_signing_request
 from tests.unit.signer.builders import (
     COMMON_NAME,
     PROVIDER_ID,
     PROVIDERS,
     blocks,
+    builtin_serving_manifest,
     extension,
     manifest,
     node_subject,
@@ -25,28 +26,27 @@ from tests.unit.signer.builders import (
     rdn,
     sequence,
     serving_manifest,
-    stock_serving_manifest,
     tlv,
 )
 
 OTHER_OID = "1.2.3.4.5"
 
 
-def glance(csr: dict[str, Any]) -> str:
+def peek(csr: dict[str, Any]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return claim_at_a_glance(csr, PROVIDERS)
+        return peek_claimed_provider_id(csr, PROVIDERS)
 
 
 @pytest.mark.parametrize("csr", [manifest(), serving_manifest()], ids=["client", "serving"])
 def test_what_is_claimed(csr: dict[str, Any]) -> None:
-    assert glance(csr) == PROVIDER_ID
+    assert peek(csr) == PROVIDER_ID
 
 
 def test_the_extension_has_the_oid_of_the_configuration() -> None:
     csr = manifest(blocks(pkcs10(extensions=[extension(OTHER_OID, provider_id_extension()[-2 - len(PROVIDER_ID) :])])))
-    assert glance(csr) == NO_CLAIM
-    assert claim_at_a_glance(csr, PROVIDERS, (OTHER_OID,)) == PROVIDER_ID
+    assert peek(csr) == NO_CLAIM
+    assert peek_claimed_provider_id(csr, PROVIDERS, (OTHER_OID,)) == PROVIDER_ID
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_extension_has_the_oid_of_the_configuration() -> None:
 def test_what_is_behind_the_certificate_request_is_not_read(content: bytes) -> None:
     csr = manifest(content)
     assert isinstance(parse_signing_request(csr, PROVIDERS), Malformed)
-    assert glance(csr) == PROVIDER_ID
+    assert peek(csr) == PROVIDER_ID
 
 
 def test_what_the_library_warns_of() -> None:
@@ -71,7 +71,7 @@ def test_what_the_library_warns_of() -> None:
     issuer = tlv(0xA1, tlv(0xA4, sequence(rdn(COMMON_NAME, "x"))))
     authority_key = extension("2.5.29.35", sequence(issuer, tlv(0x82, b"\0")))
     for changed in ({"subject": node_subject("n" * 200)}, {"extensions": [provider_id_extension(), authority_key]}):
-        assert glance(manifest(blocks(pkcs10(**changed)))) == PROVIDER_ID
+        assert peek(manifest(blocks(pkcs10(**changed)))) == PROVIDER_ID
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_what_the_library_warns_of() -> None:
     ],
 )
 def test_no_claim(content: bytes) -> None:
-    assert glance(manifest(content)) == NO_CLAIM
+    assert peek(manifest(content)) == NO_CLAIM
 
 
 @pytest.mark.parametrize(
     "csr",
     [
-        stock_serving_manifest(),
+        builtin_serving_manifest(),
         manifest(signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-elsewhere"),
         manifest(signer_name="kubernetes.io/legacy-unknown"),
         {},
@@ -126,4 +126,4 @@ def test_no_claim(content: bytes) -> None:
     ids=["stock", "not installed", "foreign", "empty", "no spec", "no text", "no base64", "no ASCII"],
 )
 def test_what_is_not_ours_claims_nothing(csr: dict[str, Any]) -> None:
-    assert glance(csr) == NO_CLAIM
+    assert peek(csr) == NO_CLAIM

@@ -12,15 +12,15 @@ from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, Subj
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import (
     MAXIMUM_GENERATIONS,
-    MAXIMUM_KEPT_BINDINGS,
-    GrantsNotKept,
-    KeptGrants,
+    MAXIMUM_SAVED_BINDINGS,
+    BindingsNotSaved,
     OtherGenerations,
+    SavedBindings,
     generation_field,
-    kept_data,
-    kept_name,
-    parse_kept,
     parse_owner,
+    parse_saved,
+    saved_data,
+    saved_name,
 )
 
 CLUSTER: Final = ClusterKey("team-a", "one")
@@ -39,25 +39,25 @@ GENERATIONS: Final = {FIELD: {BINDING.name: BINDING}}
 
 
 def config_map(**data: str) -> dict[str, Any]:
-    written = kept_data(CLUSTER, GENERATIONS) | data
-    return {"metadata": {"name": kept_name(CLUSTER), "uid": "u", "resourceVersion": "3"}, "data": written}
+    written = saved_data(CLUSTER, GENERATIONS) | data
+    return {"metadata": {"name": saved_name(CLUSTER), "uid": "u", "resourceVersion": "3"}, "data": written}
 
 
 def test_it_reads_back_as_it_was_written() -> None:
-    assert parse_kept(config_map()) == KeptGrants(CLUSTER, GENERATIONS, "u", "3")
+    assert parse_saved(config_map()) == SavedBindings(CLUSTER, GENERATIONS, "u", "3")
     assert parse_owner(config_map()) == CLUSTER
 
 
 def test_each_ca_has_its_own_generation() -> None:
     later = replace(OWNER, ca_cert_hash=f"sha256:{'cd' * 32}")
-    kept = parse_kept(config_map())
+    kept = parse_saved(config_map())
     assert kept.of(OWNER) == {BINDING.name: BINDING}
     assert kept.of(later) == {}
     both = kept.with_generation(later, {BINDING.name: replace(BINDING, uid="uid-2")})
-    manifest = {**config_map(), "data": kept_data(CLUSTER, both)}
-    assert parse_kept(manifest).of(OWNER) == kept.of(OWNER)
-    assert parse_kept(manifest).of(later)[BINDING.name].uid == "uid-2"
-    assert FIELD not in kept_data(CLUSTER, kept.with_generation(OWNER, {}))
+    manifest = {**config_map(), "data": saved_data(CLUSTER, both)}
+    assert parse_saved(manifest).of(OWNER) == kept.of(OWNER)
+    assert parse_saved(manifest).of(later)[BINDING.name].uid == "uid-2"
+    assert FIELD not in saved_data(CLUSTER, kept.with_generation(OWNER, {}))
 
 
 def test_a_generation_is_a_list_that_kubectl_creates() -> None:
@@ -69,7 +69,7 @@ def test_a_generation_is_a_list_that_kubectl_creates() -> None:
 
 def test_each_cluster_has_its_own_name() -> None:
     keys = [ClusterKey(*key) for key in (("a", "b-c"), ("a-b", "c"), ("ab", "-c"))]
-    names = {kept_name(key) for key in keys}
+    names = {saved_name(key) for key in keys}
     assert len(names) == 3
     assert all(len(name) < 64 for name in names)
 
@@ -78,7 +78,7 @@ def test_each_cluster_has_its_own_name() -> None:
 def test_it_belongs_to_the_cluster_that_its_name_is_the_digest_of(field: str) -> None:
     for value in ("another", ""):
         with pytest.raises(ValueError, match=r"digest|empty"):
-            parse_kept(config_map(**{field: value}))
+            parse_saved(config_map(**{field: value}))
 
 
 @pytest.mark.parametrize("manifest", [{}, {"data": []}, {"metadata": {}, "data": {"clusterName": 1}}])
@@ -92,28 +92,28 @@ def test_without_a_version_nothing_could_be_changed_safely(missing: str) -> None
     manifest = config_map()
     del manifest["metadata"][missing]
     with pytest.raises(ValueError, match="UID or resourceVersion"):
-        parse_kept(manifest)
+        parse_saved(manifest)
 
 
 def test_more_generations_than_are_written_are_not_read() -> None:
     text = config_map()["data"][FIELD]
     with pytest.raises(ValueError, match="larger"):
-        parse_kept(config_map(**{f"g{number}": text for number in range(MAXIMUM_GENERATIONS)}))
+        parse_saved(config_map(**{f"g{number}": text for number in range(MAXIMUM_GENERATIONS)}))
 
 
 def test_bounds() -> None:
-    bindings = {f"b{number}": BINDING for number in range(MAXIMUM_KEPT_BINDINGS)}
-    kept_data(CLUSTER, {FIELD: bindings})
-    with pytest.raises(GrantsNotKept, match="more than 64"):
-        kept_data(CLUSTER, {FIELD: bindings, "another": {BINDING.name: BINDING}})
+    bindings = {f"b{number}": BINDING for number in range(MAXIMUM_SAVED_BINDINGS)}
+    saved_data(CLUSTER, {FIELD: bindings})
+    with pytest.raises(BindingsNotSaved, match="more than 64"):
+        saved_data(CLUSTER, {FIELD: bindings, "another": {BINDING.name: BINDING}})
     generations = {f"g{number}": {BINDING.name: BINDING} for number in range(MAXIMUM_GENERATIONS)}
-    kept_data(CLUSTER, {**generations, "empty": {}})
-    with pytest.raises(GrantsNotKept, match=f"4 CAs.*{kept_name(CLUSTER)}"):
-        kept_data(CLUSTER, {**generations, "one more": {BINDING.name: BINDING}})
-    half = {BINDING.name: replace(BINDING, annotations={"note": "x" * 33_000})}
-    kept_data(CLUSTER, {FIELD: half})
-    with pytest.raises(GrantsNotKept, match="64 KiB"):
-        kept_data(CLUSTER, {FIELD: half, "another": half})
+    saved_data(CLUSTER, {**generations, "empty": {}})
+    with pytest.raises(BindingsNotSaved, match=f"4 CAs.*{saved_name(CLUSTER)}"):
+        saved_data(CLUSTER, {**generations, "one more": {BINDING.name: BINDING}})
+    plugin = {BINDING.name: replace(BINDING, annotations={"note": "x" * 33_000})}
+    saved_data(CLUSTER, {FIELD: plugin})
+    with pytest.raises(BindingsNotSaved, match="64 KiB"):
+        saved_data(CLUSTER, {FIELD: plugin, "another": plugin})
 
 
 def test_a_field_name_is_such_as_config_maps_allow() -> None:
@@ -121,9 +121,9 @@ def test_a_field_name_is_such_as_config_maps_allow() -> None:
 
 
 def test_a_person_is_told_what_to_do_with_the_other_generations() -> None:
-    one = OtherGenerations("own", kept_name(CLUSTER), (FIELD,))
-    assert f"kubectl get configmap {kept_name(CLUSTER)} --namespace own" in str(one)
-    four = str(OtherGenerations("own", kept_name(CLUSTER), (FIELD, *(FIELD.replace("a", str(n)) for n in range(3)))))
+    one = OtherGenerations("own", saved_name(CLUSTER), (FIELD,))
+    assert f"kubectl get configmap {saved_name(CLUSTER)} --namespace own" in str(one)
+    four = str(OtherGenerations("own", saved_name(CLUSTER), (FIELD, *(FIELD.replace("a", str(n)) for n in range(3)))))
     assert f"the same for {FIELD.replace('a', '0')} and " in four
     assert four.endswith("delete the ConfigMap")
     assert len(four) < 900

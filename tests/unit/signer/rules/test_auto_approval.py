@@ -1,4 +1,4 @@
-"""Which bindings open the side door, what is removed when, and who is asked about."""
+"""Which bindings open the auto-approval, what is removed when, and who is asked about."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from signer.model.auto_approval import (
-    MAXIMUM_KEPT_BINDING_BYTES,
+    MAXIMUM_SAVED_BINDING_BYTES,
+    ApprovalSubresource,
     ClusterRole,
     ClusterRoleBinding,
-    Door,
     RoleScope,
     Subject,
-    kept_size,
+    saved_size,
 )
 from signer.rules.auto_approval import (
     MAXIMUM_IDENTITIES,
@@ -51,19 +51,19 @@ def bound(name: str, role: str, *subjects: Subject, **fields: Any) -> ClusterRol
     return ClusterRoleBinding(name, f"uid-{name}", "1", role, subjects, **fields)
 
 
-def role(name: str, *doors: Door, scope: RoleScope = RoleScope.ONLY_DOORS) -> ClusterRole:
-    return ClusterRole(name, frozenset(doors), scope)
+def role(name: str, *subresources: ApprovalSubresource, scope: RoleScope = RoleScope.ONLY_APPROVAL) -> ClusterRole:
+    return ClusterRole(name, frozenset(subresources), scope)
 
 
 ROLES: Mapping[str, ClusterRole] = {
     found.name: found
     for found in (
-        role(NODECLIENT, Door.NODECLIENT),
-        role(SELFNODECLIENT, Door.SELFNODECLIENT),
-        role("both", *Door),
-        role("admin", *Door, scope=RoleScope.MORE),
-        role("aggregated", Door.NODECLIENT, scope=RoleScope.AGGREGATED),
-        role("garbage", *Door, scope=RoleScope.UNREADABLE),
+        role(NODECLIENT, ApprovalSubresource.NODECLIENT),
+        role(SELFNODECLIENT, ApprovalSubresource.SELFNODECLIENT),
+        role("both", *ApprovalSubresource),
+        role("admin", *ApprovalSubresource, scope=RoleScope.MORE),
+        role("aggregated", ApprovalSubresource.NODECLIENT, scope=RoleScope.AGGREGATED),
+        role("garbage", *ApprovalSubresource, scope=RoleScope.UNREADABLE),
         role("viewer", scope=RoleScope.MORE),
     )
 }
@@ -80,14 +80,14 @@ BOTH = bound("both", "both", group("system:nodes"))
 
 def test_kubeadms_bindings_are_removable() -> None:
     assert the(FIRST, RENEWAL) == (
-        RemovableGrant(FIRST, frozenset({Door.NODECLIENT})),
-        RemovableGrant(RENEWAL, frozenset({Door.SELFNODECLIENT})),
+        RemovableGrant(FIRST, frozenset({ApprovalSubresource.NODECLIENT})),
+        RemovableGrant(RENEWAL, frozenset({ApprovalSubresource.SELFNODECLIENT})),
     )
 
 
 def test_the_name_of_a_binding_says_nothing() -> None:
     other = bound("innocent", NODECLIENT, group("system:authenticated"))
-    assert the(other) == (RemovableGrant(other, frozenset({Door.NODECLIENT})),)
+    assert the(other) == (RemovableGrant(other, frozenset({ApprovalSubresource.NODECLIENT})),)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_name_of_a_binding_says_nothing() -> None:
 )
 def test_what_may_grant_more_is_reported(role_name: str, obstacle: Obstacle) -> None:
     other = bound("other", role_name, group("system:nodes"))
-    assert the(other) == (ReportedGrant(other, ROLES[role_name].doors, obstacle),)
+    assert the(other) == (ReportedGrant(other, ROLES[role_name].subresources, obstacle),)
 
 
 def test_what_cannot_be_deleted_by_name_is_reported() -> None:
@@ -119,7 +119,7 @@ def test_just_not_too_large_to_keep() -> None:
     """The limit is what one ConfigMap entry may take; at it, it is kept."""
     bare = bound("large", NODECLIENT, group("system:nodes"), annotations={"note": ""})
     for more, kind in ((0, RemovableGrant), (1, ReportedGrant)):
-        note = "x" * (MAXIMUM_KEPT_BINDING_BYTES - kept_size(bare) + more)
+        note = "x" * (MAXIMUM_SAVED_BINDING_BYTES - saved_size(bare) + more)
         (grant,) = the(bound("large", NODECLIENT, group("system:nodes"), annotations={"note": note}))
         assert isinstance(grant, kind)
 
@@ -145,16 +145,16 @@ def test_bindings_that_grant_nothing() -> None:
     assert the(bound("a", "viewer", group("x")), bound("b", "gone", group("x")), bound("c", NODECLIENT)) == ()
 
 
-@pytest.mark.parametrize("door", Door)
-def test_a_stock_role_that_was_deleted_comes_back_with_the_next_start(door: Door) -> None:
-    name = NODECLIENT if door is Door.NODECLIENT else SELFNODECLIENT
+@pytest.mark.parametrize("subresource", ApprovalSubresource)
+def test_a_builtin_role_that_was_deleted_comes_back_with_the_next_start(subresource: ApprovalSubresource) -> None:
+    name = NODECLIENT if subresource is ApprovalSubresource.NODECLIENT else SELFNODECLIENT
     dangling = bound("dangling", name, group("system:nodes"))
-    assert granting_bindings({}, [dangling]) == (RemovableGrant(dangling, frozenset({door})),)
+    assert granting_bindings({}, [dangling]) == (RemovableGrant(dangling, frozenset({subresource})),)
     assert role_of("another", {}) == RoleGone()
 
 
-def test_a_stock_role_that_was_changed_is_what_it_is_now() -> None:
-    changed = {NODECLIENT: role(NODECLIENT, *Door, scope=RoleScope.MORE)}
+def test_a_builtin_role_that_was_changed_is_what_it_is_now() -> None:
+    changed = {NODECLIENT: role(NODECLIENT, *ApprovalSubresource, scope=RoleScope.MORE)}
     (grant,) = granting_bindings(changed, [FIRST])
     assert isinstance(grant, ReportedGrant)
 
@@ -262,12 +262,14 @@ def test_a_yes_is_explained_by_the_bindings_of_that_subject(subject: Subject) ->
         bound("b", NODECLIENT, user("carol"), subject), bound("c", NODECLIENT, user("bob")), BOTH, RENEWAL
     )
     identity = asked(grant)[str(subject)]
-    names = [found.binding.name for found in grants_that_explain(Opening(Door.NODECLIENT, identity), others)]
+    names = [
+        found.binding.name for found in grants_that_explain(Opening(ApprovalSubresource.NODECLIENT, identity), others)
+    ]
     assert names == (["b", "both"] if subject.name == "system:nodes" else ["b"])
 
 
 def test_a_yes_that_no_binding_explains() -> None:
     (everybody,) = (identity for label, identity in asked().items() if label == "Group system:unauthenticated")
-    opening = Opening(Door.NODECLIENT, everybody)
+    opening = Opening(ApprovalSubresource.NODECLIENT, everybody)
     assert grants_that_explain(opening, the(FIRST, RENEWAL)) == ()
     assert opening.explanation == ""

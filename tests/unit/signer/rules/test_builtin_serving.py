@@ -17,15 +17,15 @@ from signer.rules.builtin_serving import (
     FORMER_IS_REMEMBERED,
     IN_FLIGHT,
     SLOW_CLOCK,
-    PairStanding,
-    StockRequestFacts,
-    StockServingFacts,
+    BuiltinRequestFacts,
+    BuiltinServingFacts,
+    PairState,
     posted_at,
     record_of,
     the_attested_machine,
     waits_for,
 )
-from signer.rules.checks import STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS, run_checks
+from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from tests.unit.signer.builders import (
     AS_NODE,
@@ -40,6 +40,8 @@ from tests.unit.signer.builders import (
     SERVING_SIGNER,
     alternative_names,
     attested_identity,
+    builtin_serving_manifest,
+    builtin_serving_request,
     cluster_view,
     dns,
     extension,
@@ -55,20 +57,18 @@ from tests.unit.signer.builders import (
     rsa_key,
     sequence,
     set_of,
-    stock_serving_manifest,
-    stock_serving_request,
     tlv,
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
 NAMES = alternative_names(dns(NODE))
-judge_request = all_of(STOCK_REQUEST_CHECKS)
-judge = all_of(STOCK_SERVING_CHECKS)
+judge_request = all_of(BUILTIN_REQUEST_CHECKS)
+judge = all_of(BUILTIN_SERVING_CHECKS)
 
 
-def request_facts(der: bytes | None = None, cluster: Any = None, **changes: Any) -> StockRequestFacts:
-    csr = stock_serving_manifest(der, **changes)
-    return StockRequestFacts(stock_serving_request(csr), cluster or cluster_view())
+def request_facts(der: bytes | None = None, cluster: Any = None, **changes: Any) -> BuiltinRequestFacts:
+    csr = builtin_serving_manifest(der, **changes)
+    return BuiltinRequestFacts(builtin_serving_request(csr), cluster or cluster_view())
 
 
 class TestTheRequestAlone:
@@ -198,8 +198,8 @@ class TestTheAttestedMachine:
         assert waits_for(NODE, record()) == (record_of(NODE), PROVIDER_ID)
 
 
-def facts(**changes: Any) -> StockServingFacts:
-    given = StockServingFacts(
+def facts(**changes: Any) -> BuiltinServingFacts:
+    given = BuiltinServingFacts(
         node_name=NODE,
         dns_names=(NODE,),
         ip_addresses=(),
@@ -210,14 +210,14 @@ def facts(**changes: Any) -> StockServingFacts:
         record=record(),
         machine=machine_view(),
         operator_allows=True,
-        pair=PairStanding.RESERVED,
-        held_by_others=frozenset(),
+        pair=PairState.RESERVED,
+        conflicting_names=frozenset(),
         now=NOW,
     )
     return replace(given, **changes)
 
 
-def not_attested(given: StockServingFacts) -> str:
+def not_attested(given: BuiltinServingFacts) -> str:
     defer = deferred(judge, given)
     assert defer.reason == Reason.NODE_NOT_ATTESTED
     return defer.message
@@ -275,7 +275,7 @@ class TestTheAttestation:
         judge(facts(record=record(instance), machine=machine_view(uid="m-2", owner_pool="pool")))
 
     def test_that_is_not_reserved(self) -> None:
-        assert "not reserved" in not_attested(facts(pair=PairStanding.NOT_RESERVED))
+        assert "not reserved" in not_attested(facts(pair=PairState.NOT_RESERVED))
 
     def test_whose_certificates_have_run_out(self) -> None:
         end = journal_entry().not_after
@@ -300,7 +300,7 @@ class TestTheFormerNode:
 
     FREE = journal_entry().not_after + IN_FLIGHT
 
-    def asked(self, created: datetime, **changes: Any) -> StockServingFacts:
+    def asked(self, created: datetime, **changes: Any) -> BuiltinServingFacts:
         """As an API server says that names no credential."""
         given = {"record": self.RECORD, "credential": NoCredentialNamed(), "created": created, "now": created}
         return facts(**given | changes)
@@ -355,7 +355,7 @@ class TestFromBeforeTheAttestation:
     """Nothing is known of who had the name before: the record may be gone since its certificates ran out."""
 
     @staticmethod
-    def asked(created: datetime, **changes: Any) -> StockServingFacts:
+    def asked(created: datetime, **changes: Any) -> BuiltinServingFacts:
         return facts(credential=NoCredentialNamed(), created=created, **changes)
 
     def test_right_after_its_certificate(self) -> None:
@@ -396,8 +396,8 @@ class TestFromBeforeTheAttestation:
 
     @pytest.mark.parametrize(("said", "created"), [("2026-03-01T12:00:00Z", NOW), ("", LONG_AGO), ("soon", LONG_AGO)])
     def test_a_time_that_cannot_be_read_is_before_all_others(self, said: str, created: datetime) -> None:
-        request = stock_serving_request()
-        assert posted_at(replace(request, envelope=replace(request.envelope, created=said))) == created
+        request = builtin_serving_request()
+        assert posted_at(replace(request, header=replace(request.header, created=said))) == created
 
     def test_clocks_may_differ_as_far_as_certificates_are_dated_back(self) -> None:
         assert SLOW_CLOCK == BACKDATE == timedelta(minutes=5)
@@ -412,7 +412,7 @@ class TestNames:
         assert refused(judge, given).reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
 
     def test_of_another_machine_too(self) -> None:
-        assert deferred(judge, facts(held_by_others=frozenset({NODE}))).reason == Reason.MACHINE_AMBIGUOUS
+        assert deferred(judge, facts(conflicting_names=frozenset({NODE}))).reason == Reason.MACHINE_AMBIGUOUS
 
     def test_no_attestor_vouches(self) -> None:
         assert facts().proven is None
@@ -422,4 +422,4 @@ def test_who_asks_is_looked_at_before_the_key_is() -> None:
     """A request of a stranger costs no signature."""
     facts = request_facts(pkcs10(signature=b"x", extensions=[NAMES]), requester=BOOTSTRAP)
     with pytest.raises(Refused, match="RequesterNotAllowed"):
-        run_checks(STOCK_REQUEST_CHECKS, facts)
+        run_checks(BUILTIN_REQUEST_CHECKS, facts)

@@ -18,10 +18,10 @@ from signer.kube.resources import (
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedNode, MachineKey, new_record
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.garbage_collection import Upkeep
-from signer.store.reservation_rebuild import Rebuild
+from signer.store.garbage_collection import GarbageCollector
+from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import NOW, attested_identity, journal_entry
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
@@ -92,58 +92,58 @@ class API:
 
 
 class World:
-    """One Cluster; what is put into it is mirrored at once."""
+    """One Cluster; what is put into it is cached at once."""
 
     def __init__(self) -> None:
         self.api = API()
         self.now = NOW
-        self.inventory = Inventory(VERSION, own_namespace=OWN)
-        self.inventory.authentic.use_keys(KEYS)
-        self.reservations = Reservations(self.api, self.inventory)
-        self.upkeep = Upkeep(
+        self.caches = Caches(VERSION, own_namespace=OWN)
+        self.caches.authentic.use_keys(KEYS)
+        self.reservations = Reservations(self.api, self.caches)
+        self.garbage_collector = GarbageCollector(
             self.api,
-            self.inventory,
+            self.caches,
             self.reservations,
-            Rebuild(self.inventory, self.reservations),
+            ReservationRebuild(self.caches, self.reservations),
             now=lambda: self.now,
         )
         self.cluster()
 
-    def cluster(self, *, mirrored: bool = True, **changes: Any) -> None:
+    def cluster(self, *, cached: bool = True, **changes: Any) -> None:
         metadata = {"namespace": "team-a", "name": "prod", **changes.get("metadata", {})}
         body = {"metadata": metadata, "spec": changes.get("spec", {})}
         stored = self.api.put(CLUSTERS_V1BETA2.object("prod", "team-a"), body)
-        if mirrored:
-            self.inventory.clusters.applied(stored)
+        if cached:
+            self.caches.clusters.applied(stored)
 
     def no_cluster(self) -> None:
-        self.inventory.clusters.removed(self.api.objects.pop(CLUSTERS_V1BETA2.object("prod", "team-a")))
+        self.caches.clusters.removed(self.api.objects.pop(CLUSTERS_V1BETA2.object("prod", "team-a")))
 
-    def machine(self, name: str, *, mirrored: bool = True) -> None:
+    def machine(self, name: str, *, cached: bool = True) -> None:
         body = _machine(name)
         stored = self.api.put(MACHINES_V1BETA2.object(name, "team-a"), body)
-        if mirrored:
-            self.inventory.machines.applied(stored)
+        if cached:
+            self.caches.machines.applied(stored)
 
-    def no_machine(self, name: str, *, mirrored: bool = True) -> None:
+    def no_machine(self, name: str, *, cached: bool = True) -> None:
         gone = self.api.objects.pop(MACHINES_V1BETA2.object(name, "team-a"))
-        if mirrored:
-            self.inventory.machines.removed(gone)
+        if cached:
+            self.caches.machines.removed(gone)
 
-    def record(self, name: str = "m1", identity: str = "a", *, mirrored: bool = True) -> AttestedNode:
+    def record(self, name: str = "m1", identity: str = "a", *, cached: bool = True) -> AttestedNode:
         view = machine_view(_machine(name))
         made = new_record(view, f"node-{name}", attested_identity(identity), journal_entry())
         path = ATTESTED_NODES.object(made.name, "team-a")
         stored = self.api.put(path, manifest(made))
-        if mirrored:
-            self.inventory.records.applied(stored)
+        if cached:
+            self.caches.records.applied(stored)
         return made
 
     def reserve(self, pair: Pair, *sides: ReservationSide) -> None:
         for side in sides or ReservationSide:
             name = pair.name(side)
             body = {"metadata": {"namespace": OWN, "name": name}, "spec": reservation_spec(pair)}
-            self.inventory.reservations.applied(self.api.put(IDENTITY_RESERVATIONS.object(name, OWN), body))
+            self.caches.reservations.applied(self.api.put(IDENTITY_RESERVATIONS.object(name, OWN), body))
 
     def reserved(self) -> set[str]:
         prefix = IDENTITY_RESERVATIONS.collection(OWN)

@@ -19,7 +19,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_M
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import generation_field
-from signer.store.removed_bindings import RemovedGrants
+from signer.store.removed_bindings import RemovedBindings
 
 NAMESPACE: Final = "own"
 OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), f"sha256:{'aa' * 32}")
@@ -185,7 +185,7 @@ class RemovalWorld:
     """Both clusters, removers and restorers, and calls that are still on their way."""
 
     def __init__(self, actors: str) -> None:
-        """``actors``: a letter for each, ``-`` removes and ``+`` gives back; after a ``.`` all was removed before, and
+        """``actors``: a letter for each, ``-`` removes and ``+`` restores; after a ``.`` all was removed before, and
         after a ``~`` something is kept that was removed under an earlier CA."""
         self.store = ObjectStore()
         self.schedule: list[str] = []
@@ -278,7 +278,7 @@ async def _remove(calls: _ActorCalls) -> None:
         found = [parse_cluster_role_binding(await calls.get(CLUSTER_ROLE_BINDINGS.object(name))) for name in NAMES]
     except NotFound:
         return
-    await RemovedGrants(calls, NAMESPACE).keep(OWNER, found)
+    await RemovedBindings(calls, NAMESPACE).keep(OWNER, found)
     for binding in found:
         try:
             path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -290,11 +290,11 @@ async def _remove(calls: _ActorCalls) -> None:
 async def _remove_under_another_ca(calls: _ActorCalls) -> None:
     """The same names, so that one generation could pass for the other."""
     found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
-    await RemovedGrants(calls, NAMESPACE).keep(EARLIER, found)
+    await RemovedBindings(calls, NAMESPACE).keep(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:
-    await RemovedGrants(calls, NAMESPACE).restore(OWNER, calls)
+    await RemovedBindings(calls, NAMESPACE).restore(OWNER, calls)
 
 
 def schedules(actors: str, crashes: int, random: Random, count: int) -> Iterator[RemovalWorld]:

@@ -13,8 +13,8 @@ from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.caches import Inventory
-from signer.store.conflicting_sans import held_by_others
+from signer.store.caches import Caches
+from signer.store.conflicting_sans import conflicting_names
 from signer.store.records import Records
 from tests.unit.signer.builders import CLUSTER, machine_view, record
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION
@@ -28,15 +28,15 @@ class Town:
     """Records and Machines of one cluster."""
 
     def __init__(self, *records: AttestedNode, keys: ControllerKeys = KEYS) -> None:
-        self.inventory = Inventory(VERSION, own_namespace=NAMESPACE)
-        self.inventory.authentic.use_keys(KEYS)
+        self.caches = Caches(VERSION, own_namespace=NAMESPACE)
+        self.caches.authentic.use_keys(KEYS)
         for made in records:
-            self.inventory.records.applied(manifest(made, keys=keys))
-        self.inventory.authentic.reading_keys()
-        self.inventory.authentic.use_keys(KEYS)
+            self.caches.records.applied(manifest(made, keys=keys))
+        self.caches.authentic.reading_keys()
+        self.caches.authentic.use_keys(KEYS)
 
     def add_machine(self, machine: MachineView, *addresses: str) -> None:
-        self.inventory.machines.applied(
+        self.caches.machines.applied(
             {
                 "metadata": {"namespace": CLUSTER.namespace, "name": machine.name, "uid": machine.name},
                 "spec": {"clusterName": CLUSTER.name, "providerID": machine.provider_id},
@@ -45,8 +45,8 @@ class Town:
         )
 
     def held(self, *names: str, addresses: tuple[str, ...] = (), machine: MachineView = MINE) -> frozenset[str]:
-        records = Records(cast("Any", None), self.inventory)
-        return held_by_others(self.inventory, records, machine, names, tuple(ip_address(one) for one in addresses))
+        records = Records(cast("Any", None), self.caches)
+        return conflicting_names(self.caches, records, machine, names, tuple(ip_address(one) for one in addresses))
 
 
 def test_of_names_that_nobody_has() -> None:
@@ -86,7 +86,7 @@ def test_each_is_found_beside_the_other() -> None:
 
 def test_without_the_controller_key_nobody_knows() -> None:
     town = Town(record(NEIGHBOUR, node_name="theirs"))
-    town.inventory.authentic.use_no_keys(KeysUnavailable("no key"))
+    town.caches.authentic.use_no_keys(KeysUnavailable("no key"))
     with pytest.raises(Deferred, match="no key"):
         town.held("theirs")
 

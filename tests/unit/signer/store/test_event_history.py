@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from signer.store.event_history import GONE, Followers, Following, Heard, Order
+from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
 
 FIRST, SECOND, OTHER = ("own", "first"), ("own", "second"), ("own", "other")
 CREATED: list[Heard] = [(FIRST, "1"), (SECOND, "2")]
@@ -13,11 +13,11 @@ LONG = 60.0
 
 async def told(*events: Heard, seconds: float = LONG) -> Order:
     """What comes of it where all is said before it is waited for."""
-    followers = Followers()
-    with followers.follow([FIRST, SECOND]) as following:
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
         for event in events:
-            followers.tell(event)
-        return await following.expect(CREATED, seconds)
+            event_histories.tell(event)
+        return await event_history.expect(CREATED, seconds)
 
 
 async def test_what_was_heard_before_it_is_waited_for() -> None:
@@ -46,22 +46,22 @@ async def test_nothing_else_may_have_been_heard(events: list[Heard]) -> None:
 
 
 async def test_a_list_tells_nothing_of_what_was_before() -> None:
-    followers = Followers()
-    with followers.follow([FIRST, SECOND]) as following:
-        followers.tell(CREATED[0])
-        followers.listed()
-        followers.tell(CREATED[1])
-        assert await following.expect(CREATED, LONG) is Order.OTHERWISE
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
+        event_histories.tell(CREATED[0])
+        event_histories.listed()
+        event_histories.tell(CREATED[1])
+        assert await event_history.expect(CREATED, LONG) is Order.OTHERWISE
 
 
 async def test_it_is_waited_for() -> None:
-    followers = Followers()
-    with followers.follow([FIRST, SECOND]) as following:
-        waiting = asyncio.ensure_future(following.expect(CREATED, LONG))
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
+        waiting = asyncio.ensure_future(event_history.expect(CREATED, LONG))
         for event in CREATED:
             await asyncio.sleep(0)
             assert not waiting.done()
-            followers.tell(event)
+            event_histories.tell(event)
         assert await waiting is Order.EXACTLY
 
 
@@ -71,31 +71,31 @@ async def test_it_is_not_waited_for_longer_than_was_said(events: list[Heard]) ->
 
 
 async def test_who_is_cancelled_hears_nothing_more() -> None:
-    followers = Followers()
+    event_histories = EventHistories()
 
     async def follows() -> None:
-        with followers.follow([FIRST, SECOND]) as following:
-            await following.expect(CREATED, LONG)
+        with event_histories.follow([FIRST, SECOND]) as event_history:
+            await event_history.expect(CREATED, LONG)
 
     task = asyncio.ensure_future(follows())
     await asyncio.sleep(0)
-    assert len(followers) == 2
+    assert len(event_histories) == 2
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert len(followers) == 0
+    assert len(event_histories) == 0
 
 
 def test_several_follow_the_same_object() -> None:
-    followers = Followers()
-    with followers.follow([FIRST]) as one, followers.follow([FIRST, SECOND]) as another:
-        followers.tell(CREATED[0])
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST]) as one, event_histories.follow([FIRST, SECOND]) as another:
+        event_histories.tell(CREATED[0])
         assert (_heard(one), _heard(another)) == ([CREATED[0]], [CREATED[0]])
-        followers.tell(CREATED[1])
+        event_histories.tell(CREATED[1])
         assert (_heard(one), _heard(another)) == ([CREATED[0]], CREATED)
-        followers.listed()
+        event_histories.listed()
         assert len(_heard(another)) == 3, "told once"
 
 
-def _heard(following: Following) -> list[Heard]:
-    return following._heard
+def _heard(event_history: EventHistory) -> list[Heard]:
+    return event_history._heard

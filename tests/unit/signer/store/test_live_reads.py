@@ -1,4 +1,4 @@
-"""Whether a Machine is as the mirror has it."""
+"""Whether a Machine is as the cache has it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView, machine_view
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
-from signer.store.live_reads import Existence
+from signer.store.live_reads import LiveReads
 
 MANIFEST: dict[str, Any] = {
     "metadata": {"namespace": "team-a", "name": "m", "uid": "1"},
@@ -36,9 +36,9 @@ class API:
         return self.manifest
 
 
-def existence(api: API) -> Existence:
+def live_reads(api: API) -> LiveReads:
     version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed())
-    return Existence(api, Inventory(version, own_namespace="own"))
+    return LiveReads(api, Caches(version, own_namespace="own"))
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def existence(api: API) -> Existence:
 )
 async def test_a_machine(known: MachineView, expected: bool) -> None:
     api = API(MANIFEST)
-    assert await existence(api).is_as_known(known) is expected
+    assert await live_reads(api).is_as_known(known) is expected
     assert api.calls == [MACHINES_V1BETA2.object("m", "team-a")]
 
 
 async def test_a_machine_that_is_gone() -> None:
-    assert not await existence(API(None)).is_as_known(KNOWN)
+    assert not await live_reads(API(None)).is_as_known(KNOWN)
 
 
 async def test_for_an_instance_of_a_pool_nobody_is_asked() -> None:
     """A pool may list thousands."""
     api = API(None)
-    assert await existence(api).is_as_known(replace(KNOWN, kind="MachinePool"))
+    assert await live_reads(api).is_as_known(replace(KNOWN, kind="MachinePool"))
     assert api.calls == []

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.store.preserved_metadata import MAXIMUM_BYTES, ForeignMetadata, NotKept, foreign_metadata
+from signer.store.preserved_metadata import MAXIMUM_BYTES, NotKept, PreservedMetadata, preserved_metadata
 
 SERVERS = {
     "name": "n",
@@ -21,9 +21,9 @@ SERVERS = {
 }
 
 
-def kept(metadata: dict[str, Any]) -> ForeignMetadata:
-    found = foreign_metadata(metadata)
-    assert isinstance(found, ForeignMetadata)
+def kept(metadata: dict[str, Any]) -> PreservedMetadata:
+    found = preserved_metadata(metadata)
+    assert isinstance(found, PreservedMetadata)
     return found
 
 
@@ -39,5 +39,5 @@ def test_records_of_one_cluster_share_it() -> None:
 
 def test_much_is_not_kept() -> None:
     fits = "x" * (MAXIMUM_BYTES - len('{"annotations":""}'))
-    assert isinstance(foreign_metadata({"annotations": fits}), ForeignMetadata)
-    assert isinstance(foreign_metadata({"annotations": fits + "x"}), NotKept)
+    assert isinstance(preserved_metadata({"annotations": fits}), PreservedMetadata)
+    assert isinstance(preserved_metadata({"annotations": fits + "x"}), NotKept)

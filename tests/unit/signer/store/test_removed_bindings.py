@@ -19,13 +19,13 @@ from signer.model.auto_approval import (
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import (
     MAXIMUM_GENERATIONS,
-    GrantsNotKept,
-    KeptGrants,
+    BindingsNotSaved,
     OtherGenerations,
+    SavedBindings,
     generation_field,
-    kept_name,
+    saved_name,
 )
-from signer.store.removed_bindings import KEPT_LABEL, NothingKept, RemovedGrants
+from signer.store.removed_bindings import SAVED_LABEL, NothingSaved, RemovedBindings
 from tests.unit.signer.store.removed_bindings_fixtures import (
     BINDINGS,
     NAMES,
@@ -39,7 +39,7 @@ from tests.unit.signer.store.removed_bindings_fixtures import (
     schedules,
 )
 
-CONFIG_MAP = CONFIG_MAPS.object(kept_name(OWNER.key), NAMESPACE)
+CONFIG_MAP = CONFIG_MAPS.object(saved_name(OWNER.key), NAMESPACE)
 FIELD = generation_field(OWNER)
 LATER_CLUSTER = ClusterIdentity(OWNER.key, f"sha256:{'bb' * 32}")
 
@@ -49,7 +49,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.api = ObjectStore()
-        self.grants = RemovedGrants(self.api, NAMESPACE)
+        self.grants = RemovedBindings(self.api, NAMESPACE)
         self.api.put(CLUSTER_ROLES.object(ROLE), role_manifest())
         self.original: dict[str, Any] = {}
 
@@ -92,7 +92,7 @@ async def test_bindings_come_back_exactly_as_they_were(kept: Kept) -> None:
     assert (restored.back, restored.not_restored) == (NAMES, ())
     assert kept.api.bodies() == kept.original
     assert kept.api.config_maps() == []
-    assert await kept.grants.kept(OWNER.key) == NothingKept()
+    assert await kept.grants.kept(OWNER.key) == NothingSaved()
     assert (await kept.grants.restore(OWNER, kept.api)).back == ()
 
 
@@ -109,10 +109,10 @@ async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> N
     before = kept.api.config_maps()
     restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
     assert (restored.back, restored.not_restored) == ((), ())
-    assert restored.others == OtherGenerations(NAMESPACE, kept_name(OWNER.key), (FIELD,))
+    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert kept.api.bodies() == {}
     assert kept.api.config_maps() == before
-    assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingKept()
+    assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingSaved()
 
 
 async def test_each_ca_gets_back_what_was_removed_under_it(kept: Kept) -> None:
@@ -120,10 +120,10 @@ async def test_each_ca_gets_back_what_was_removed_under_it(kept: Kept) -> None:
     assert len(kept.api.config_maps()) == 1
     restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
     assert restored.back == ("later",)
-    assert restored.others == OtherGenerations(NAMESPACE, kept_name(OWNER.key), (FIELD,))
+    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert list(kept.api.bodies()) == ["later"]
     # The CA is put back.
-    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingKept()
+    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
     assert sorted(kept.api.bodies()) == ["first", "later", "second"]
 
@@ -134,7 +134,7 @@ async def test_what_stays_kept_leaves_the_other_generations_as_they_are(kept: Ke
     restored = await kept.grants.restore(OWNER, kept.api)
     assert (restored.back, len(restored.not_restored)) == (("second",), 1)
     found = await kept.grants.kept(OWNER.key)
-    assert isinstance(found, KeptGrants)
+    assert isinstance(found, SavedBindings)
     assert (list(found.of(OWNER)), list(found.of(LATER_CLUSTER))) == (["first"], ["later"])
 
 
@@ -142,7 +142,7 @@ async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: K
     """Whoever writes the Secret of the CA may change it every minute."""
     for number in range(MAXIMUM_GENERATIONS - 1):
         await kept.remove_later(ClusterIdentity(OWNER.key, f"sha256:{number}"))
-    with pytest.raises(GrantsNotKept, match="more than 4 CAs"):
+    with pytest.raises(BindingsNotSaved, match="more than 4 CAs"):
         await kept.remove_later(ClusterIdentity(OWNER.key, "sha256:one more"))
     assert "later" in kept.api.bodies()
     assert len(kept.api.config_maps()) == 1
@@ -153,7 +153,7 @@ async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(ke
     changed = binding_manifest("first", labels={"team": "kubeadm"})
     await kept.add_and_remove(changed, binding_manifest("third"))
     found = await kept.grants.kept(OWNER.key)
-    assert isinstance(found, KeptGrants)
+    assert isinstance(found, SavedBindings)
     assert sorted(found.of(OWNER)) == ["first", "second", "third"]
     await kept.grants.restore(OWNER, kept.api)
     assert kept.api.bodies()["first"]["metadata"]["labels"] == {"team": "kubeadm"}
@@ -212,7 +212,7 @@ async def test_a_backup_that_names_another_role_gives_nothing(
     assert cause in str(restored.not_restored[0])
     assert list(kept.api.bodies()) == ["second"]
     found = await kept.grants.kept(OWNER.key)
-    assert isinstance(found, KeptGrants)
+    assert isinstance(found, SavedBindings)
     assert list(found.of(OWNER)) == ["first"]
 
 
@@ -225,7 +225,7 @@ async def test_a_role_that_grants_more_by_now_is_not_bound_again(kept: Kept) -> 
     assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
 
 
-async def test_a_stock_role_that_is_missing_comes_back_with_the_api_server(kept: Kept) -> None:
+async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kept: Kept) -> None:
     await kept.api.delete(CLUSTER_ROLES.object(ROLE))
     assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
 
@@ -256,7 +256,7 @@ async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kep
     found = kept.api.objects[CONFIG_MAP]
     stored = kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **change}})
     for call in (kept.grants.kept(OWNER.key), kept.grants.keep(OWNER, []), kept.grants.restore(OWNER, kept.api)):
-        with pytest.raises(GrantsNotKept, match=kept_name(OWNER.key)):
+        with pytest.raises(BindingsNotSaved, match=saved_name(OWNER.key)):
             await call
     assert kept.api.objects[CONFIG_MAP] == stored
     assert kept.api.bodies() == {}
@@ -264,7 +264,7 @@ async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kep
 
 async def test_a_config_map_that_says_nothing_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
     stranger = CONFIG_MAPS.object("stranger", NAMESPACE)
-    kept.api.put(stranger, {"metadata": {"name": "stranger", "labels": {KEPT_LABEL: ""}}, "data": {}})
+    kept.api.put(stranger, {"metadata": {"name": "stranger", "labels": {SAVED_LABEL: ""}}, "data": {}})
     kept.api.put(CONFIG_MAPS.object("other", NAMESPACE), {"metadata": {"name": "other"}, "data": {}})
     assert await kept.grants.owners() == {OWNER.key}
     assert [record.configMap for record in caplog.records] == ["stranger"], "others are not asked for"
@@ -286,30 +286,30 @@ async def test_nothing_counts_as_kept_while_the_management_cluster_fails(
     kept: Kept, method: str, fault: ApiError
 ) -> None:
     kept.api.failures[f"{method} {CONFIG_MAP}"] = fault
-    with pytest.raises(GrantsNotKept, match="of the management cluster"):
+    with pytest.raises(BindingsNotSaved, match="of the management cluster"):
         await kept.grants.keep(OWNER, [])
 
 
 async def test_a_first_write_that_fails_is_not_kept() -> None:
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = ServerError("etcd", status=500)
-    with pytest.raises(GrantsNotKept):
+    with pytest.raises(BindingsNotSaved):
         await kept.grants.keep(OWNER, [])
 
 
 async def test_a_config_map_that_keeps_changing_is_given_up_for_now(kept: Kept) -> None:
     kept.api.failures[f"PATCH {CONFIG_MAP}"] = Conflict("stale", status=409)
-    with pytest.raises(GrantsNotKept, match="keep changing"):
+    with pytest.raises(BindingsNotSaved, match="keep changing"):
         await kept.grants.keep(OWNER, [])
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = Conflict("stale", status=409)
-    with pytest.raises(GrantsNotKept, match="keep changing"):
+    with pytest.raises(BindingsNotSaved, match="keep changing"):
         await kept.grants.restore(OWNER, kept.api)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept, fault: ApiError) -> None:
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = fault
-    with pytest.raises(GrantsNotKept, match="of the management cluster"):
+    with pytest.raises(BindingsNotSaved, match="of the management cluster"):
         await kept.grants.restore(OWNER, kept.api)
     kept.api.failures.clear()
     assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
@@ -321,13 +321,13 @@ async def test_an_empty_generation_of_another_ca_holds_nothing(kept: Kept) -> No
     found = kept.api.objects[CONFIG_MAP]
     empty = {generation_field(LATER_CLUSTER): '{"items": []}'}
     kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **empty}})
-    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingKept()
+    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
 
 
 async def test_kept_grants_that_cannot_be_listed(kept: Kept) -> None:
     kept.api.failures[f"GET {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
-    with pytest.raises(GrantsNotKept, match="cannot be listed"):
+    with pytest.raises(BindingsNotSaved, match="cannot be listed"):
         await kept.grants.owners()
 
 

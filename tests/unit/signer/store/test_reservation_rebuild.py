@@ -16,7 +16,7 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.reservation_rebuild import Rebuild, pair_of
+from signer.store.reservation_rebuild import ReservationRebuild, pair_of
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import NOW, journal_entry, machine_view
 from tests.unit.signer.store.interleavings import Calls, World, drive, inventory_of
@@ -42,22 +42,22 @@ class Restarted:
     ) -> None:
         self.world = World(Scenario((), machines=machines if machines is not None else frozenset({"m1", "m2"})))
         self.actor = Actor(0, OURS)
-        self.inventory = inventory_of(self.world, self.actor)
-        self.inventory.authentic.use_keys(KEYS)
-        self.reservations = Reservations(Calls(self.world, self.actor), self.inventory)
-        self.rebuild = Rebuild(self.inventory, self.reservations)
+        self.caches = inventory_of(self.world, self.actor)
+        self.caches.authentic.use_keys(KEYS)
+        self.reservations = Reservations(Calls(self.world, self.actor), self.caches)
+        self.rebuild = ReservationRebuild(self.caches, self.reservations)
         for made in records:
-            self.inventory.records.applied(manifest(made, keys=keys))
+            self.caches.records.applied(manifest(made, keys=keys))
             path = ATTESTED_NODES.object(made.name, made.machine.cluster.namespace)
             self.world.records[path] = manifest(made, keys=keys)
         # Nothing is waited for: the controller has just read its key.
-        self.inventory.authentic.reading_keys()
-        self.inventory.authentic.use_keys(KEYS)
+        self.caches.authentic.reading_keys()
+        self.caches.authentic.use_keys(KEYS)
 
     def show_machine(self, record: AttestedNode, uid: str = "") -> None:
-        """The Machine that the record names, as the mirror has it; by default the very object."""
+        """The Machine that the record names, as the cache has it; by default the very object."""
         machine = record.machine
-        self.inventory.machines.applied(
+        self.caches.machines.applied(
             {
                 "metadata": {
                     "namespace": machine.cluster.namespace,
@@ -102,7 +102,7 @@ def test_a_record_that_is_not_ours_reserves_nothing() -> None:
 def test_a_copy_in_another_namespace_reserves_nothing() -> None:
     restarted = Restarted()
     copy = manifest(record_of(OURS), namespace="team-b")
-    restarted.inventory.records.applied(copy)
+    restarted.caches.records.applied(copy)
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 
@@ -139,9 +139,9 @@ def test_records_of_gone_machines_reserve_nothing() -> None:
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_record_that_somebody_deleted_reserves_nothing(anew: bool) -> None:
-    """To make room for other hardware; the mirror has not heard of it yet."""
+    """To make room for other hardware; the cache has not heard of it yet."""
     restarted = Restarted(record_of(IMPOSTOR))
-    [revoked] = restarted.inventory.authentic.values()
+    [revoked] = restarted.caches.authentic.values()
     [path] = restarted.world.records
     if anew:
         restarted.world.records[path]["metadata"]["uid"] = "another"
@@ -157,26 +157,26 @@ def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
     """After a move, with the other controller's key: it may stand in the way of the identity, and of the Machine."""
     for wanted in (ELSEWHERE, IMPOSTOR):
         restarted = Restarted()
-        restarted.inventory.records.applied(manifest(record_of(OURS), keys=OTHER))
+        restarted.caches.records.applied(manifest(record_of(OURS), keys=OTHER))
         with pytest.raises(Deferred, match="was not read yet"):
             restarted.join(wanted)
         assert restarted.pairs == set()
-        restarted.inventory.authentic.reading_keys()
-        restarted.inventory.authentic.use_keys(KEYS)  # it is somebody else's
+        restarted.caches.authentic.reading_keys()
+        restarted.caches.authentic.use_keys(KEYS)  # it is somebody else's
         restarted.join(wanted)
         assert restarted.pairs == {wanted}
 
 
 def test_a_record_of_another_namespace_whose_key_was_not_read_yet_holds_up_nobody() -> None:
     restarted = Restarted()
-    restarted.inventory.records.applied(manifest(record_of(in_another_namespace(OURS)), keys=OTHER))
+    restarted.caches.records.applied(manifest(record_of(in_another_namespace(OURS)), keys=OTHER))
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 
 
 def test_a_machine_that_the_mirror_has_not_seen_yet_is_not_gone() -> None:
     restarted = Restarted(record_of(OURS))
-    assert not list(restarted.inventory.machines.values())
+    assert not list(restarted.caches.machines.values())
     with pytest.raises(Refused):
         restarted.join(ELSEWHERE)
 
@@ -200,7 +200,7 @@ def test_where_neither_is_reserved_the_last_attested_wins(newest_first: bool) ->
 def test_what_is_reserved_wins_over_a_newer_record() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5))
     restarted.join(OURS)
-    restarted.inventory.records.applied(manifest(record_of(ELSEWHERE)))
+    restarted.caches.records.applied(manifest(record_of(ELSEWHERE)))
     restarted.join(OURS)
     assert restarted.pairs == {OURS}
     with pytest.raises(Refused):
@@ -226,7 +226,7 @@ def test_an_insecure_claim_finds_the_secure_owner() -> None:
 
 def test_every_record_gets_its_pair_back() -> None:
     restarted = Restarted(record_of(OURS), record_of(pair("m2", "b")))
-    records = restarted.inventory.authentic.values()
+    records = restarted.caches.authentic.values()
     assert len(records) == 2
     for record in records:
         restarted.show_machine(record)
@@ -236,7 +236,7 @@ def test_every_record_gets_its_pair_back() -> None:
 
 def test_a_replayed_older_record_gets_nothing_back() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5), record_of(ELSEWHERE))
-    older, newer = restarted.inventory.authentic.values()
+    older, newer = restarted.caches.authentic.values()
     for record in (older, newer):
         restarted.show_machine(record)
         drive(restarted.rebuild.ensure(record))
@@ -275,7 +275,7 @@ def test_hardware_that_passed_on_to_another_namespace() -> None:
     assert restarted.rebuild._still_stands(record, ELSEWHERE) is True
     restarted.show_machine(record, uid="another")
     assert restarted.rebuild._still_stands(record, ELSEWHERE) is False
-    [anew] = restarted.inventory.machines.values()
+    [anew] = restarted.caches.machines.values()
     there = {"namespace": anew.cluster.namespace, "name": anew.name, "uid": anew.uid}
     restarted.world.records[MACHINES_V1BETA2.object(anew.name, anew.cluster.namespace)] = {
         "metadata": there,
@@ -296,7 +296,7 @@ def test_within_the_namespace_a_move_changes_uids_and_nothing_else() -> None:
 
 def test_without_the_controller_key_it_waits() -> None:
     restarted = Restarted(record_of(OURS))
-    restarted.inventory.authentic.use_no_keys(KeysUnavailable("no key"))
+    restarted.caches.authentic.use_no_keys(KeysUnavailable("no key"))
     with pytest.raises(Deferred, match="no key"):
         restarted.join(IMPOSTOR)
     assert restarted.pairs == set()

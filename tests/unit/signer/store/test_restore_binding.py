@@ -1,4 +1,4 @@
-"""A binding that is still there when it is to be given back: a deletion under way must not take it."""
+"""A binding that is still there when it is to be restored: a deletion under way must not take it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from signer.model.auto_approval import RESTORING_ANNOTATION, ClusterRoleBinding, parse_cluster_role_binding
-from signer.store.restore_binding import GrantChanged, give_back
+from signer.store.restore_binding import GrantChanged, restore_binding
 from tests.unit.signer.store.removed_bindings_fixtures import (
     BINDINGS,
     ROLE,
@@ -41,7 +41,7 @@ async def delete(api: ObjectStore, binding: ClusterRoleBinding) -> Any:
 
 async def test_a_deletion_under_way_fails(api: ObjectStore) -> None:
     kept, before = there(api), api.bodies()
-    await give_back(kept, api)
+    await restore_binding(kept, api)
     with pytest.raises(Conflict):
         await delete(api, kept)
     assert api.bodies() == before, "it is marked no more"
@@ -51,7 +51,7 @@ async def test_what_a_restorer_marked_before_it_crashed_is_unmarked(api: ObjectS
     kept, before = there(api), api.bodies()
     patch = {"uid": kept.uid, "resourceVersion": kept.resource_version, "annotations": {RESTORING_ANNOTATION: "true"}}
     await api.patch(PATH, {"metadata": patch})
-    await give_back(kept, api)
+    await restore_binding(kept, api)
     assert api.bodies() == before
 
 
@@ -59,7 +59,7 @@ async def test_what_others_changed_is_not_touched(api: ObjectStore) -> None:
     """Its version is another one: the deletion fails without our help."""
     kept = there(api)
     api.put(PATH, {**api.objects[PATH], "subjects": []})
-    await give_back(kept, api)
+    await restore_binding(kept, api)
     assert not [call for call in api.calls if call.startswith("PATCH")]
 
 
@@ -68,4 +68,4 @@ async def test_what_others_changed_is_not_touched(api: ObjectStore) -> None:
 async def test_what_changes_meanwhile_is_looked_at_again(api: ObjectStore, method: str, fault: ApiError) -> None:
     api.failures[f"{method} {PATH}"] = fault
     with pytest.raises(GrantChanged):
-        await give_back(there(api), api)
+        await restore_binding(there(api), api)

@@ -1,4 +1,4 @@
-"""The node half: evidence that the controller can use, or a sentence that a person can."""
+"""The agent plugin: evidence that the controller can use, or a sentence that a person can."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from botocore.credentials import Credentials
 
 from attestors.aws import plugin, wire
 from attestors.aws.document import verify_identity_document
-from attestors.aws.node.plugin import AWSNodeHalf
+from attestors.aws.node.plugin import AWSAgentPlugin
 from attestors.aws.node.settings import NodeSettings
 from attestors.contract import EvidenceUnavailable, GatherRequest, InvalidSettings
 from attestors.wire import evidence as envelope
@@ -46,7 +46,7 @@ def request(**changes: str) -> GatherRequest:
 
 
 def gather(metadata: FakeInstanceMetadata, **settings: str) -> Evidence:
-    return plugin.node_half({"metadata-endpoint": metadata.url, **settings}).gather(request())
+    return plugin.agent_plugin({"metadata-endpoint": metadata.url, **settings}).gather(request())
 
 
 def refused(metadata: FakeInstanceMetadata, match: str, **settings: str) -> None:
@@ -60,8 +60,8 @@ def refused(metadata: FakeInstanceMetadata, match: str, **settings: str) -> None
 
 
 def test_provider_id(metadata: FakeInstanceMetadata) -> None:
-    half = plugin.node_half({"metadata-endpoint": metadata.url})
-    assert half.provider_id() == f"aws:///eu-west-1a/{aws.INSTANCE}"
+    agent = plugin.agent_plugin({"metadata-endpoint": metadata.url})
+    assert agent.provider_id() == f"aws:///eu-west-1a/{aws.INSTANCE}"
     assert metadata.paths() == [DOCUMENT_PATH]
 
 
@@ -121,7 +121,7 @@ class TestEvidence:
             return "a.b.c"
 
         settings = NodeSettings.parse({"metadata-endpoint": metadata.url, "proof": "web-identity"})
-        evidence = AWSNodeHalf(settings, token).gather(request())
+        evidence = AWSAgentPlugin(settings, token).gather(request())
         evidence.expect_fields(*wire.WEB_IDENTITY_FIELDS)
         assert evidence.fields[wire.WEB_IDENTITY_TOKEN_FIELD] == "a.b.c"
         ((credentials, region, binding),) = asked
@@ -212,7 +212,7 @@ class TestWithoutEvidence:
             metadata, "has no instanceId, or one that is not of its form, as the instance metadata service gives it"
         )
         with pytest.raises(EvidenceUnavailable, match="has no instanceId"):
-            plugin.node_half({"metadata-endpoint": metadata.url}).provider_id()
+            plugin.agent_plugin({"metadata-endpoint": metadata.url}).provider_id()
 
     @pytest.mark.parametrize(
         ("text", "match"),
@@ -233,16 +233,16 @@ class TestWithoutEvidence:
         refused(metadata, "has no /latest/dynamic/instance-identity/rsa2048")
 
     def test_another_version(self, metadata: FakeInstanceMetadata) -> None:
-        half = plugin.node_half({"metadata-endpoint": metadata.url})
+        agent = plugin.agent_plugin({"metadata-endpoint": metadata.url})
         with pytest.raises(EvidenceUnavailable, match="writes evidence v1 only"):
-            half.gather(request(evidence_version="v2"))
+            agent.gather(request(evidence_version="v2"))
         with pytest.raises(EvidenceUnavailable, match="knows no challenges"):
-            half.gather(request(challenge="x"))
+            agent.gather(request(challenge="x"))
         assert metadata.asked == []
 
     def test_wrong_setting(self) -> None:
         with pytest.raises(InvalidSettings, match="no setting 'account'"):
-            plugin.node_half({"account": "1"})
+            plugin.agent_plugin({"account": "1"})
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -260,17 +260,17 @@ def test_what_calls_nobody_needs_no_botocore(module: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_node_half_names_what_is_missing() -> None:
+def test_agent_plugin_names_what_is_missing() -> None:
     done = run(
         "import sys; sys.modules['botocore'] = None\nfrom attestors.aws import plugin\n"
-        "try:\n    plugin.node_half({})\nexcept ImportError as error:\n    print(error.name)\n"
+        "try:\n    plugin.agent_plugin({})\nexcept ImportError as error:\n    print(error.name)\n"
     )
     assert (re.sub(r"\..*", "", done.stdout.strip()), done.stderr) == ("botocore", "")
 
 
-def test_node_half_does_not_import_boto3() -> None:
+def test_agent_plugin_does_not_import_boto3() -> None:
     done = run(
-        "import sys\nfrom attestors.aws import plugin\nplugin.node_half({})\n"
+        "import sys\nfrom attestors.aws import plugin\nplugin.agent_plugin({})\n"
         "print(sorted(name for name in sys.modules if name in ('boto3', 'botocore.session', 'botocore.client')))"
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,4 +1,4 @@
-"""The node half against a metadata server, right and wrong."""
+"""The agent plugin against a metadata server, right and wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attestors.gcp import plugin, wire
 from attestors.gcp.local_checks import check_locally
 from attestors.gcp.node import metadata
 from attestors.gcp.node.metadata import MetadataServer
-from attestors.gcp.node.plugin import GCPNodeHalf
+from attestors.gcp.node.plugin import GCPAgentPlugin
 from attestors.gcp.node.settings import MetadataEndpoint, NodeSettings
 from attestors.wire.evidence import decode, encode
 from attestors.wire.names import Purpose
@@ -48,10 +48,10 @@ def google(running: FakeGoogle) -> Iterator[FakeGoogle]:
 
 
 @pytest.fixture
-def half(endpoint: str) -> GCPNodeHalf:
+def agent_plugin(endpoint: str) -> GCPAgentPlugin:
     """It asks once."""
-    found = plugin.node_half({"metadata-endpoint": endpoint})
-    return replace(found, metadata=replace(found.metadata, patience_seconds=0))
+    found = plugin.agent_plugin({"metadata-endpoint": endpoint})
+    return replace(found, metadata=replace(found.metadata, timeout_seconds=0))
 
 
 def answer(body: str, status: int = 200, headers: dict[str, str] | None = None) -> Fault:
@@ -59,9 +59,9 @@ def answer(body: str, status: int = 200, headers: dict[str, str] | None = None) 
     return Fault.status(status, body, FLAVOR if headers is None else headers)
 
 
-def told(half: GCPNodeHalf, *, evidence: bool = True) -> str:
+def told(agent_plugin: GCPAgentPlugin, *, evidence: bool = True) -> str:
     with pytest.raises(EvidenceUnavailable) as found:
-        half.gather(REQUEST) if evidence else half.provider_id()
+        agent_plugin.gather(REQUEST) if evidence else agent_plugin.provider_id()
     message = str(found.value)
     assert message.isascii()
     assert message.isprintable()
@@ -69,18 +69,18 @@ def told(half: GCPNodeHalf, *, evidence: bool = True) -> str:
     return message
 
 
-def test_the_provider_id(half: GCPNodeHalf) -> None:
-    assert half.provider_id() == "gce://capi-workloads/europe-west1-b/worker-1"
+def test_the_provider_id(agent_plugin: GCPAgentPlugin) -> None:
+    assert agent_plugin.provider_id() == "gce://capi-workloads/europe-west1-b/worker-1"
 
 
 def test_a_project_inside_a_domain(running: FakeGoogle) -> None:
     inside = running.add(FakeInstance(name="inside", project="example.com:web"))
     endpoint = running.metadata_of(inside)
-    assert plugin.node_half({"metadata-endpoint": endpoint}).provider_id() == inside.provider_id
+    assert plugin.agent_plugin({"metadata-endpoint": endpoint}).provider_id() == inside.provider_id
 
 
-def test_evidence(google: FakeGoogle, half: GCPNodeHalf) -> None:
-    evidence = half.gather(REQUEST)
+def test_evidence(google: FakeGoogle, agent_plugin: GCPAgentPlugin) -> None:
+    evidence = agent_plugin.gather(REQUEST)
     assert decode(encode(evidence)) == evidence
     assert set(evidence.fields) == {wire.IDENTITY_TOKEN_FIELD}
     read = check_locally(
@@ -93,14 +93,14 @@ def test_evidence(google: FakeGoogle, half: GCPNodeHalf) -> None:
     assert seen.query.endswith("&format=full")
 
 
-def test_another_version_of_evidence(half: GCPNodeHalf) -> None:
+def test_another_version_of_evidence(agent_plugin: GCPAgentPlugin) -> None:
     with pytest.raises(EvidenceUnavailable, match="writes evidence v1 only"):
-        half.gather(replace(REQUEST, evidence_version="v2"))
+        agent_plugin.gather(replace(REQUEST, evidence_version="v2"))
 
 
-def test_a_challenge(half: GCPNodeHalf) -> None:
+def test_a_challenge(agent_plugin: GCPAgentPlugin) -> None:
     with pytest.raises(EvidenceUnavailable, match="answers no challenges"):
-        half.gather(replace(REQUEST, challenge="{}"))
+        agent_plugin.gather(replace(REQUEST, challenge="{}"))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_challenge(half: GCPNodeHalf) -> None:
         "connection closed",
     ],
 )
-def test_what_goes_wrong_is_told(google: FakeGoogle, half: GCPNodeHalf, fault: Fault, part: str) -> None:
+def test_what_goes_wrong_is_told(google: FakeGoogle, agent_plugin: GCPAgentPlugin, fault: Fault, part: str) -> None:
     google.fail(Service.METADATA, fault)
-    assert part in told(half)
+    assert part in told(agent_plugin)
 
 
 def dribbles() -> Fault:
@@ -162,15 +162,17 @@ def dribbles() -> Fault:
 
 @pytest.mark.parametrize("fault", [Fault.hangs(), dribbles()], ids=["hangs", "dribbles"])
 def test_an_answer_that_takes_too_long(
-    google: FakeGoogle, half: GCPNodeHalf, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    google: FakeGoogle, agent_plugin: GCPAgentPlugin, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     monkeypatch.setattr(metadata, "_ANSWER_SECONDS", 0.2)
     google.fail(Service.METADATA, fault)
-    assert "takes too long" in told(half)
+    assert "takes too long" in told(agent_plugin)
 
 
 @pytest.mark.parametrize("size", [b"-1", b"-5"])
-def test_a_chunk_of_a_size_that_is_none_is_not_read(google: FakeGoogle, half: GCPNodeHalf, size: bytes) -> None:
+def test_a_chunk_of_a_size_that_is_none_is_not_read(
+    google: FakeGoogle, agent_plugin: GCPAgentPlugin, size: bytes
+) -> None:
     async def pours(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -179,10 +181,10 @@ def test_a_chunk_of_a_size_that_is_none_is_not_read(google: FakeGoogle, half: GC
         return web.Response()
 
     google.fail(Service.METADATA, Fault(pours), path="instance/name")
-    assert "does not answer: MalformedSize" in told(half, evidence=False)
+    assert "does not answer: MalformedSize" in told(agent_plugin, evidence=False)
 
 
-def test_an_answer_that_breaks_off(google: FakeGoogle, half: GCPNodeHalf) -> None:
+def test_an_answer_that_breaks_off(google: FakeGoogle, agent_plugin: GCPAgentPlugin) -> None:
     """A shorter name is a name too."""
 
     async def shorter(request: web.Request) -> web.StreamResponse:
@@ -194,7 +196,7 @@ def test_an_answer_that_breaks_off(google: FakeGoogle, half: GCPNodeHalf) -> Non
         return response
 
     google.fail(Service.METADATA, Fault(shorter), path="instance/name")
-    assert "breaks off" in told(half, evidence=False)
+    assert "breaks off" in told(agent_plugin, evidence=False)
 
 
 @pytest.mark.parametrize(
@@ -208,17 +210,17 @@ def test_an_answer_that_breaks_off(google: FakeGoogle, half: GCPNodeHalf) -> Non
     ],
     ids=["no zone", "empty zone", "no name", "a number", "huge"],
 )
-def test_no_provider_id(google: FakeGoogle, half: GCPNodeHalf, path: str, fault: Fault, part: str) -> None:
+def test_no_provider_id(google: FakeGoogle, agent_plugin: GCPAgentPlugin, path: str, fault: Fault, part: str) -> None:
     google.fail(Service.METADATA, fault, path=path)
-    assert part in told(half, evidence=False)
+    assert part in told(agent_plugin, evidence=False)
 
 
 def test_a_server_that_is_busy_is_asked_again(
-    google: FakeGoogle, half: GCPNodeHalf, monkeypatch: pytest.MonkeyPatch
+    google: FakeGoogle, agent_plugin: GCPAgentPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "_FIRST_DELAY_SECONDS", 0.001)
     google.fail(Service.METADATA, answer("busy", 503), times=3)
-    patient = replace(half, metadata=replace(half.metadata, patience_seconds=30))
+    patient = replace(agent_plugin, metadata=replace(agent_plugin.metadata, timeout_seconds=30))
     before = google.counts()[Service.METADATA]
     assert patient.gather(REQUEST).fields
     assert google.counts()[Service.METADATA] == before + 4
@@ -227,21 +229,21 @@ def test_a_server_that_is_busy_is_asked_again(
 def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    half = GCPNodeHalf(MetadataServer(MetadataEndpoint("127.0.0.1", port), patience_seconds=0))
-    message = told(half)
+    plugin = GCPAgentPlugin(MetadataServer(MetadataEndpoint("127.0.0.1", port), timeout_seconds=0))
+    message = told(plugin)
     assert "Connection refused" in message
     assert "is this a virtual machine of Compute Engine" in message
 
 
 def test_a_silent_address_keeps_nobody_from_the_next(
-    half: GCPNodeHalf, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    agent_plugin: GCPAgentPlugin, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name has addresses of both families, of which one may not be there."""
     resolve(monkeypatch, "metadata.google.internal", "::1", "127.0.0.1")
     port = int(endpoint.rpartition(":")[2])
-    by_name = replace(half.metadata, endpoint=MetadataEndpoint("metadata.google.internal", port))
+    by_name = replace(agent_plugin.metadata, endpoint=MetadataEndpoint("metadata.google.internal", port))
     with silent("::1", port):
-        assert replace(half, metadata=by_name).provider_id() == half.provider_id()
+        assert replace(agent_plugin, metadata=by_name).provider_id() == agent_plugin.provider_id()
 
 
 def test_patience_ends() -> None:
@@ -252,17 +254,17 @@ def test_patience_ends() -> None:
         nonlocal now
         now += seconds
 
-    made = list(metadata.attempts(metadata.PATIENCE_SECONDS, lambda: now, sleep))
+    made = list(metadata.attempts(metadata.TIMEOUT_SECONDS, lambda: now, sleep))
     assert 5 < len(made) < 12
-    assert metadata.PATIENCE_SECONDS - 2 <= now < metadata.PATIENCE_SECONDS
+    assert metadata.TIMEOUT_SECONDS - 2 <= now < metadata.TIMEOUT_SECONDS
 
 
-def test_proxies_are_not_asked(half: GCPNodeHalf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_are_not_asked(agent_plugin: GCPAgentPlugin, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert half.gather(REQUEST).fields
+    assert agent_plugin.gather(REQUEST).fields
 
 
 def test_nothing_is_configured() -> None:
-    found: Any = plugin.node_half({})
-    assert found == GCPNodeHalf(MetadataServer(NodeSettings().endpoint))
+    found: Any = plugin.agent_plugin({})
+    assert found == GCPAgentPlugin(MetadataServer(NodeSettings().endpoint))

@@ -16,20 +16,20 @@ from attestors.contract import AnswerNotRecorded, AttestationRequest, DocumentKi
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources import (
     CannotBeAskedNow,
-    CertificateStanding,
+    CertificateState,
     Inventory,
+    KeySourceAnswer,
     MachineAnnotation,
     NobodySays,
     NotSaid,
     Owned,
     OwnedByOthers,
-    Ownership,
     SourceName,
     SourcesInOrder,
     Unclear,
 )
 from attestors.tpm.endorsement_key_sources.order import _ask
-from signer.audit.recorded_calls import NotedConsultations, RecordedConsultations
+from signer.audit.recorded_calls import CallRecorder, ReplayedCalls
 from tests.unit.attestors.tpm.endorsement_key_sources.support import (
     CHIP,
     NOT_VERIFIED,
@@ -46,13 +46,13 @@ from tests.unit.attestors.tpm.endorsement_key_sources.support import (
 class Says:
     """A source that says always the same."""
 
-    said: Ownership | Exception
+    said: KeySourceAnswer | Exception
     asked: list[object] = field(default_factory=list)
     name = SourceName.INVENTORY
 
     async def ask(
-        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateStanding
-    ) -> Ownership:
+        self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
+    ) -> KeySourceAnswer:
         self.asked.append((endorsement_key, certificate))
         if isinstance(self.said, Exception):
             raise self.said
@@ -63,7 +63,7 @@ OWNED: Final = Owned(SourceName.INVENTORY)
 OTHERS: Final = OwnedByOthers("another")
 NOTHING: Final = NotSaid("nothing")
 UNCLEAR: Final = Unclear("unclear")
-ANSWERS: Final[Mapping[str, Ownership]] = {
+ANSWERS: Final[Mapping[str, KeySourceAnswer]] = {
     "owned": OWNED,
     "others": OTHERS,
     "nothing": NOTHING,
@@ -77,7 +77,7 @@ def ask(*sources: Says) -> Any:
 
 @pytest.mark.parametrize("then", ANSWERS)
 @pytest.mark.parametrize("first", [OWNED, OTHERS], ids=["owned", "others"])
-def test_whatever_is_said_decides(first: Ownership, then: str) -> None:
+def test_whatever_is_said_decides(first: KeySourceAnswer, then: str) -> None:
     last = Says(ANSWERS[then])
     assert ask(Says(NOTHING), Says(first), last) == first
     assert last.asked == []
@@ -178,17 +178,17 @@ class TestNoted:
         ],
         ids=["owned", "others", "nothing", "unclear"],
     )
-    def test_an_answer_is_the_same_again(self, source: SourceName, said: Ownership) -> None:
-        consultations = RecordedConsultations()
+    def test_an_answer_is_the_same_again(self, source: SourceName, said: KeySourceAnswer) -> None:
+        recorded_calls = CallRecorder()
         asked = Says(said)
         asked.name = source
-        first = at_once(_ask(asked, request(consultations=consultations), CHIP.key, NOT_VERIFIED))
+        first = at_once(_ask(asked, request(recorded_calls=recorded_calls), CHIP.key, NOT_VERIFIED))
         assert first == said
-        noted = json.loads(json.dumps(consultations.noted))
+        noted = json.loads(json.dumps(recorded_calls.noted))
         assert [entry["question"] for entry in noted] == [f"endorsement key source {source.value}"]
         nobody = Says(AssertionError("asked"))
         nobody.name = source
-        assert at_once(_ask(nobody, request(consultations=NotedConsultations(noted)), CHIP.key, NOT_VERIFIED)) == said
+        assert at_once(_ask(nobody, request(recorded_calls=ReplayedCalls(noted)), CHIP.key, NOT_VERIFIED)) == said
 
     @pytest.mark.parametrize(
         "source",
@@ -200,11 +200,11 @@ class TestNoted:
         ids=lambda name: name.value,
     )
     def test_what_the_core_notes_is_asked_for_again(self, source: SourceName) -> None:
-        consultations = RecordedConsultations()
+        recorded_calls = CallRecorder()
         asked = Says(OWNED)
         asked.name = source
-        assert at_once(_ask(asked, request(consultations=consultations), CHIP.key, NOT_VERIFIED)) == OWNED
-        assert consultations.noted == []
+        assert at_once(_ask(asked, request(recorded_calls=recorded_calls), CHIP.key, NOT_VERIFIED)) == OWNED
+        assert recorded_calls.noted == []
 
     @pytest.mark.parametrize(
         "written",
@@ -224,7 +224,7 @@ class TestNoted:
     def test_an_answer_of_another_form_is_none(self, written: object) -> None:
         noted = [{"question": "endorsement key source Inventory", "answer": written}]
         with pytest.raises(AnswerNotRecorded, match="not of its form"):
-            at_once(_ask(Says(OWNED), request(consultations=NotedConsultations(noted)), CHIP.key, NOT_VERIFIED))
+            at_once(_ask(Says(OWNED), request(recorded_calls=ReplayedCalls(noted)), CHIP.key, NOT_VERIFIED))
 
 
 def test_what_is_unclear_is_looked_at_again_soon() -> None:

@@ -17,7 +17,7 @@ from attestors.contract import (
 )
 from attestors.tpm.endorsement_key_sources import (
     CannotBeAskedNow,
-    CertificateStanding,
+    CertificateState,
     NotSaid,
     Owned,
     OwnedByOthers,
@@ -48,7 +48,7 @@ CREDENTIALS: list[RequesterCredential] = [
 def ask(
     claimed: ClaimedMachine | NoClaimedMachine | None = None,
     credential: RequesterCredential | None = None,
-    certificate: CertificateStanding = VERIFIED,
+    certificate: CertificateState = VERIFIED,
 ) -> Any:
     asked = request(claimed or machine(), credential=credential or TokenOfMachine())
     return at_once(TrustOnFirstUse().ask(asked, CHIP.key, certificate))

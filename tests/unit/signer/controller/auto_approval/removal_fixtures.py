@@ -1,4 +1,4 @@
-"""A workload cluster with its side door, what is kept of it, and somebody in between."""
+"""A workload cluster with its auto-approval, what is kept of it, and somebody in between."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from signer.controller.auto_approval import removal as side_door_module
 from signer.controller.auto_approval.findings import Situation
-from signer.controller.auto_approval.removal import SideDoor
-from signer.controller.status.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
+from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import ClusterView
-from signer.model.saved_bindings import KeptGrants
-from signer.store.removed_bindings import RemovedGrants
+from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
+from signer.model.saved_bindings import SavedBindings
+from signer.store.removed_bindings import RemovedBindings
 from signer.testing.api import EmbeddedAPI
 from tests.unit.signer.builders import CLUSTER, cluster_view, policy
 from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, ObjectStore
@@ -25,7 +25,7 @@ from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, ObjectS
 HASH: Final = f"sha256:{'ab' * 32}"
 RBAC: Final = "rbac.authorization.k8s.io"
 FIRST, RENEWAL = "kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"
-STOCK: Final = "system:certificates.k8s.io:certificatesigningrequests:"
+BUILTIN: Final = "system:certificates.k8s.io:certificatesigningrequests:"
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 Intercept = Callable[[str, str, JsonObject], Awaitable[JsonObject | None]]
@@ -49,17 +49,17 @@ class Calls(Client):
 
 
 class House:
-    """One workload cluster, what is kept of it, and its side door."""
+    """One workload cluster, what is kept of it, and its auto-approval."""
 
     def __init__(self, api: EmbeddedAPI, client: Calls) -> None:
         self.api = api
         self.client = client
         self.management = ObjectStore()
-        self.removed = RemovedGrants(self.management, NAMESPACE)
-        self.door = SideDoor(self.removed)
+        self.removed = RemovedBindings(self.management, NAMESPACE)
+        self.auto_approval = AutoApprovalRemoval(self.removed)
         self.owner = ClusterIdentity(CLUSTER, HASH)
 
-    async def survey(
+    async def reconcile(
         self,
         mode: str = "Enforce",
         unattested: tuple[str, ...] = (),
@@ -68,7 +68,7 @@ class House:
         ca_cert_hash: str = HASH,
     ) -> PolicyCondition:
         situation = Situation(policy(mode=mode), cluster or cluster_view(), ca_cert_hash, unattested, tokens)
-        condition = await self.door.survey(self.client, situation)
+        condition = await self.auto_approval.reconcile(self.client, situation)
         assert condition.type == AUTO_APPROVAL_REMOVED
         assert condition.message.isprintable()
         assert 0 < len(condition.message) <= 1024
@@ -123,7 +123,7 @@ class House:
 
     async def kept(self) -> list[str]:
         found = await self.removed.kept(self.owner.key)
-        return sorted(found.of(self.owner)) if isinstance(found, KeptGrants) else []
+        return sorted(found.of(self.owner)) if isinstance(found, SavedBindings) else []
 
     def writes(self) -> list[str]:
         """What was written into the workload cluster; reviews change nothing."""
@@ -132,8 +132,8 @@ class House:
 
 async def answer_yes_to(group: str, method: str, path: str, body: JsonObject) -> JsonObject | None:
     if path == REVIEWS and group in body["spec"].get("groups", []):
-        door = body["spec"]["resourceAttributes"].get("subresource")
-        if door == "nodeclient":
+        auto_approval = body["spec"]["resourceAttributes"].get("subresource")
+        if auto_approval == "nodeclient":
             return {"status": {"allowed": True, "reason": "by the\nwebhook"}}
     return None
 

@@ -14,11 +14,11 @@ import pytest
 
 from signer.controller.auto_approval import restoration as restoration_module
 from signer.controller.auto_approval.restoration import Restoration
-from signer.controller.cluster.workload_access import workload_connection
+from signer.controller.workload_access import workload_connection
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.resource_limits import Allowances
+from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTERS_V1BETA2,
@@ -30,9 +30,9 @@ from signer.model.auto_approval import ClusterIdentity, parse_cluster_role_bindi
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.kubernetes_time import format_time
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.removed_bindings import RemovedGrants
+from signer.store.removed_bindings import RemovedBindings
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
@@ -45,8 +45,8 @@ CLUSTER: Final = CLUSTERS_V1BETA2.object(KEY.name, KEY.namespace)
 BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 TOKENS: Final = SECRETS.collection("kube-system")
 TOKEN: Final = "bootstrap-token-abcdef"
-FAILED: Final = "cannot give back what Enforce removed"
-LOOK_FAILED: Final = "cannot look for kept grants"
+FAILED: Final = "cannot restore what Enforce removed"
+LOOK_FAILED: Final = "cannot look for saved bindings"
 
 
 class Told(logging.Handler):
@@ -71,24 +71,24 @@ class Told(logging.Handler):
 class House:
     """A cluster, its management cluster, and a Restoration over an inventory that tests fill by hand."""
 
-    def __init__(self, cluster: WorldCluster, management: Client, inventory: Inventory, told: Told) -> None:
+    def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, told: Told) -> None:
         self.cluster = cluster
-        self.inventory = inventory
+        self.caches = caches
         self.management = management
         self.told = told
-        self.removed = RemovedGrants(management, CONTROLLER_NAMESPACE)
+        self.removed = RemovedBindings(management, CONTROLLER_NAMESPACE)
         self.connections: list[ClusterKey] = []
-        self.allowances = Allowances()
+        self.resource_limits = ResourceLimits()
 
         async def connect(management: Any, key: ClusterKey) -> ClusterConnection:
             self.connections.append(key)
             return await workload_connection(management, key)
 
         self.restoration = Restoration(
-            inventory,
+            caches,
             management,
             self.removed,
-            allowances=self.allowances,
+            resource_limits=self.resource_limits,
             now=lambda: datetime.now(UTC),
             monotonic=time.monotonic,
             connect=connect,
@@ -161,14 +161,14 @@ class House:
         return self.seen(self.cluster.authorize("insecure", mode="Enforce", **spec))
 
     def seen(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        self.inventory.policies.applied(manifest)
+        self.caches.policies.applied(manifest)
         return manifest
 
     def delete_policy(self) -> None:
         """Gone, and the inventory knows it."""
         manifest = self.cluster.management.client.get(POLICY)
         self.cluster.management.client.delete(POLICY)
-        self.inventory.policies.removed(manifest)
+        self.caches.policies.removed(manifest)
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ async def house(
     logger.addHandler(told)
     caplog.set_level(logging.INFO, logger.name)
     async with Client(management_cluster.api.connection()) as management:
-        inventory = Inventory(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
-        yield House(cluster, management, inventory, told)
+        caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
+        yield House(cluster, management, caches, told)
     logger.removeHandler(told)
     # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):

@@ -1,4 +1,4 @@
-"""What the side door's keeper remembers of requests: bounded, and of tokens only."""
+"""What the auto-approval's keeper remembers of requests: bounded, and of tokens only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from unittest.mock import AsyncMock, MagicMock, PropertyMock
 
 import pytest
 
-from signer.controller.auto_approval import builtin_approvals as stock_approvals
-from signer.controller.auto_approval import reconciler as door_keeping
-from signer.controller.auto_approval.reconciler import LOOK_SECONDS, SPREAD, DoorKeeping
-from signer.controller.cluster.pool_tokens import Intent, NothingToTend, Tended
-from signer.controller.diagnostics.metrics import Metrics
-from signer.controller.status import conditions
-from signer.controller.status.conditions import PolicyCondition
+from signer.controller.auto_approval import builtin_approvals as builtin_approvals
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.auto_approval.pool_tokens import Intent, NothingToTend, Tended
+from signer.controller.auto_approval.reconciler import LOOK_SECONDS, SPREAD, AutoApprovalReconciler
+from signer.controller.telemetry.metrics import Metrics
+from signer.model import condition as conditions
 from signer.model.cluster import ClusterKey
+from signer.model.condition import PolicyCondition
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode
 from signer.store.caches import UnreadablePolicy
@@ -32,11 +32,11 @@ CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
 @pytest.fixture
-def keeping() -> DoorKeeping:
+def keeping() -> AutoApprovalReconciler:
     around = MagicMock()
     around.now = lambda: NOW
     around.metrics = Metrics()
-    return DoorKeeping(ClusterKey("team-a", "one"), around, MagicMock())
+    return AutoApprovalReconciler(ClusterKey("team-a", "one"), around, MagicMock())
 
 
 def csr(username: str = TOKEN, groups: Any = (KUBEADM,), *, uid: str = "u", approved: bool = False) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def csr(username: str = TOKEN, groups: Any = (KUBEADM,), *, uid: str = "u", appr
     }
 
 
-def known(keeping: DoorKeeping) -> list[frozenset[str]]:
+def known(keeping: AutoApprovalReconciler) -> list[frozenset[str]]:
     return list(keeping._group_sets)
 
 
-def approvals(keeping: DoorKeeping) -> float:
-    return float(keeping._around.metrics.stock_approvals.labels("team-a/one")._value.get())
+def approvals(keeping: AutoApprovalReconciler) -> float:
+    return float(keeping._around.metrics.builtin_approvals.labels("team-a/one")._value.get())
 
 
-def test_groups_of_tokens_are_reviewed_too(keeping: DoorKeeping) -> None:
+def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> None:
     keeping.saw(csr(groups=["system:authenticated", "system:bootstrappers", KUBEADM, "system:bootstrappers:extra"]))
     assert known(keeping) == [frozenset({"system:bootstrappers", KUBEADM, "system:bootstrappers:extra"})]
 
@@ -76,18 +76,18 @@ def test_groups_of_tokens_are_reviewed_too(keeping: DoorKeeping) -> None:
     ],
     ids=["node", "no token", "user", "long", "long token group", "many", "ill-typed", "empty", "garbage"],
 )
-def test_what_no_token_has_is_not_remembered(keeping: DoorKeeping, manifest: dict[str, Any]) -> None:
+def test_what_no_token_has_is_not_remembered(keeping: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
     keeping.saw(manifest)
     assert known(keeping) == []
 
 
-def test_what_is_remembered_is_bounded(keeping: DoorKeeping) -> None:
+def test_what_is_remembered_is_bounded(keeping: AutoApprovalReconciler) -> None:
     for number in range(1000):
         keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
-    assert len(known(keeping)) == door_keeping._MAXIMUM_GROUP_SETS
+    assert len(known(keeping)) == reconciler._MAXIMUM_GROUP_SETS
 
 
-def test_an_approval_is_counted_once(keeping: DoorKeeping) -> None:
+def test_an_approval_is_counted_once(keeping: AutoApprovalReconciler) -> None:
     keeping.saw(csr(uid="a"))
     for _ in range(3):
         keeping.saw(csr(uid="a", approved=True))
@@ -95,7 +95,7 @@ def test_an_approval_is_counted_once(keeping: DoorKeeping) -> None:
     assert approvals(keeping) == 2
 
 
-def test_what_was_approved_before_we_looked_is_not_counted(keeping: DoorKeeping) -> None:
+def test_what_was_approved_before_we_looked_is_not_counted(keeping: AutoApprovalReconciler) -> None:
     keeping.listed(csr(uid="a", approved=True))
     keeping.saw(csr(uid="a", approved=True))
     assert approvals(keeping) == 0
@@ -105,9 +105,9 @@ def test_what_was_approved_before_we_looked_is_not_counted(keeping: DoorKeeping)
 
 
 def test_what_was_approved_while_the_connection_was_lost_is_counted(
-    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock_approvals, "_REMEMBERED", 4)
+    monkeypatch.setattr(builtin_approvals, "_REMEMBERED", 4)
     for uid in ("a", "b"):
         keeping.listed(csr(uid=uid, approved=True))  # the connection may be lost within the first list, too
     keeping.list_ended()
@@ -122,7 +122,7 @@ def test_what_was_approved_while_the_connection_was_lost_is_counted(
     assert approvals(keeping) == 2, "there were more than are remembered"
 
 
-def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: DoorKeeping) -> None:
+def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: AutoApprovalReconciler) -> None:
     keeping._unattested = {"p:///1", "p:///2"}
     keeping.attested("p:///3")
     keeping.attested("p:///1")
@@ -145,7 +145,7 @@ def found(met: bool | None, reason: str) -> PolicyCondition:
     ids=lambda condition: condition.reason,
 )
 def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
-    keeping: DoorKeeping, condition: PolicyCondition
+    keeping: AutoApprovalReconciler, condition: PolicyCondition
 ) -> None:
     keeping._conditions = (found(True, "Removed"), condition)
     pauses = [keeping._until_next_look() for _ in range(12)]
@@ -159,7 +159,7 @@ def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
 
 
 @pytest.mark.parametrize("condition", [found(True, "Removed"), found(False, "WaitingForAttestation")])
-def test_looks_of_many_clusters_spread(keeping: DoorKeeping, condition: PolicyCondition) -> None:
+def test_looks_of_many_clusters_spread(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
     keeping._conditions = (condition,)
     pauses = [keeping._until_next_look() for _ in range(50)]
     assert len(set(pauses)) > 1
@@ -167,16 +167,18 @@ def test_looks_of_many_clusters_spread(keeping: DoorKeeping, condition: PolicyCo
     assert max(pauses) <= LOOK_SECONDS * (1 + SPREAD)
 
 
-def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: DoorKeeping) -> None:
+def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: AutoApprovalReconciler) -> None:
     """Who puts it back at once has not opened the door for minutes."""
     keeping._conditions = (found(True, "Removed"),)
-    keeping._door.removed_at_last_look["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
+    keeping._auto_approval.removed_at_last_look["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
     assert keeping._until_next_look() <= 5.0
-    keeping._door.removed_at_last_look.clear()
+    keeping._auto_approval.removed_at_last_look.clear()
     assert keeping._until_next_look() >= LOOK_SECONDS * (1 - SPREAD)
 
 
-def test_an_approval_asks_for_a_look_under_enforce_only(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approval_asks_for_a_look_under_enforce_only(
+    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
     keeping.saw(csr(username="somebody", uid="a", approved=True))
     assert not keeping._wanted.is_set()
@@ -186,36 +188,36 @@ def test_an_approval_asks_for_a_look_under_enforce_only(keeping: DoorKeeping, mo
 
 
 @pytest.fixture
-def enforcing(keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> DoorKeeping:
+def enforcing(keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> AutoApprovalReconciler:
     """A look finds the door shut."""
     has_policy(keeping, mode="Enforce")
-    inventory: Any = keeping._around.inventory
-    inventory.clusters.get = lambda *_: cluster_view()
-    monkeypatch.setattr(keeping, "standings", MagicMock(unattested=AsyncMock(return_value=())))
+    caches: Any = keeping._around.caches
+    caches.clusters.get = lambda *_: cluster_view()
+    monkeypatch.setattr(keeping, "renewal_coverage", MagicMock(unattested=AsyncMock(return_value=())))
     keeping._authority_source = MagicMock(authority=AsyncMock())
-    keeping._door = door(AsyncMock(return_value=found(True, "Removed")))
+    keeping._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")))
     monkeypatch.setattr(keeping, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
     return keeping
 
 
-def door(survey: Any, removed: Iterable[str] = ()) -> Any:
+def auto_approval(reconcile: Any, removed: Iterable[str] = ()) -> Any:
     """Each look removes these bindings, which somebody has made anew."""
-    uids, found_door = itertools.count(), MagicMock(survey=survey)
+    uids, found_door = itertools.count(), MagicMock(reconcile=reconcile)
     names = list(removed)
     removals = PropertyMock(side_effect=lambda: {name: str(next(uids)) for name in names})
     type(found_door).removed_at_last_look = removals
     return found_door
 
 
-def has_policy(keeping: DoorKeeping, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
+def has_policy(keeping: AutoApprovalReconciler, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
     made = replace(policy(**spec), uid=uid, generation=generation)
-    cast("Any", keeping._around.inventory).policies.get = lambda *_: made
+    cast("Any", keeping._around.caches).policies.get = lambda *_: made
 
 
-async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: DoorKeeping) -> None:
+async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: AutoApprovalReconciler) -> None:
     """The reviews would say nothing of those left out."""
     keeping = enforcing
-    for number in range(door_keeping._MAXIMUM_GROUP_SETS):
+    for number in range(reconciler._MAXIMUM_GROUP_SETS):
         keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
     assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
     keeping.saw(csr(groups=["system:bootstrappers:one-more"]))
@@ -224,7 +226,7 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing
 
 
 def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
-    keeping: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
     keeping._conditions = (found(False, "Observing"),)
@@ -232,7 +234,7 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
     keeping._tell = lambda: told.append(keeping.conditions[0].message)
     for number in range(25):
         keeping.saw(csr(username="somebody", uid=str(number), approved=True))
-    assert [text.split(" stock")[0].removeprefix("; ") for text in told] == [
+    assert [text.split(" built-in")[0].removeprefix("; ") for text in told] == [
         *(str(number) for number in range(1, 10)),
         "at least 10",
         "at least 20",
@@ -243,7 +245,7 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
 
 @pytest.mark.parametrize(("met", "named"), [(True, True), (False, False), (None, False)])
 def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
-    keeping: DoorKeeping, met: bool | None, named: bool
+    keeping: AutoApprovalReconciler, met: bool | None, named: bool
 ) -> None:
     """Where it is not, somebody may still let them in."""
     has_policy(keeping, mode="Enforce")
@@ -264,10 +266,10 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
 
 
 @contextlib.asynccontextmanager
-async def looking(keeping: DoorKeeping) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
+async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
     """Looks until the context ends; gives the conditions each time that they may have changed."""
     told: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
-    turns: Any = keeping._around.door_looks
+    turns: Any = keeping._around.auto_approval_checks
     turns.turn = lambda: contextlib.nullcontext(AsyncMock())
     task = asyncio.create_task(keeping.run(MagicMock(), lambda: told.put_nowait(keeping.conditions)))
     try:
@@ -289,7 +291,7 @@ async def looking(keeping: DoorKeeping) -> AsyncIterator[asyncio.Queue[tuple[Pol
     ids=["left", "another generation", "another policy", "another mode"],
 )
 async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
-    enforcing: DoorKeeping, changed: Callable[[DoorKeeping], None]
+    enforcing: AutoApprovalReconciler, changed: Callable[[AutoApprovalReconciler], None]
 ) -> None:
     """Else a True of before is written for the new generation, while a door is being opened."""
     async with looking(enforcing) as told:
@@ -299,28 +301,28 @@ async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: DoorKeeping) -> None:
-    inventory: Any = enforcing._around.inventory
+async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: AutoApprovalReconciler) -> None:
+    caches: Any = enforcing._around.caches
     async with looking(enforcing) as told:
         await told.get()
-        inventory.policies.get = lambda *_: UnreadablePolicy(enforcing._key, "policy-1", 1, "no such mode")
+        caches.policies.get = lambda *_: UnreadablePolicy(enforcing._key, "policy-1", 1, "no such mode")
         (condition,) = enforcing.conditions
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_a_policy_that_changes_during_a_look(enforcing: DoorKeeping) -> None:
+async def test_a_policy_that_changes_during_a_look(enforcing: AutoApprovalReconciler) -> None:
     """What the look finds is of the policy that it began with."""
 
-    async def survey(*_: Any) -> PolicyCondition:
+    async def reconcile(*_: Any) -> PolicyCondition:
         has_policy(enforcing, mode="Enforce", generation=2)
         return found(True, "Removed")
 
-    enforcing._door = door(survey)
+    enforcing._auto_approval = auto_approval(reconcile)
     async with looking(enforcing) as told:
         assert [one.reason for one in await told.get()] == ["PolicyChanged"]
 
 
-async def test_what_could_not_be_found_out_stays_so(keeping: DoorKeeping) -> None:
+async def test_what_could_not_be_found_out_stays_so(keeping: AutoApprovalReconciler) -> None:
     has_policy(keeping, mode="Enforce", generation=7)
     assert [one.reason for one in keeping.conditions] == ["Connecting"]
 
@@ -329,17 +331,17 @@ EXTEND: dict[str, Any] = {"mode": "Enforce", "bootstrapTokens": {"machinePools":
 
 
 async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to(
-    enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+    enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be thousands, one call each."""
     has_policy(enforcing, **EXTEND)
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.0)
-    survey = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
-    enforcing._door = door(survey)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    reconcile = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
+    enforcing._auto_approval = auto_approval(reconcile)
     never, tended = asyncio.Event(), Tended(alive=3, extended=0, cut_back=0)
 
     async def tend(*_: Any) -> Tended:
-        if survey.await_count == 2:
+        if reconcile.await_count == 2:
             await never.wait()
         return tended
 
@@ -352,7 +354,7 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
         assert [(one.met, one.reason) for one in await told.get()] == open_now
 
 
-async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: DoorKeeping) -> None:
+async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
     extended = PolicyCondition(conditions.MACHINE_POOL_TOKENS_EXTENDED, True, "Extended", "")
     async with looking(enforcing) as told:
@@ -364,19 +366,23 @@ async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: 
 
 
 async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
-    enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch
+    enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.0)
-    enforcing._door = door(AsyncMock(side_effect=[found(True, "Removed"), ZeroDivisionError, found(True, "Removed")]))
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    enforcing._auto_approval = auto_approval(
+        AsyncMock(side_effect=[found(True, "Removed"), ZeroDivisionError, found(True, "Removed")])
+    )
     async with looking(enforcing) as told:
         for expected in ((True, "Removed"), (None, "InternalError"), (True, "Removed")):
             assert [(one.met, one.reason) for one in await told.get()] == [expected]
             enforcing.look_again()
 
 
-async def test_tokens_take_no_longer_than_they_may(enforcing: DoorKeeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is the door given back as long as they are not cut back."""
-    monkeypatch.setattr(door_keeping, "TEND_TIMEOUT_SECONDS", 0.01)
+async def test_tokens_take_no_longer_than_they_may(
+    enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the door restored as long as they are not cut back."""
+    monkeypatch.setattr(reconciler, "TEND_TIMEOUT_SECONDS", 0.01)
 
     async def tend(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -397,8 +403,8 @@ async def test_tokens_take_no_longer_than_they_may(enforcing: DoorKeeping, monke
 # What somebody keeps putting back
 
 
-async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: DoorKeeping) -> None:
-    enforcing._door = door(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
+async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: AutoApprovalReconciler) -> None:
+    enforcing._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
     said = [(await enforcing._look(MagicMock()))[0] for _ in range(3)]
     assert [(one.met, one.reason) for one in said] == [
         (True, "Removed"),
@@ -408,21 +414,21 @@ async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing:
     assert "ClusterRoleBinding gitops" in said[2].message
 
 
-async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcing: DoorKeeping) -> None:
+async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcing: AutoApprovalReconciler) -> None:
     shut, opened = AsyncMock(return_value=found(True, "Removed")), AsyncMock(return_value=found(False, "Observing"))
     for _ in range(4):
         has_policy(enforcing, mode="Enforce")
-        enforcing._door = door(shut, ["kubeadm"])
+        enforcing._auto_approval = auto_approval(shut, ["kubeadm"])
         assert (await enforcing._look(MagicMock()))[0].met is True
         has_policy(enforcing, mode="Observe")
-        enforcing._door = door(opened)
+        enforcing._auto_approval = auto_approval(opened)
         assert (await enforcing._look(MagicMock()))[0].reason == "Observing"
 
 
-async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: DoorKeeping) -> None:
+async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
     waiting = found(False, conditions.WAITING_FOR_ATTESTATION)
-    enforcing._door = door(AsyncMock(return_value=waiting), ["gitops"])
+    enforcing._auto_approval = auto_approval(AsyncMock(return_value=waiting), ["gitops"])
     tend: Any = enforcing._pool_tokens.tend
     intents = []
     for _ in range(3):

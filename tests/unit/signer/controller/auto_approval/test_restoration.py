@@ -17,7 +17,7 @@ from signer.kube.resources import (
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards
 from signer.store.caches import ALL_PROVIDER_IDS
-from signer.store.removed_bindings import RemovedGrants
+from signer.store.removed_bindings import RemovedBindings
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["house"]
 
-# What is given back
+# What is restored
 
 
 async def test_a_policy_that_was_deleted_while_no_controller_ran(house: House) -> None:
@@ -60,7 +60,7 @@ async def test_a_policy_that_is_deleted_while_it_runs(house: House) -> None:
 
 async def test_policies_that_were_there_before_it_are_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.authorize()
-    later, looked = House(house.cluster, house.management, house.inventory, house.told), asyncio.Event()
+    later, looked = House(house.cluster, house.management, house.caches, house.told), asyncio.Event()
 
     async def nobody() -> frozenset[ClusterKey]:
         looked.set()
@@ -86,9 +86,9 @@ async def test_a_cluster_that_is_unpaused(house: House) -> None:
     await house.remove()
     house.cluster.patch({"spec": {"paused": True}})
     async with house.running():
-        await house.told.wait_for("kept grants are not given back now")
+        await house.told.wait_for("saved bindings are not restored now")
         house.is_not_restored()
-        house.inventory.clusters.applied(house.cluster.patch({"spec": {"paused": False}}))
+        house.caches.clusters.applied(house.cluster.patch({"spec": {"paused": False}}))
         await house.is_restored()
 
 
@@ -117,7 +117,7 @@ async def test_a_change_of_machines_or_of_other_clusters_asks_for_nothing(house:
 
 
 async def test_a_cluster_with_a_policy_is_its_own_tasks_business(house: House) -> None:
-    """Though the mirror may not know of it yet."""
+    """Though the cache may not know of it yet."""
     house.cluster.authorize("insecure", mode="Enforce")
     await house.remove()
     with pytest.raises(_NotNow, match="has a policy"):
@@ -166,7 +166,7 @@ async def test_a_cluster_that_is_paused_or_moving(house: House, patch: dict[str,
 
 async def test_a_cluster_of_another_watch_filter(house: House) -> None:
     await house.remove()
-    house.inventory.watch_filter = WatchFilter("ours")
+    house.caches.watch_filter = WatchFilter("ours")
     with pytest.raises(_NotNow, match="watch filter"):
         await house.restoration._restore(KEY)
     house.is_not_restored()
@@ -176,7 +176,7 @@ async def test_a_cluster_of_another_watch_filter(house: House) -> None:
 async def test_a_cluster_of_a_namespace_that_is_not_watched(
     house: House, monkeypatch: pytest.MonkeyPatch, policy: bool
 ) -> None:
-    """Another controller's, whose policy is not mirrored here; what both keep lies in one namespace."""
+    """Another controller's, whose policy is not cached here; what both keep lies in one namespace."""
     looked = asyncio.Event()
     owners = house.removed.owners
 
@@ -186,27 +186,27 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
 
     monkeypatch.setattr(house.removed, "owners", look)
     monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(house.inventory, "_watch_namespace", "other")
+    monkeypatch.setattr(house.caches, "_watch_namespace", "other")
     if policy:
         house.cluster.authorize("insecure", mode="Enforce")
     await house.remove()
     asked = len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}"))
     async with house.running():
-        for _ in range(2):  # at the second look, whatever came of the first has been queued
+        for _ in range(2):  # at the live recheck, whatever came of the first has been queued
             looked.clear()
             await looked.wait()
-        house.inventory.own_shards(SomeShards(1, frozenset({0})))
+        house.caches.own_shards(SomeShards(1, frozenset({0})))
         assert len(house.restoration._queue) == 0
         assert house.told.records == []
         house.is_not_restored()
         assert len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}")) == asked
-        monkeypatch.setattr(house.inventory, "_watch_namespace", KEY.namespace)
-        await house.told.wait_for("kept grants are not given back now") if policy else await house.is_restored()
+        monkeypatch.setattr(house.caches, "_watch_namespace", KEY.namespace)
+        await house.told.wait_for("saved bindings are not restored now") if policy else await house.is_restored()
 
 
 async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
     await house.remove()
-    house.inventory.own_shards(SomeShards(1))
+    house.caches.own_shards(SomeShards(1))
     with pytest.raises(_NotNow, match="another replica's shard"):
         await house.restoration._restore(KEY)
     house.is_not_restored()
@@ -215,24 +215,24 @@ async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
 async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(house: House) -> None:
     """Which has ended since, without giving anything back."""
     house.authorize()
-    house.inventory.clusters.applied(house.cluster.management.client.get(CLUSTER))
-    house.inventory.own_shards(SomeShards(1))
+    house.caches.clusters.applied(house.cluster.management.client.get(CLUSTER))
+    house.caches.own_shards(SomeShards(1))
     async with house.running():
         await house.remove()
         house.delete_policy()
         assert len(house.restoration._queue) == 0
-        house.inventory.own_shards(SomeShards(1, frozenset({0})))
+        house.caches.own_shards(SomeShards(1, frozenset({0})))
         await house.is_restored()
 
 
 async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(house: House) -> None:
     """Whichever goes first, the policy or the Cluster."""
     manifest = house.cluster.management.client.get(CLUSTER)
-    house.inventory.own_shards(SomeShards(1))
+    house.caches.own_shards(SomeShards(1))
     restoration = house.restoration
     for policy_first in (True, False):
         house.authorize()
-        house.inventory.clusters.applied(manifest)
+        house.caches.clusters.applied(manifest)
         restoration._extending.add(KEY)
         assert KEY in restoration._concerned
         for policy in (policy_first, not policy_first):
@@ -240,7 +240,7 @@ async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(hou
             if policy:
                 house.delete_policy()
             else:
-                house.inventory.clusters.removed(manifest)
+                house.caches.clusters.removed(manifest)
         assert KEY not in restoration._concerned | restoration._extending
 
 
@@ -257,7 +257,7 @@ async def test_of_one_that_is_gone_it_is_said_once(
         while len(embedded_api(house.cluster.management).requests.matching(asked)) < 4:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     said = [
-        record.detail for record in house.told.records if record.getMessage() == "kept grants are not given back now"
+        record.detail for record in house.told.records if record.getMessage() == "saved bindings are not restored now"
     ]
     assert said == ["the Cluster is gone"]
 
@@ -397,13 +397,13 @@ async def test_a_binding_that_is_refused_stays_kept_and_is_told(house: House) ->
 async def test_a_fault_of_ours_does_not_end_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.remove()
     times = iter(range(2))
-    restore = RemovedGrants.restore
+    restore = RemovedBindings.restore
 
-    async def broken(self: RemovedGrants, *arguments: Any) -> Any:
+    async def broken(self: RemovedBindings, *arguments: Any) -> Any:
         if next(times, None) is not None:
             raise RuntimeError("a fault of ours")
         return await restore(self, *arguments)
 
-    monkeypatch.setattr(RemovedGrants, "restore", broken)
+    monkeypatch.setattr(RemovedBindings, "restore", broken)
     await fails_then_works(house)
     assert any(record.exc_info for record in house.told.records)

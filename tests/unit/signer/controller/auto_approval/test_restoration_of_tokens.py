@@ -22,7 +22,7 @@ from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
 __all__ = ["house"]
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with kept grants", "with nothing kept"])
+@pytest.mark.parametrize("kept", [True, False], ids=["with saved bindings", "with nothing kept"])
 async def test_tokens_that_were_extended_are_cut_back_before_the_door_is_opened(house: House, kept: bool) -> None:
     house.authorize(bootstrapTokens={"machinePools": "Extend"})
     house.extended_token()
@@ -60,10 +60,10 @@ async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(ho
     house.authorize(bootstrapTokens={"machinePools": "Extend"})
     house.extended_token(description="x" * SMALL_BYTES)
     house.delete_policy()
-    taken, house.allowances.bytes_left = house.allowances.bytes_left, 0
+    taken, house.resource_limits.bytes_left = house.resource_limits.bytes_left, 0
     with pytest.raises(_StillExtended, match="still live long"):
         await house.restoration._restore(KEY)
-    house.allowances.bytes_left = taken
+    house.resource_limits.bytes_left = taken
     await house.restoration._restore(KEY)
 
 

@@ -1,4 +1,4 @@
-"""Who asks the stock signer in vain: what is remembered is bounded, and falls out by itself."""
+"""Who asks the built-in signer in vain: what is remembered is bounded, and falls out by itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from signer.controller.auto_approval.builtin_approvals import Seen
 from signer.controller.auto_approval.unattested_requests import MAXIMUM_REQUESTERS, REMEMBERED, UnattestedRequests
-from signer.controller.status.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.kube.client import JsonObject
+from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
 from signer.model.kubernetes_time import format_time
 from tests.unit.signer.controller.support import NOW

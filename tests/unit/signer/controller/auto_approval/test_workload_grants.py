@@ -18,7 +18,7 @@ from signer.controller.auto_approval.workload_grants import (
 )
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Forbidden
-from signer.model.auto_approval import ClusterRoleBinding, Door
+from signer.model.auto_approval import ApprovalSubresource, ClusterRoleBinding
 from signer.rules.auto_approval import Grant, Opening, RemovableGrant, ReviewedIdentity, granting_bindings
 from tests.unit.signer.store.removed_bindings_fixtures import binding_manifest, role_manifest
 
@@ -52,7 +52,7 @@ class Scripted:
 
 async def test_the_question_is_kube_controller_managers() -> None:
     api = Scripted()
-    assert await openings_of(api, [NODES], [Door.NODECLIENT]) == ()
+    assert await openings_of(api, [NODES], [ApprovalSubresource.NODECLIENT]) == ()
     assert api.reviews == [
         {
             "groups": ["system:nodes"],
@@ -70,7 +70,7 @@ async def test_the_question_is_kube_controller_managers() -> None:
 async def test_every_yes_is_an_opening() -> None:
     api = Scripted("selfnodeclient", "nodeclient")
     assert await openings_of(api, [NODES, ALICE]) == tuple(
-        Opening(door, identity, "RBAC") for identity in (NODES, ALICE) for door in Door
+        Opening(auto_approval, identity, "RBAC") for identity in (NODES, ALICE) for auto_approval in ApprovalSubresource
     )
     assert [spec.get("user") for spec in api.reviews] == [None, None, "alice", "alice", "alice"]
 

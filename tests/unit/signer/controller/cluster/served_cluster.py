@@ -8,9 +8,9 @@ from unittest.mock import AsyncMock, MagicMock
 
 from attestors.wire.names import Purpose, SignerName
 from signer.controller.cluster.workload_cluster import WorkloadCluster
-from signer.controller.requests.request_budget import Together
-from signer.controller.requests.workers import Crew
-from signer.decision.decider import Adjudication
+from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.workers import SharedWorkerPool
+from signer.decision.decider import DecidedRequest
 from signer.kube.errors import Cause, Unreachable
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Decision, Defer
@@ -36,8 +36,8 @@ class Served:
     def __init__(self) -> None:
         around = MagicMock()
         around.monotonic = lambda: 1000.0
-        around.requests_together = Together()
-        around.crew = Crew()
+        around.shared_request_memory = SharedRequestMemory()
+        around.worker_pool = SharedWorkerPool()
         around.configuration.workers_per_cluster = 2
         self.cluster = cast("Any", WorkloadCluster(ClusterKey("team-a", "one"), around))  # its parts are looked at
         self.recorder = around.recorder
@@ -47,13 +47,13 @@ class Served:
         self.decision: Decision = DEFERRAL
         self.requests = self.cluster._requests
         self.handling = self.cluster._handling
-        self.handling._adjudicator = self
+        self.handling._decider = self
 
-    async def adjudicate(self, manifest: dict[str, Any]) -> Adjudication:
+    async def decide(self, manifest: dict[str, Any]) -> DecidedRequest:
         self.meanwhile()
         parsed = parse_signing_request(manifest, frozenset({"keyed-mac"}))
         assert isinstance(parsed, Malformed)
-        return Adjudication(parsed, self.decision)
+        return DecidedRequest(parsed, self.decision)
 
     async def handle(self, name: str) -> None:
         assert await self.requests.queue.get() == name
@@ -62,5 +62,5 @@ class Served:
 
     def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
         queue = self.requests.queue
-        said = {name: told[:2] for name, told in self.handling._announcer._said.items()}
+        said = {name: told[:2] for name, told in self.handling._reporter._said.items()}
         return len(self.requests.pending), queue.delayed, queue.failing, said

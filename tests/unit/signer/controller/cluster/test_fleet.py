@@ -16,7 +16,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards, shard_of
-from signer.store.caches import ALL_PROVIDER_IDS, Inventory, ProviderIDs
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion
 
 
@@ -73,11 +73,11 @@ class Served:
 
 class World:
     def __init__(self) -> None:
-        self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
         self.started: list[Served] = []
         self.failures_at_start = 0
         self.failed: list[str] = []
-        self.fleet = Fleet(self.inventory, self._start, self.failed.append)
+        self.fleet = Fleet(self.caches, self._start, self.failed.append)
 
     def _start(self, key: ClusterKey) -> Served:
         if self.failures_at_start:
@@ -96,15 +96,15 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
 
     def put(self, name: str, *, policy: bool = True, **metadata: Any) -> None:
-        self.inventory.clusters.applied({"metadata": {"namespace": "ns", "name": name, "uid": name, **metadata}})
+        self.caches.clusters.applied({"metadata": {"namespace": "ns", "name": name, "uid": name, **metadata}})
         if policy:
-            self.inventory.policies.applied({"metadata": {"namespace": "ns", "name": name}, "spec": {}})
+            self.caches.policies.applied({"metadata": {"namespace": "ns", "name": name}, "spec": {}})
 
     def remove(self, name: str, *, policy_only: bool = False) -> None:
         manifest = {"metadata": {"namespace": "ns", "name": name}}
-        self.inventory.policies.removed(manifest)
+        self.caches.policies.removed(manifest)
         if not policy_only:
-            self.inventory.clusters.removed(manifest)
+            self.caches.clusters.removed(manifest)
 
     def names(self) -> list[str]:
         """Which clusters have a running task."""
@@ -125,7 +125,7 @@ async def serving(*names: str, shards: SomeShards | None = None) -> AsyncIterato
     for name in names:
         world.put(name)
     if shards is not None:
-        world.inventory.own_shards(shards)
+        world.caches.own_shards(shards)
     async with world.running():
         await until(lambda: world.names() == sorted(names))
         yield world
@@ -138,7 +138,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_watch_filter_follows_the_label() -> None:
     world = World()
-    world.inventory.watch_filter = WatchFilter("ours")
+    world.caches.watch_filter = WatchFilter("ours")
     world.put("without")
     world.put("others", labels={WATCH_FILTER_LABEL: "others"})
     world.put("ours", labels={WATCH_FILTER_LABEL: "ours"})
@@ -167,7 +167,7 @@ async def test_unreadable_policy_is_a_policy() -> None:
     """Its requests wait, and its condition says why: that needs its task."""
     world = World()
     world.put("broken", policy=False)
-    world.inventory.policies.applied({"metadata": {"namespace": "ns", "name": "broken"}, "spec": {"mode": "?"}})
+    world.caches.policies.applied({"metadata": {"namespace": "ns", "name": "broken"}, "spec": {"mode": "?"}})
     async with world.running():
         await until(lambda: world.names() == ["broken"])
 
@@ -192,7 +192,7 @@ async def test_cluster_goes_and_comes_back_at_once() -> None:
         world.put("one")
         await until(lambda: len(world.started) == 2 and world.names() == ["one"])
         assert world.started[0].closed
-        world.inventory.policies.removed({"metadata": {"namespace": "ns", "name": "one"}})
+        world.caches.policies.removed({"metadata": {"namespace": "ns", "name": "one"}})
         assert world.started[1].wakes == [ALL_PROVIDER_IDS]
 
 
@@ -200,7 +200,7 @@ async def test_changes_wake_the_cluster_that_they_concern() -> None:
     async with serving("one", "other") as world:
         one, other = sorted(world.started, key=lambda served: served.key.name)
         spec = {"clusterName": "one", "providerID": "p1"}
-        world.inventory.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
+        world.caches.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
         assert one.wakes == [frozenset({"p1"})]
         assert other.wakes == []
         world.put("other", policy=False, annotations={"cluster.x-k8s.io/paused": ""})
@@ -301,7 +301,7 @@ def everything(leaving: bool = False) -> SomeShards:
 async def handing_over(world: World) -> asyncio.Task[None]:
     """All shards are left, and the one cluster's task has been told, and goes on."""
     world.started[0].finishes_when_stopped = False
-    world.inventory.own_shards(everything(leaving=True))
+    world.caches.own_shards(everything(leaving=True))
     task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
     await until(lambda: world.started[0].stopped)
     return task
@@ -314,10 +314,10 @@ class TestShards:
         world = World()
         for number in range(8):
             world.put(f"c{number}")
-        world.inventory.own_shards(SomeShards(2))
+        world.caches.own_shards(SomeShards(2))
         async with world.running():
             for number in (0, 1):
-                world.inventory.own_shards(SomeShards(2, frozenset({number})))
+                world.caches.own_shards(SomeShards(2, frozenset({number})))
                 ours = [name for name in map("c{}".format, range(8)) if shard_of(ClusterKey("ns", name), 2) == number]
                 assert 0 < len(ours) < 8
                 await until(partial(lambda names: world.names() == names, ours))
@@ -335,13 +335,13 @@ class TestShards:
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
         async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.inventory.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(leaving=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
     async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
         async with serving("one", shards=everything()) as world:
-            world.inventory.own_shards(SomeShards(4))
+            world.caches.own_shards(SomeShards(4))
             await until(lambda: world.names() == [])
             assert (world.started[0].stopped, world.started[0].cancelled) == (False, True)
 
@@ -350,7 +350,7 @@ class TestShards:
         async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.inventory.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(leaving=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
@@ -366,7 +366,7 @@ class TestShards:
     async def test_a_shard_that_comes_back_is_served_when_the_former_task_has_ended(self) -> None:
         async with serving("one", shards=everything()) as world:
             handover = await handing_over(world)
-            world.inventory.own_shards(everything())
+            world.caches.own_shards(everything())
             for _ in range(10):
                 await asyncio.sleep(0)
             assert len(world.started) == 1
@@ -378,7 +378,7 @@ class TestShards:
         async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.inventory.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(leaving=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)

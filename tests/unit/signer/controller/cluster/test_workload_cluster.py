@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from attestors.wire.names import StockSigner
+from attestors.wire.names import BuiltinSigner
 from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.controller.requests import pending as pending_module
 from signer.controller.requests.batched_requeue import AT_ONCE
 from signer.controller.requests.informer import LOOKS_A_SECOND, SOON_SECONDS
-from signer.decision.decider import Adjudication
+from signer.decision.decider import DecidedRequest
 from signer.kube import supervision
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
@@ -102,7 +102,7 @@ async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Ser
 
 @pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
 async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[str, Any] | ApiError) -> None:
-    """The write conflicts, and the watch says that it is gone before the answer to the second look arrives."""
+    """The write conflicts, and the watch says that it is gone before the answer to the live recheck arrives."""
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
     served.publisher.deny.side_effect = Conflict("changed", status=409)
@@ -179,13 +179,13 @@ async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back
         served.decision = Defer(reason, "why", timedelta(hours=1))
         await served.handle(name)
     assert min(at for at, _ in queue._due.values()) > now + 3500
-    served.cluster._survey_wanted.clear()
+    served.cluster._reconcile_wanted.clear()
     served.cluster.wake(REACHED_AGAIN)
     due = {name: at - now for name, (at, _) in queue._due.items()}
     assert 0.0 <= due["first"] < SOON_SECONDS + 1.0
     assert due["first"] + 1 / LOOKS_A_SECOND <= due["second"] < SOON_SECONDS + 1.0
     assert due["other"] > 3500
-    assert not served.cluster._survey_wanted.is_set()
+    assert not served.cluster._reconcile_wanted.is_set()
 
 
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
         cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
         cluster.synced()
         assert list(cluster._requests.pending) == list(names[:4])
-        assert cluster._reachable.condition.reason == "RequestsLeftOut"
+        assert cluster._reachable.condition.reason == "RequestsOverflow"
         assert not cluster._reconnect.is_set()
 
 
@@ -205,14 +205,14 @@ async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> 
     """What was approved between two of them, nobody has seen."""
 
     def approved(uid: str) -> dict[str, Any]:
-        spec = {"signerName": StockSigner.KUBELET_CLIENT.value}
+        spec = {"signerName": BuiltinSigner.KUBELET_CLIENT.value}
         return {"metadata": {"uid": uid}, "spec": spec, "status": {"conditions": [{"type": "Approved"}]}}
 
     for listed, counted in ((("a", "b"), 0), (("a", "b", "c"), 1)):
         for uid in listed:
             served.cluster._holds_of_list(approved(uid))
         served.cluster.replaced([])
-        assert served.cluster._door._approvals._count == counted
+        assert served.cluster._auto_approval._approvals._count == counted
 
 
 async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
     in_hand: set[str] = set()
     begun = asyncio.Event()
 
-    async def adjudicate(manifest: dict[str, Any]) -> Adjudication:
+    async def decide(manifest: dict[str, Any]) -> DecidedRequest:
         name = manifest["metadata"]["name"]
         in_hand.add(name)
         begun.set()
@@ -262,7 +262,7 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
             in_hand.remove(name)
         raise AssertionError
 
-    monkeypatch.setattr(served, "adjudicate", adjudicate)
+    monkeypatch.setattr(served, "decide", decide)
     served.cluster.applied(csr("csr", "uid-1"))
     serving = asyncio.create_task(served.cluster._serve_over(served.client))
     await begun.wait()
@@ -297,11 +297,11 @@ async def test_the_side_door_is_looked_after_again_after_a_fault(
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
     monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
-    served.cluster._door.run = run
+    served.cluster._auto_approval.run = run
     served.cluster._proven.set()
     serving = asyncio.create_task(served.cluster._serve_over(served.client))
     async with asyncio.timeout(10):
         await again.wait()
-    served.cluster._around.metrics.task_failed.assert_called_once_with("side door")
+    served.cluster._around.metrics.task_failed.assert_called_once_with("auto-approval")
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

@@ -17,7 +17,7 @@ from signer.model.shard import SomeShards
 from signer.rules.leadership import Leading, StandingBy
 from signer.rules.sharding import Disagreeing, Joining, Standing
 from signer.rules.sharding import Sharing as HasItsPart
-from signer.store.caches import OUT_OF_TOUCH_SECONDS, Inventory
+from signer.store.caches import OUT_OF_TOUCH_SECONDS, Caches
 from signer.store.cluster_api import ClusterAPIVersion
 
 
@@ -28,16 +28,16 @@ class World:
         self.now = 0.0
         self.busy: tuple[float, ...] = ()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.inventory = Inventory(version, own_namespace="own", monotonic=lambda: self.now)
-        self.inventory.authentic.use_keys(ControllerKeys(bytes(KEY_BYTES)))
+        self.caches = Caches(version, own_namespace="own", monotonic=lambda: self.now)
+        self.caches.authentic.use_keys(ControllerKeys(bytes(KEY_BYTES)))
         self.health = Health()
-        self.health.watch(self.inventory, lambda: self.busy)
+        self.health.watch(self.caches, lambda: self.busy)
         self.health.started()
 
     def hear(self, *but: str) -> None:
-        for mirror in self.inventory.watched():
-            if mirror.name not in but:
-                mirror.standing()
+        for cache in self.caches.watched():
+            if cache.name not in but:
+                cache.standing()
 
 
 def test_ready_from_the_start_on_and_while_in_touch() -> None:
@@ -47,18 +47,18 @@ def test_ready_from_the_start_on_and_while_in_touch() -> None:
     assert health.ready().verbose() == (
         "[+]ping ok\n[-]started failed: starting\n[+]management-cluster ok\nreadyz check failed\n"
     )
-    health.watch(world.inventory, tuple)
+    health.watch(world.caches, tuple)
     assert health.state() is State.STARTING, "it only begins"
     health.started()
     assert health.state() is State.READY
     assert health.ready().brief() == "ok"
-    world.inventory.machines.failed(Forbidden("may not watch", status=403), 1.0)
+    world.caches.machines.failed(Forbidden("may not watch", status=403), 1.0)
     assert health.state() is State.READY
     world.now = OUT_OF_TOUCH_SECONDS + 1
     assert health.state() is State.OUT_OF_TOUCH
     assert health.ready().brief() == "out of touch with the management cluster"
     assert "[-]management-cluster failed: out of touch with the management cluster\n" in health.ready().verbose()
-    world.inventory.machines.replaced([])
+    world.caches.machines.replaced([])
     assert health.state() is State.READY
 
 
@@ -90,7 +90,7 @@ class Elected:
     ],
 )
 def test_a_standby_is_ready_while_it_hears_of_the_leader(leadership: Elected, expected: State, said: str) -> None:
-    """So that a rollout goes on; nobody knows of a leader before the first answer, and a new one fills its mirrors."""
+    """So that a rollout goes on; nobody knows of a leader before the first answer, and a new one fills its caches."""
     health = Health()
     health.standing_by(cast("Leadership", leadership))
     assert (health.state(), health.ready().passed) == (expected, expected is State.STANDING_BY)
@@ -127,7 +127,7 @@ def test_a_replica_without_a_shard_is_ready(shared: Sharing, expected: State, re
     health = Health()
     health.sharing(cast("SharedShards", shared))
     assert health.state() is State.STARTING
-    health.watch(world.inventory, tuple)
+    health.watch(world.caches, tuple)
     health.started()
     assert (health.state(), health.ready().passed) == (expected, ready)
     if ready:
@@ -137,8 +137,8 @@ def test_a_replica_without_a_shard_is_ready(shared: Sharing, expected: State, re
 def test_not_ready_without_the_controller_key() -> None:
     world = World()
     health = Health()
-    inventory = Inventory(world.inventory.version, own_namespace="own", monotonic=lambda: 0.0)
-    health.watch(inventory, tuple)
+    caches = Caches(world.caches.version, own_namespace="own", monotonic=lambda: 0.0)
+    health.watch(caches, tuple)
     health.started()
     assert health.state() is State.OUT_OF_TOUCH
 
@@ -154,7 +154,7 @@ def test_a_watch_of_which_nothing_is_heard_is_stuck_and_one_that_fails_is_not() 
     world.now = QUIET_SECONDS + 1
     world.hear("machines")
     assert world.health.alive().brief() == "nothing heard of machines for 10 minutes"
-    world.inventory.machines.failed(Forbidden("may not watch", status=403), 1.0)
+    world.caches.machines.failed(Forbidden("may not watch", status=403), 1.0)
     assert world.health.alive().passed, "a restart would not mend that"
 
 

@@ -15,7 +15,6 @@ from aiohttp import web
 from signer.controller.diagnostics import server as diagnostics
 from signer.controller.diagnostics.bounded_server import Handler
 from signer.controller.diagnostics.health import Health
-from signer.controller.diagnostics.metrics import Metrics
 from signer.controller.diagnostics.scrape_access import (
     ALLOWED_SECONDS,
     AT_ONCE,
@@ -25,6 +24,7 @@ from signer.controller.diagnostics.scrape_access import (
     ScrapeAccess,
 )
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.client import JsonObject
 from signer.kube.errors import ServerError
 

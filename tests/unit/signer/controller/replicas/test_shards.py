@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from signer.configuration import Sharding
-from signer.controller.diagnostics.metrics import Metrics
 from signer.controller.replicas.leadership import LeadershipLost
 from signer.controller.replicas.shards import HAND_OVER_SECONDS, SharedShards
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from signer.kube.errors import Cause as UnreachableCause
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
@@ -21,7 +21,7 @@ from signer.model.lease import ElectionTimes
 from signer.model.shard import SHARD_COUNT_ANNOTATION, SHARDS_OF_LABEL, SomeShards, shard_of
 from signer.rules.sharding import Disagreeing, Joining
 from signer.rules.sharding import Sharing as HasItsPart
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.controller.support import Clock
 
@@ -142,7 +142,7 @@ class One:
         self.metrics = Metrics()
         self.fleet = HandsOver()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.inventory = Inventory(version, own_namespace="own", shards=SomeShards(count))
+        self.caches = Caches(version, own_namespace="own", shards=SomeShards(count))
         self.shared = SharedShards(
             leases,
             "own",
@@ -159,10 +159,10 @@ class One:
         return self
 
     async def turn(self) -> SomeShards:
-        await self.shared._turn(self.inventory, self.fleet)
+        await self.shared._turn(self.caches, self.fleet)
         await asyncio.sleep(0)  # a hand-over that takes no time is done
         await asyncio.sleep(0)
-        assert self.inventory.shards == self.shared.shards
+        assert self.caches.shards == self.shared.shards
         assert self.sample("shards_owned") == len(self.shared.shards.owned)
         assert self.sample("leader") == bool(self.shared.shards.owned)
         return self.shared.shards
@@ -170,7 +170,7 @@ class One:
     async def until(self, shards: SomeShards) -> None:
         """Let it look again and again, without a pause, until it has these."""
         async with asyncio.timeout(5):
-            while self.inventory.shards != shards:
+            while self.caches.shards != shards:
                 self.shared._soon.set()
                 await asyncio.sleep(0)
 
@@ -378,25 +378,25 @@ async def test_when_told_to_stop_it_takes_nothing_and_hands_nothing_over(
     one = await world.replica()
     one.stop.set()
     world.leases.calls.clear()
-    following = asyncio.create_task(one.shared._follow(one.inventory, one.fleet))
+    event_history = asyncio.create_task(one.shared._follow(one.caches, one.fleet))
     for _ in range(5):
         one.shared._soon.set()
         await asyncio.sleep(0)
-    following.cancel()
+    event_history.cancel()
     assert world.leases.calls == []
 
 
 async def test_it_goes_on_after_faults_and_says_them_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = await world.replica()
     world.leases.fault = lambda verb, name: Forbidden("no list", status=403) if verb == "list" else None
-    following = asyncio.create_task(one.shared._follow(one.inventory, one.fleet))
+    event_history = asyncio.create_task(one.shared._follow(one.caches, one.fleet))
     for _ in range(10):
         one.shared._soon.set()
         await asyncio.sleep(0)
     assert world.leases.calls.count("list") > 1
     world.leases.fault = nothing_fails
     await one.until(owning(0, 1, 2, 3))
-    following.cancel()
+    event_history.cancel()
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["cannot share shards with other replicas"]
 
@@ -431,7 +431,7 @@ async def test_with_another_number_of_shards_it_stands_by_and_says_so(
 async def test_it_ends_when_its_own_lease_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = One(world.leases, world.clock)
     monkeypatch.setattr(one.shared._membership, "_pause", lambda: 0.0)
-    sharing = asyncio.create_task(one.shared.share(one.inventory, one.fleet))
+    sharing = asyncio.create_task(one.shared.share(one.caches, one.fleet))
     await one.until(owning(0, 1, 2, 3))
     assert one.sample("shards") == COUNT
     world.clock.pass_by(11)
@@ -444,7 +444,7 @@ async def test_it_ends_when_its_own_lease_is_lost(world: World, monkeypatch: pyt
 async def test_what_it_was_handing_over_ends_with_it(world: World) -> None:
     one = One(world.leases, world.clock)
     one.fleet.hang(2, 3)
-    sharing = asyncio.create_task(one.shared.share(one.inventory, one.fleet))
+    sharing = asyncio.create_task(one.shared.share(one.caches, one.fleet))
     await one.until(owning(0, 1, 2, 3))
     await world.replica()
     await one.until(SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3})))

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 from typing import Final, cast
 
 from signer.configuration import Configuration
-from signer.controller.diagnostics.metrics import Metrics
-from signer.controller.requests.handler import Heeds, RequestHandling
-from signer.controller.requests.request_budget import Together
-from signer.controller.requests.workers import Crew
+from signer.controller.requests.handler import Heeds, RequestHandler
+from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.workers import SharedWorkerPool
 from signer.controller.surroundings import Surroundings
-from signer.decision.decider import Adjudication, Adjudicator
+from signer.controller.telemetry.metrics import Metrics
+from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.requests import csr
 
 WORKERS: Final = 8
@@ -32,17 +32,17 @@ class Judge:
         self.seen: list[JsonObject] = []
         self.glances = 0
 
-    def glance(self, manifest: JsonObject) -> Lane:
+    def peek(self, manifest: JsonObject) -> Flow:
         self.glances += 1
-        return Lane(Screening.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
+        return Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
 
-    def screen(self, manifest: JsonObject) -> Lane:
+    def pre_filter(self, manifest: JsonObject) -> Flow:
         raise AssertionError("what nothing in the Cluster has is not looked at")
 
-    async def adjudicate(self, manifest: JsonObject) -> Adjudication:
+    async def decide(self, manifest: JsonObject) -> DecidedRequest:
         self.judged.append(manifest["metadata"]["name"])
         self.seen.append(manifest)
-        return Adjudication(NotOurs(), Ignore())
+        return DecidedRequest(NotOurs(), Ignore())
 
 
 class Panic(BaseException):
@@ -58,44 +58,48 @@ class SlowJudge(Judge):
         self.may_go_on = asyncio.Event()
         self.fault = fault
 
-    def glance(self, manifest: JsonObject) -> Lane:
-        super().glance(manifest)
-        return Lane(Screening.UNSCREENED, THIEF, "test:///machine")
+    def peek(self, manifest: JsonObject) -> Flow:
+        super().peek(manifest)
+        return Flow(PriorityLevel.UNFILTERED, THIEF, "test:///machine")
 
-    async def adjudicate(self, manifest: JsonObject) -> Adjudication:
+    async def decide(self, manifest: JsonObject) -> DecidedRequest:
         fault, self.fault = self.fault, None
-        adjudication = await super().adjudicate(manifest)
+        decided_request = await super().decide(manifest)
         self.begun.set()
         await self.may_go_on.wait()
         if fault is not None:
             raise fault
-        return adjudication
+        return decided_request
 
 
-def handling_by(judge: object, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
+def handling_by(
+    judge: object, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
+) -> RequestHandler:
     """Judged by ``judge``; nobody heeds what it says of its connection."""
     around = SimpleNamespace(
         metrics=Metrics(),
         machine_conditions=None,
         monotonic=lambda: 0.0,
         audit_log=None,
-        requests_together=Together(),
-        crew=crew if crew is not None else Crew(),
+        shared_request_memory=SharedRequestMemory(),
+        worker_pool=worker_pool if worker_pool is not None else SharedWorkerPool(),
         configuration=Configuration(namespace="here", workers_per_cluster=workers),
     )
-    return RequestHandling(
+    return RequestHandler(
         ClusterKey("team-a", "one"),
         cast("Surroundings", around),
-        cast("Adjudicator", judge),
-        cast("Heeds", SimpleNamespace(requests_left_out=lambda: None, list_again=lambda: None)),
+        cast("Decider", judge),
+        cast("Heeds", SimpleNamespace(requests_overflowed=lambda: None, list_again=lambda: None)),
     )
 
 
-def holding(judge: Judge, requests: int, *, workers: int = WORKERS, crew: Crew | None = None) -> RequestHandling:
+def holding(
+    judge: Judge, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
+) -> RequestHandler:
     """With so many requests."""
-    handling = handling_by(judge, workers=workers, crew=crew)
+    handling = handling_by(judge, workers=workers, worker_pool=worker_pool)
     for number in range(requests):
-        handling.intake.applied(csr(f"node-{number}", f"uid-{number}"))
+        handling.informer.applied(csr(f"node-{number}", f"uid-{number}"))
     return handling
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from signer.controller.requests.deferral_backoff import GROWTH, LONGEST, SPREAD, Pauses
+from signer.controller.requests.deferral_backoff import GROWTH, LONGEST, SPREAD, DeferralBackoff
 from signer.model.decision import Defer
 
 TEN = timedelta(seconds=10)
@@ -18,7 +18,7 @@ UNKNOWN = Defer("EndorsementKeyUnknown", "nobody knows it", TEN, grows=True)
 
 def ages(asked: timedelta, until: float = DAY) -> list[float]:
     """How old a request is each time that it is judged, the first time left out."""
-    pauses, found, age = Pauses(Random(1)), [0.0], 0.0
+    pauses, found, age = DeferralBackoff(Random(1)), [0.0], 0.0
     while age < until:
         age += pauses.seconds("csr", UNKNOWN, asked)
         found.append(age)
@@ -26,7 +26,7 @@ def ages(asked: timedelta, until: float = DAY) -> list[float]:
 
 
 def test_at_first_as_long_as_the_attestor_asks_for() -> None:
-    assert TEN.total_seconds() <= Pauses().seconds("csr", UNKNOWN, TEN) <= TEN.total_seconds() * (1 + SPREAD)
+    assert TEN.total_seconds() <= DeferralBackoff().seconds("csr", UNKNOWN, TEN) <= TEN.total_seconds() * (1 + SPREAD)
 
 
 def test_in_a_day_a_few_hundred_times_and_not_thousands() -> None:
@@ -41,21 +41,21 @@ def test_what_has_passed_is_noticed_within_a_fraction_of_how_long_it_lasted() ->
 
 @pytest.mark.parametrize("asked", [LONGEST, timedelta(minutes=10)])
 def test_a_long_pause_stays_as_it_is(asked: timedelta) -> None:
-    pauses = Pauses(Random(1))
+    pauses = DeferralBackoff(Random(1))
     for _ in range(5):
         seconds = pauses.seconds("csr", UNKNOWN, asked)
         assert asked.total_seconds() <= seconds <= asked.total_seconds() * (1 + SPREAD)
 
 
 def test_what_checks_and_api_servers_ask_for_does_not_grow() -> None:
-    pauses = Pauses()
+    pauses = DeferralBackoff()
     pending = Defer("ReservationPending", "others write", timedelta(seconds=0.1))
     assert [pauses.seconds("csr", pending, timedelta(seconds=0.1)) for _ in range(50)] == [0.1] * 50
     assert len(pauses) == 0
 
 
 def test_each_request_has_its_own() -> None:
-    pauses = Pauses(Random(1))
+    pauses = DeferralBackoff(Random(1))
     for _ in range(20):
         pauses.seconds("old", UNKNOWN, TEN)
     assert pauses.seconds("new", UNKNOWN, TEN) < 12
@@ -63,7 +63,7 @@ def test_each_request_has_its_own() -> None:
 
 
 def test_nothing_is_remembered_of_what_is_gone() -> None:
-    pauses = Pauses(Random(1))
+    pauses = DeferralBackoff(Random(1))
     for _ in range(20):
         pauses.seconds("csr", UNKNOWN, TEN)
     pauses.forget("csr")

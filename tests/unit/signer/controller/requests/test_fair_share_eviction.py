@@ -7,39 +7,39 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from signer.controller.requests.fair_share_eviction import NobodyYields, Portion, Shares
+from signer.controller.requests.fair_share_eviction import FairShares, NothingToEvict, Usage
 
 Path = tuple[str, ...]
 
 
 def test_nobody_yields_where_nobody_is() -> None:
-    shares: Shares[str] = Shares()
-    with pytest.raises(NobodyYields):
+    shares: FairShares[str] = FairShares()
+    with pytest.raises(NothingToEvict):
         shares.newest_of_heaviest()
-    with pytest.raises(NobodyYields):
+    with pytest.raises(NothingToEvict):
         shares.yielding_to(("token", "machine"), 1)
 
 
 def test_what_is_gone_cannot_be_removed() -> None:
-    shares: Shares[str] = Shares()
-    shares.add(("token",), "a", Portion(1, 1))
+    shares: FairShares[str] = FairShares()
+    shares.add(("token",), "a", Usage(1, 1))
     shares.remove(("token",), "a")
     with pytest.raises(KeyError):
         shares.remove(("token",), "a")
 
 
 def test_entries_of_what_was_do_not_pile_up() -> None:
-    shares: Shares[int] = Shares()
-    shares.add(("always",), -1, Portion(1, 1))
+    shares: FairShares[int] = FairShares()
+    shares.add(("always",), -1, Usage(1, 1))
     for number in range(10_000):
         assert shares.newest_of_heaviest() == -1
-        shares.add((f"r{number}",), number, Portion(1, 1))
+        shares.add((f"r{number}",), number, Usage(1, 1))
         shares.remove((f"r{number}",), number)
-        shares.add(("always",), number, Portion(1, 2 + number))
+        shares.add(("always",), number, Usage(1, 2 + number))
         shares.remove(("always",), number)
     assert len(shares._heap) < 200
-    (lane,) = shares._members.values()
-    assert len(lane._heap) < 200
+    (flow,) = shares._members.values()
+    assert len(flow._heap) < 200
 
 
 class SharesMachine(RuleBasedStateMachine):
@@ -50,17 +50,17 @@ class SharesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shares: Shares[int] = Shares()
-        self.kept: dict[int, tuple[Path, Portion]] = {}
+        self.shares: FairShares[int] = FairShares()
+        self.kept: dict[int, tuple[Path, Usage]] = {}
         self.serial = 0
 
     @rule(path=paths, weight=weights, later=st.integers(0, 3))
     def add(self, path: Path, weight: int, later: int) -> None:
-        """Not always in the order of arrival: some come from another lane."""
+        """Not always in the order of arrival: some come from another flow."""
         self.serial += 1
-        portion = Portion(weight, self.serial + 1000 * later)
-        self.shares.add(path, self.serial, portion)
-        self.kept[self.serial] = (path, portion)
+        usage = Usage(weight, self.serial + 1000 * later)
+        self.shares.add(path, self.serial, usage)
+        self.kept[self.serial] = (path, usage)
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())
@@ -70,14 +70,14 @@ class SharesMachine(RuleBasedStateMachine):
 
     def _weights(self, prefix: Path) -> Counter[str]:
         found: Counter[str] = Counter()
-        for path, portion in self.kept.values():
+        for path, usage in self.kept.values():
             if path[: len(prefix)] == prefix:
-                found[path[len(prefix)]] += portion.weight
+                found[path[len(prefix)]] += usage.weight
         return found
 
-    def _is_newest_of_its_lane(self, key: int) -> bool:
-        own, portion = self.kept[key]
-        return portion.arrival == max(other.arrival for path, other in self.kept.values() if path == own)
+    def _is_newest_of_its_flow(self, key: int) -> bool:
+        own, usage = self.kept[key]
+        return usage.arrival == max(other.arrival for path, other in self.kept.values() if path == own)
 
     @precondition(lambda self: self.kept)
     @rule()
@@ -86,7 +86,7 @@ class SharesMachine(RuleBasedStateMachine):
         (requester, provider_id), _ = self.kept[key]
         assert self._weights(())[requester] == max(self._weights(()).values())
         assert self._weights((requester,))[provider_id] == max(self._weights((requester,)).values())
-        assert self._is_newest_of_its_lane(key)
+        assert self._is_newest_of_its_flow(key)
 
     @rule(path=paths, weight=weights)
     def somebody_wants_a_place(self, path: Path, weight: int) -> None:
@@ -100,14 +100,14 @@ class SharesMachine(RuleBasedStateMachine):
                 yielding, _ = self.kept[key]
                 assert yielding[:depth] == path[:depth]
                 assert weights[yielding[depth]] == max(others)
-                assert self._is_newest_of_its_lane(key)
+                assert self._is_newest_of_its_flow(key)
                 return
-        with pytest.raises(NobodyYields):
+        with pytest.raises(NothingToEvict):
             self.shares.yielding_to(path, weight)
 
     @invariant()
     def all_is_added_up(self) -> None:
-        assert self.shares.weight == sum(portion.weight for _, portion in self.kept.values())
+        assert self.shares.weight == sum(usage.weight for _, usage in self.kept.values())
 
 
 TestSharesMachine = SharesMachine.TestCase

@@ -10,7 +10,7 @@ import pytest
 from signer.controller.requests.batched_requeue import AT_ONCE
 from signer.controller.requests.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.requests.publisher import Publisher
-from signer.kube import cooperative_yield as slices
+from signer.kube import cooperative_yield as cooperative_yield
 from signer.kube.client import Client, JsonObject
 from signer.store.caches import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests.handling_fixtures import Judge, Panic, SlowJudge, handling_by, holding, turns
@@ -34,13 +34,13 @@ async def test_what_changes_while_it_is_judged(
     handling = holding(judge, 1)
     worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
     await judge.begun.wait()
-    handling.intake.applied(csr("node-0", meanwhile))
+    handling.informer.applied(csr("node-0", meanwhile))
     judge.may_go_on.set()
     for _ in range(20):
         await asyncio.sleep(0)
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
-    assert (len(judge.judged), judge.glances, len(handling.intake.pending)) == (judged, glances, 0)
+    assert (len(judge.judged), judge.glances, len(handling.informer.pending)) == (judged, glances, 0)
 
 
 async def test_a_list_is_newer_than_what_was_held_back() -> None:
@@ -48,8 +48,8 @@ async def test_a_list_is_newer_than_what_was_held_back() -> None:
     handling = holding(judge, 1)
     worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
     await judge.begun.wait()
-    handling.intake.applied(csr("node-0", "uid-0", labels={"version": "2"}))
-    handling.intake.replaced([csr("node-0", "uid-0", labels={"version": "3"})])
+    handling.informer.applied(csr("node-0", "uid-0", labels={"version": "2"}))
+    handling.informer.replaced([csr("node-0", "uid-0", labels={"version": "3"})])
     judge.begun.clear()
     judge.may_go_on.set()
     await judge.begun.wait()
@@ -66,46 +66,46 @@ async def test_what_is_too_large_is_dropped_also_while_it_is_judged() -> None:
     await judge.begun.wait()
     changed = csr("node-0", "uid-0")
     changed["spec"]["extra"] = {"x": ["y" * MAXIMUM_OBJECT_BYTES]}
-    handling.intake.applied(changed)
-    assert len(handling.intake.pending) == 0
+    handling.informer.applied(changed)
+    assert len(handling.informer.pending) == 0
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)
 
 
-async def test_a_change_of_a_machine_is_a_reason_to_glance_again_and_one_of_the_cluster_is_none() -> None:
+async def test_a_change_of_a_machine_is_a_reason_to_peek_again_and_one_of_the_cluster_is_none() -> None:
     """A glance reads the whole request; thousands of them in one go hold up all other clusters."""
     judge = Judge()
     handling = holding(judge, 2)
     assert judge.glances == 2
-    handling.intake.wake(ALL_PROVIDER_IDS)
+    handling.informer.wake(ALL_PROVIDER_IDS)
     assert judge.glances == 2
-    handling.intake.wake(frozenset({"node-1"}))
+    handling.informer.wake(frozenset({"node-1"}))
     assert judge.glances == 3
 
 
 @pytest.mark.parametrize("woken", [frozenset({"one"}), ALL_PROVIDER_IDS])
 async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(woken: frozenset[str]) -> None:
     """A thief knows the provider ID of a Machine that is yet to come; a tenant's Machines and policy come and go."""
-    intake = holding(Judge(), 3 * AT_ONCE).intake
-    names = tuple(intake.pending)
+    informer = holding(Judge(), 3 * AT_ONCE).informer
+    names = tuple(informer.pending)
     for name in names:
-        intake.pending.waits_for(name, ["one"])
-        await intake.queue.get()
-        intake.queue.done(name)
-    intake.wake(woken)
-    assert len(intake.queue) == AT_ONCE
-    intake.removed(csr(names[-1], f"uid-{len(names) - 1}"))  # before its turn
+        informer.pending.waits_for(name, ["one"])
+        await informer.queue.get()
+        informer.queue.done(name)
+    informer.wake(woken)
+    assert len(informer.queue) == AT_ONCE
+    informer.removed(csr(names[-1], f"uid-{len(names) - 1}"))  # before its turn
     await turns(3)
-    assert [await intake.queue.get() for _ in range(len(intake.queue))] == list(names[:-1])
+    assert [await informer.queue.get() for _ in range(len(informer.queue))] == list(names[:-1])
 
 
 async def test_nobody_is_woken_when_the_cluster_is_no_longer_served() -> None:
     judge = Judge()
-    intake = holding(judge, 3 * AT_ONCE).intake
-    for name in tuple(intake.pending):
-        intake.pending.waits_for(name, ["one"])
-    intake.wake(frozenset({"one"}))
-    intake.close()
+    informer = holding(judge, 3 * AT_ONCE).informer
+    for name in tuple(informer.pending):
+        informer.pending.waits_for(name, ["one"])
+    informer.wake(frozenset({"one"}))
+    informer.close()
     glances = judge.glances
     await turns(3)
     assert judge.glances == glances
@@ -120,43 +120,43 @@ def listed() -> list[JsonObject]:
 
 async def test_a_large_list_is_kept_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing thousands in one go would hold up all other clusters; so would letting go of those that are gone."""
-    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
-    intake = handling_by(Judge()).intake
-    intake.replaced(listed())
-    assert len(intake.pending) == AT_ONCE
-    settling = asyncio.create_task(intake.settle())
+    monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
+    informer = handling_by(Judge()).informer
+    informer.replaced(listed())
+    assert len(informer.pending) == AT_ONCE
+    settling = asyncio.create_task(informer.settle())
     await turns(2)
-    assert AT_ONCE < len(intake.pending) < AT_ONCE + 5
+    assert AT_ONCE < len(informer.pending) < AT_ONCE + 5
     await settling
-    assert list(intake.pending) == LISTED
-    intake.replaced(listed()[:1])
-    assert len(intake.pending) == AT_ONCE
-    await intake.settle()
-    assert list(intake.pending) == LISTED[:1]
+    assert list(informer.pending) == LISTED
+    informer.replaced(listed()[:1])
+    assert len(informer.pending) == AT_ONCE
+    await informer.settle()
+    assert list(informer.pending) == LISTED[:1]
 
 
 async def test_what_was_left_out_of_a_large_list_is_told_when_it_is_settled() -> None:
     """Else those that go make room, and the list is asked for again while it is still being kept."""
-    intake = handling_by(Judge()).intake
+    informer = handling_by(Judge()).informer
     objects = listed()
     for manifest in objects:
-        assert intake.pending.holds_of_list(manifest)
-    intake.pending._list.left_out = True
-    intake.replaced(objects)
-    told = [intake.pending.left_out]
-    await intake.settle()
-    assert [*told, intake.pending.left_out] == [False, True]
-    assert len(intake.pending) == len(LISTED)
+        assert informer.pending.holds_of_list(manifest)
+    informer.pending._list.overflow = True
+    informer.replaced(objects)
+    told = [informer.pending.overflow]
+    await informer.settle()
+    assert [*told, informer.pending.overflow] == [False, True]
+    assert len(informer.pending) == len(LISTED)
 
 
 async def test_of_a_list_whose_connection_ends_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
-    intake = handling_by(Judge()).intake
-    intake.replaced(listed())
-    settling = asyncio.create_task(intake.settle())
+    monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
+    informer = handling_by(Judge()).informer
+    informer.replaced(listed())
+    settling = asyncio.create_task(informer.settle())
     await turns(1)
     settling.cancel()
     await asyncio.gather(settling, return_exceptions=True)
-    kept = len(intake.pending)
-    await intake.settle()
-    assert len(intake.pending) == kept < len(LISTED)
+    kept = len(informer.pending)
+    await informer.settle()
+    assert len(informer.pending) == kept < len(LISTED)

@@ -12,7 +12,7 @@ import pytest
 
 from signer.kube.client import JsonObject
 from signer.kube.decoding import decoded
-from signer.kube.resource_limits import Allowances
+from signer.kube.resource_limits import ResourceLimits
 from signer.kube.watch import list_and_watch
 from tests.unit.signer.controller.cluster.served_cluster import Served, csr
 
@@ -42,8 +42,8 @@ def event_with(field: str, depth: int) -> JsonObject:
     else:
         manifest["spec"][field] = "@"
     raw = json.dumps({"type": "ADDED", "object": manifest}).replace('"@"', "[" * depth + "]" * depth)
-    with Allowances().room() as room:
-        return decoded(raw.encode(), "no JSON object", room)
+    with ResourceLimits().memory_quota() as budget:
+        return decoded(raw.encode(), "no JSON object", budget)
 
 
 class Source:

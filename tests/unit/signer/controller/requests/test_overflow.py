@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from signer.controller.requests import overflow as left_out_requests
+from signer.controller.requests import overflow as overflow_requests
 from signer.controller.requests import pending as pending_module
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Gone
@@ -31,18 +31,18 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
             cluster.applied(csr(f"csr-{number}", f"uid-{number}"))
         cluster.synced()
     assert len(cluster._requests.pending) == len(cluster._requests.queue) == 4
-    assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsLeftOut"]
-    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsLeftOut")
+    assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflow"]
+    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsOverflow")
     for number in range(3):
-        assert not cluster._left_out.wanted.is_set()
+        assert not cluster._overflow.wanted.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
-    assert cluster._left_out.wanted.is_set()
+    assert cluster._overflow.wanted.is_set()
     # The list that follows knows all.
     listing = Listing([csr(f"csr-{number}", f"uid-{number}") for number in range(3, 7)])
     await listed_beside(served, listing)
     assert list(cluster._requests.pending) == ["csr-3", "csr-4", "csr-5", "csr-6"]
     assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "Watching")
-    assert not cluster._left_out.wanted.is_set()
+    assert not cluster._overflow.wanted.is_set()
     assert not cluster._reconnect.is_set()
 
 
@@ -66,7 +66,7 @@ async def listed_beside(served: Served, listing: Listing, times: int = 1) -> Non
     """Let it be listed so many times beside the watch, and what comes of it be done."""
     cluster = served.cluster
     cluster._proven.set()
-    task = asyncio.create_task(cluster._keep_left_out(listing))
+    task = asyncio.create_task(cluster._keep_overflow(listing))
     async with asyncio.timeout(10):
         while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
             await asyncio.sleep(0)
@@ -91,7 +91,7 @@ def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left_out_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
     cluster = full(served, monkeypatch)
     expired = Gone("the continue token is too old", status=410)
     await listed_beside(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
@@ -108,7 +108,7 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
             paused.append(attempt)
             return 0.0
 
-    monkeypatch.setattr(left_out_requests, "LIST_AGAIN", Noting())
+    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
     now = 1000.0
     served.cluster._around.monotonic = lambda: now
     full(served, monkeypatch)
@@ -128,12 +128,12 @@ async def test_after_a_while_the_next_list_is_not_paused_for(
     class Noting:
         def delay(self, attempt: int, random: object) -> float:
             paused.append(attempt)
-            served.requests.pending.left_out = True  # and again
+            served.requests.pending.overflow = True  # and again
             served.cluster.list_again()
             return 0.0
 
-    monkeypatch.setattr(left_out_requests, "LIST_AGAIN", Noting())
-    times = iter(range(1000, 100_000, int(left_out_requests.PROVEN_SECONDS)))
+    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
+    times = iter(range(1000, 100_000, int(overflow_requests.PROVEN_SECONDS)))
     full(served, monkeypatch)
     served.cluster._around.monotonic = lambda: float(next(times))
     await listed_beside(served, Listing(answer), 5)
@@ -151,14 +151,14 @@ async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
             async for page in super().list_pages(path, limit=limit):
                 yield page
             cluster.wake(frozenset({"test:///m"}))
-            cluster._left_out.look()
+            cluster._overflow.look()
 
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
     await listed_beside(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
-    assert cluster._requests.pending.left_out
-    assert not cluster._left_out.wanted.is_set()
-    cluster._left_out.look()
-    assert cluster._left_out.wanted.is_set()
+    assert cluster._requests.pending.overflow
+    assert not cluster._overflow.wanted.is_set()
+    cluster._overflow.look()
+    assert cluster._overflow.wanted.is_set()
 
 
 async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_forgotten(
@@ -170,11 +170,11 @@ async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_for
     pending = cluster._requests.pending
     pending.list_begins()
     listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.holds_of_list(one)]
-    assert not pending.left_out
+    assert not pending.overflow
     cluster.wake(frozenset({"test:///m"}))
     cluster.replaced(listed)
-    cluster._left_out.look()
-    assert cluster._left_out.wanted.is_set()
+    cluster._overflow.look()
+    assert cluster._overflow.wanted.is_set()
 
 
 async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
@@ -191,10 +191,10 @@ async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
                 cluster.removed(csr(name, f"uid-{name}"))
 
     listing = Emptying([csr(name, f"uid-{name}") for name in "defgh"], [csr("h", "uid-h")])
-    monkeypatch.setattr(left_out_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
     await listed_beside(served, listing, 2)
     assert list(cluster._requests.pending) == ["h"]
-    assert not cluster._requests.pending.left_out
+    assert not cluster._requests.pending.overflow
 
 
 async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the_watch_is_well(
@@ -203,7 +203,7 @@ async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the
     cluster = full(served, monkeypatch)
     cluster.failed(HANGS, 0.5)
     await listed_beside(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
-    assert cluster._requests.pending.left_out
+    assert cluster._requests.pending.overflow
     assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (False, "Unreachable")
 
 
@@ -211,10 +211,10 @@ async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = full(served, monkeypatch)
-    assert cluster._left_out.wanted.is_set()
+    assert cluster._overflow.wanted.is_set()
     cluster._requests.pending.list_begins()
     cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.holds_of_list(one)])
     listing = Listing([])
     await listed_beside(served, listing, 0)
     assert listing.asked == 0
-    assert not cluster._left_out.wanted.is_set()
+    assert not cluster._overflow.wanted.is_set()

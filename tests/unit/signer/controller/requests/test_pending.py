@@ -10,17 +10,17 @@ import pytest
 
 from signer.controller.requests import bounded_request
 from signer.controller.requests import pending as module
-from signer.controller.requests import request_budget as room
+from signer.controller.requests import request_budget as budget
 from signer.controller.requests.packed_request import PackedRequest
 from signer.controller.requests.pending import PendingRequests, Put, is_open
-from signer.controller.requests.request_budget import BOOKKEEPING_BYTES, Together
+from signer.controller.requests.request_budget import BOOKKEEPING_BYTES, SharedRequestMemory
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from tests.unit.signer.requests import APPROVED, SIGNER, csr
 
 
-def requests(together: Together | None = None) -> PendingRequests:
-    return PendingRequests(ClusterKey("team-a", "one"), together=together)
+def requests(shared_memory: SharedRequestMemory | None = None) -> PendingRequests:
+    return PendingRequests(ClusterKey("team-a", "one"), shared_memory=shared_memory)
 
 
 def filled(count: int) -> PendingRequests:
@@ -65,7 +65,7 @@ def test_unusable_requests_are_ignored_and_logged_once(unusable: Any, caplog: py
         assert pending.put(unusable) is Put.UNUSABLE
         assert not pending.holds_of_list(unusable)
     assert pending.unusable == 3
-    assert (len(pending), pending.left_out) == (0, False)
+    assert (len(pending), pending.overflow) == (0, False)
     (record,) = caplog.records
     assert len(record.__dict__["csr"]) <= 1024
     assert record.__dict__["csr"].isprintable()
@@ -79,11 +79,11 @@ def test_every_name_that_is_kept_has_a_path() -> None:
         assert CERTIFICATE_SIGNING_REQUESTS.object(name)
 
 
-def test_stock_serving_requests_are_open_until_anything_was_said() -> None:
-    stock = {"signerName": "kubernetes.io/kubelet-serving"}
-    assert is_open(csr(spec=stock))
+def test_builtin_serving_requests_are_open_until_anything_was_said() -> None:
+    builtin = {"signerName": "kubernetes.io/kubelet-serving"}
+    assert is_open(csr(spec=builtin))
     assert is_open(csr(status={"conditions": [APPROVED]}))
-    assert not is_open(csr(spec=stock, status={"conditions": [APPROVED]}))
+    assert not is_open(csr(spec=builtin, status={"conditions": [APPROVED]}))
     assert not is_open(csr(spec={"signerName": "kubernetes.io/kube-apiserver-client-kubelet"}))
 
 
@@ -95,10 +95,10 @@ def test_senseless_conditions_close_nothing(conditions: Any) -> None:
 def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 4)
     pending = filled(4)
-    assert not pending.left_out
-    assert pending.put(csr("one-more", "uid-more")) is Put.LEFT_OUT
+    assert not pending.overflow
+    assert pending.put(csr("one-more", "uid-more")) is Put.OVERFLOW
     assert pending.get("one-more") is None
-    assert (len(pending), pending.left_out) == (4, True)
+    assert (len(pending), pending.overflow) == (4, True)
     # A newer state of one that is kept takes its own place.
     assert pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"})) is Put.KEPT
     for name in ("csr-0", "csr-1"):
@@ -113,9 +113,9 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     # Compressed, one takes a few bytes more or less than another.
     monkeypatch.setattr(module, "MAXIMUM_BYTES", 4 * place + place // 2)
     pending = filled(4)
-    assert pending.put(csr("csr-4", "uid-4")) is Put.LEFT_OUT
+    assert pending.put(csr("csr-4", "uid-4")) is Put.OVERFLOW
     # A newer state that no longer fits is not kept, nor is the older one, which could not be written to.
-    assert pending.put(csr("csr-0", "uid-0", labels={"a": secrets.token_hex(2 * place)})) is Put.LEFT_OUT
+    assert pending.put(csr("csr-0", "uid-0", labels={"a": secrets.token_hex(2 * place)})) is Put.OVERFLOW
     assert pending.get("csr-0") is None
     for name in ("csr-1", "csr-2", "csr-3", "csr-3", "never-seen"):
         pending.drop(name)
@@ -124,31 +124,31 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "OWN_BYTES", 0)
-    together = Together(1 << 20)
-    pending = requests(together=together)
+    monkeypatch.setattr(budget, "OWN_BYTES", 0)
+    shared_memory = SharedRequestMemory(1 << 20)
+    pending = requests(shared_memory=shared_memory)
     assert pending.put(csr("kept", "uid-kept")) is Put.KEPT
-    kept = (1 << 20) - together.bytes_left
+    kept = (1 << 20) - shared_memory.bytes_left
     assert kept > 0
     pending.list_begins()
     assert pending.holds_of_list(csr("listed", "uid-listed"))
-    assert together.bytes_left < (1 << 20) - kept
+    assert shared_memory.bytes_left < (1 << 20) - kept
     pending.list_begins()
-    assert together.bytes_left == (1 << 20) - kept, "nobody holds what was read of a list that failed"
+    assert shared_memory.bytes_left == (1 << 20) - kept, "nobody holds what was read of a list that failed"
     assert pending.holds_of_list(csr("listed", "uid-listed"))
     pending.close()
-    assert together.bytes_left == 1 << 20
+    assert shared_memory.bytes_left == 1 << 20
 
 
 def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "OWN_BYTES", 0)
-    together = Together(1 << 30)
-    pending = requests(together=together)
+    monkeypatch.setattr(budget, "OWN_BYTES", 0)
+    shared_memory = SharedRequestMemory(1 << 30)
+    pending = requests(shared_memory=shared_memory)
 
     def takes(name: str) -> int:
-        before = together.bytes_left
+        before = shared_memory.bytes_left
         assert pending.put(csr(name, f"uid-{name}", labels={"a": "x" * 20_000})) is Put.KEPT
-        return before - together.bytes_left
+        return before - shared_memory.bytes_left
 
     alone = takes("one")
     assert alone > 20_000
@@ -162,11 +162,11 @@ def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.Mo
 
 def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
     """A cluster has little of its own then."""
-    pending = requests(together=Together(0))
+    pending = requests(shared_memory=SharedRequestMemory(0))
     count = 0
     while pending.put(csr(f"csr-{count}", f"uid-{count}", labels={"a": "x" * 20_000})) is Put.KEPT:
         count += 1
-    assert count > room.OWN_BYTES // 20_000 * 4
+    assert count > budget.OWN_BYTES // 20_000 * 4
 
 
 def test_one_that_is_re_created_claims_nothing_of_the_old_one() -> None:
@@ -205,9 +205,9 @@ def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
     pending = filled(1)
     pending.put(csr("csr-1", "uid-1"))
-    assert pending.left_out
+    assert pending.overflow
     assert not pending.list_ends()
-    assert not pending.left_out
+    assert not pending.overflow
 
 
 def test_who_came_first_is_woken_first() -> None:

@@ -12,19 +12,19 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
-from signer.controller.diagnostics.metrics import Metrics
-from signer.controller.requests.reporter import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Announcer
-from signer.controller.status.recorder import Occurrence, Subject
+from signer.controller.requests.reporter import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Reporter
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.csr_header import NoCredentialNamed, NotOurs, RequestEnvelope
+from signer.model.csr_header import AttestedCSRHeader, NoCredentialNamed, NotOurs
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.model.signing_request import Malformed, Parsed, StockServingRequest, parse_signing_request
-from signer.store.caches import Inventory
+from signer.model.signing_request import BuiltinServingRequest, Malformed, Parsed, parse_signing_request
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW
@@ -62,10 +62,10 @@ class Around:
         return self
 
     @property
-    def inventory(self) -> Any:
+    def caches(self) -> Any:
         return self
 
-    clusters = inventory
+    clusters = caches
 
     @property
     def version(self) -> Any:
@@ -85,7 +85,7 @@ class Versions:
 
 
 def request(username: str = "system:bootstrap:abcdef") -> Malformed:
-    envelope = RequestEnvelope(
+    header = AttestedCSRHeader(
         name="csr",
         uid="uid-1",
         resource_version="1",
@@ -99,7 +99,7 @@ def request(username: str = "system:bootstrap:abcdef") -> Malformed:
         spec_digest="",
         credential=NoCredentialNamed(),
     )
-    return Malformed(envelope, Reason.MALFORMED_REQUEST, "no block")
+    return Malformed(header, Reason.MALFORMED_REQUEST, "no block")
 
 
 def approval(reason: Reason) -> Approve:
@@ -107,9 +107,9 @@ def approval(reason: Reason) -> Approve:
     return Approve("n1", reason, "it is so", entry, b"")
 
 
-def announcer() -> tuple[Announcer, Around]:
+def reporter() -> tuple[Reporter, Around]:
     around = Around()
-    return Announcer(KEY, around), around  # type: ignore[arg-type]  # a part of Surroundings
+    return Reporter(KEY, around), around  # type: ignore[arg-type]  # a part of Surroundings
 
 
 def is_readable(text: str) -> bool:
@@ -120,9 +120,9 @@ def is_readable(text: str) -> bool:
     "decision", [Deny("MalformedRequest", "no block"), Defer("MachineNotFound", "none"), approval(Reason.ASSERTED)]
 )
 def test_names_of_others_are_bounded_and_escaped(decision: Decision, caplog: pytest.LogCaptureFixture) -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     with caplog.at_level(logging.INFO):
-        announcing.announce(HOSTILE, request(HOSTILE), decision)
+        announcing.report(HOSTILE, request(HOSTILE), decision)
     (line,) = caplog.records
     for field_name in ("csr", "requester"):
         assert is_readable(line.__dict__[field_name])
@@ -132,10 +132,10 @@ def test_names_of_others_are_bounded_and_escaped(decision: Decision, caplog: pyt
 
 
 def test_an_assertion_names_its_csr(caplog: pytest.LogCaptureFixture) -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     with caplog.at_level(logging.INFO):
-        announcing.announce("csr-1", request(), approval(Reason.ASSERTED))
-        announcing.announce("csr-2", request(), approval(Reason.ATTESTED))
+        announcing.report("csr-1", request(), approval(Reason.ASSERTED))
+        announcing.report("csr-2", request(), approval(Reason.ATTESTED))
     assert [(event.type, event.message) for event in around.recorded] == [
         ("Warning", "it is so (CSR csr-1)"),
         ("Normal", "it is so"),
@@ -147,32 +147,32 @@ def test_an_assertion_names_its_csr(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_deferral_is_told_once_until_its_reason_changes_or_it_is_forgotten() -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     for reason in ("MachineNotFound", "MachineNotFound", "ClusterPaused", "ClusterPaused"):
-        announcing.announce("csr", request(), Defer(reason, "wait"))
+        announcing.report("csr", request(), Defer(reason, "wait"))
     assert [event.reason for event in around.recorded] == ["MachineNotFound", "ClusterPaused"]
     announcing.forget("csr")
-    announcing.announce("csr", request(), Defer("ClusterPaused", "wait"))
+    announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
     assert len(around.recorded) == 3
 
 
 def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() -> None:
     """An answer of a hostile API server may be another each time."""
-    announcing, around = announcer()
+    announcing, around = reporter()
     for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
-        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", message))
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", message))
     told = [event.message for event in around.recorded]
     assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_SAID - 2))]
-    announcing.announce("csr", request(), Defer("ClusterPaused", "wait"))
-    announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", "one"))
+    announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
+    announcing.report("csr", request(), Defer("EndorsementKeyUnknown", "one"))
     assert len(around.recorded) == MESSAGES_SAID + 2
 
 
 def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     looks = 12
     for _ in range(looks):
-        announcing.announce("csr", request(), Defer("MachineNotFound", "wait"))
+        announcing.report("csr", request(), Defer("MachineNotFound", "wait"))
         around.passed += TOLD_AGAIN_SECONDS / 4
     assert len(around.recorded) == looks // 4
     # kube-apiserver's --event-ttl
@@ -180,45 +180,45 @@ def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
 
 
 def test_who_changes_what_is_said_is_told_no_more_often_for_it() -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     for number in range(MESSAGES_SAID + 50):
-        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
     around.passed += TOLD_AGAIN_SECONDS
     for number in range(50):
-        announcing.announce("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
     assert [event.message for event in around.recorded[MESSAGES_SAID:]] == ["late answer 0"]
 
 
 def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pytest.LogCaptureFixture) -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            announcing.announce("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
+            announcing.report("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
             around.passed += 2 * TOLD_AGAIN_SECONDS
     assert len(caplog.records) == 1
 
 
 def test_what_does_not_concern_us_is_not_told() -> None:
-    announcing, around = announcer()
-    announcing.announce("csr", NotOurs(), Deny("MalformedRequest", "no block"))
-    announcing.announce("csr", request(), Ignore())
+    announcing, around = reporter()
+    announcing.report("csr", NotOurs(), Deny("MalformedRequest", "no block"))
+    announcing.report("csr", request(), Ignore())
     assert around.recorded == []
 
 
 def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytest.LogCaptureFixture) -> None:
-    announcing, around = announcer()
+    announcing, around = reporter()
     with caplog.at_level(logging.INFO):
-        announcing.announce("csr-1", request("system:node:n1"), approval(Reason.ATTESTED))
-        announcing.announce("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
+        announcing.report("csr-1", request("system:node:n1"), approval(Reason.ATTESTED))
+        announcing.report("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
     assert [event.reason for event in around.recorded] == ["NodeNameMismatch"]
     assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
 
 
 def test_a_challenge_is_told_when_a_machine_joins_and_not_when_it_renews() -> None:
-    announcing, around = announcer()
-    announcing.announce("csr-1", request("system:node:n1"), Challenge("prove it"))
+    announcing, around = reporter()
+    announcing.report("csr-1", request("system:node:n1"), Challenge("prove it"))
     assert around.recorded == []
-    announcing.announce("csr-2", request(), Challenge("prove it"))
+    announcing.report("csr-2", request(), Challenge("prove it"))
     assert [event.reason for event in around.recorded] == ["ChallengeIssued"]
 
 
@@ -242,20 +242,20 @@ class Fleet:
 
     def __init__(self) -> None:
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
-        self.inventory = Inventory(version, own_namespace="system")
+        self.caches = Caches(version, own_namespace="system")
         metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
-        self.inventory.clusters.replaced([{"metadata": metadata}])
+        self.caches.clusters.replaced([{"metadata": metadata}])
         self.told = Told()
         self.recorded: list[Occurrence] = []
         self.passed = 0.0
         around = SimpleNamespace(
             metrics=Metrics(),
-            inventory=self.inventory,
+            caches=self.caches,
             recorder=self,
             now=lambda: builders.NOW,
             monotonic=lambda: self.passed,
         )
-        self._announcer = Announcer(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
+        self._reporter = Reporter(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
 
     def record(self, occurrence: Occurrence) -> None:
         self.recorded.append(occurrence)
@@ -263,17 +263,17 @@ class Fleet:
     def machine(self, name: str, provider_id: str = "", *, cluster: str = builders.CLUSTER.name) -> None:
         spec = {"clusterName": cluster, "providerID": provider_id}
         namespace = builders.CLUSTER.namespace
-        self.inventory.machines.applied(
+        self.caches.machines.applied(
             {"metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}"}, "spec": spec}
         )
 
     def pool(self, name: str, *provider_ids: str) -> None:
         spec = {"clusterName": builders.CLUSTER.name, "providerIDList": list(provider_ids)}
         metadata = {"namespace": builders.CLUSTER.namespace, "name": name, "uid": f"uid-{name}"}
-        self.inventory.machine_pools.applied({"metadata": metadata, "spec": spec})
+        self.caches.machine_pools.applied({"metadata": metadata, "spec": spec})
 
-    def announce(self, decision: Decision, parsed: Parsed | None = None) -> Occurrence:
-        self._announcer.announce("csr", parsed or builders.signing_request(), decision)
+    def report(self, decision: Decision, parsed: Parsed | None = None) -> Occurrence:
+        self._reporter.report("csr", parsed or builders.signing_request(), decision)
         return self.recorded[-1]
 
 
@@ -283,7 +283,7 @@ DENIED = Deny("NodeNameMismatch", "no")
 async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
     fleet = Fleet()
     fleet.machine("claimed", builders.PROVIDER_ID)
-    event = fleet.announce(DENIED)
+    event = fleet.report(DENIED)
     assert event.subject == Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "claimed", "uid-claimed")
     assert event.message == "no"
     assert event.hint == " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod)"
@@ -293,7 +293,7 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
 async def test_the_event_of_an_instance_is_on_its_pool_and_says_which() -> None:
     fleet = Fleet()
     fleet.pool("pool", builders.PROVIDER_ID, "test:///other")
-    event = fleet.announce(DENIED)
+    event = fleet.report(DENIED)
     assert (event.subject.kind, event.subject.name) == ("MachinePool", "pool")
     assert event.message == f"{builders.PROVIDER_ID}: no"
 
@@ -301,7 +301,7 @@ async def test_the_event_of_an_instance_is_on_its_pool_and_says_which() -> None:
 async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE)
-    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
     assert fleet.told.decisions == [(builders.NODE, "Defer")]
 
 
@@ -310,7 +310,7 @@ async def test_what_is_told_again_is_no_news_to_whoever_listens() -> None:
     fleet = Fleet()
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(3):
-        fleet.announce(Defer("MachineNotReady", "its bootstrap data is not ready"))
+        fleet.report(Defer("MachineNotReady", "its bootstrap data is not ready"))
         fleet.passed += TOLD_AGAIN_SECONDS
     assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
 
@@ -319,24 +319,24 @@ async def test_what_was_told_before_the_machine_was_known_is_told_of_it_once_it_
     """A node may ask before its Machine has a provider ID; a fault that lasts is told of it all the same."""
     fleet = Fleet()
     deferred = Defer("ManagementClusterUnreachable", "503", timedelta(seconds=1))
-    assert fleet.announce(deferred).subject.kind == "Cluster"
+    assert fleet.report(deferred).subject.kind == "Cluster"
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(2):
-        assert fleet.announce(deferred).subject.name == "claimed"
+        assert fleet.report(deferred).subject.name == "claimed"
     assert (len(fleet.recorded), fleet.told.decisions) == (2, [("claimed", "Defer")])
 
 
 async def test_a_machine_of_that_name_with_another_provider_id_is_not_meant() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, "test:///another")
-    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
     assert fleet.told.decisions == []
 
 
 async def test_a_machine_of_that_name_of_another_cluster_is_not_meant() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, cluster="beside")
-    assert fleet.announce(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
     assert fleet.told.decisions == []
 
 
@@ -344,7 +344,7 @@ async def test_an_ambiguous_claim_is_told_on_the_cluster() -> None:
     fleet = Fleet()
     fleet.machine("one", builders.PROVIDER_ID)
     fleet.machine("two", builders.PROVIDER_ID)
-    assert fleet.announce(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
+    assert fleet.report(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
     assert fleet.told.decisions == []
 
 
@@ -352,37 +352,37 @@ async def test_serving_requests_say_nothing_of_whether_the_node_joined() -> None
     fleet = Fleet()
     fleet.machine("claimed", builders.PROVIDER_ID)
     serving = builders.signing_request(builders.serving_manifest(dns(builders.NODE)))
-    assert fleet.announce(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
+    assert fleet.report(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
     assert fleet.told.decisions == []
 
 
-def stock_request() -> StockServingRequest:
+def builtin_request() -> BuiltinServingRequest:
     der = builders.pkcs10(extensions=[builders.alternative_names(dns(builders.NODE))])
     content = pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der))
     manifest = builders.manifest(content, signer_name="kubernetes.io/kubelet-serving", requester=builders.AS_NODE)
     parsed = parse_signing_request(manifest, builders.PROVIDERS)
-    assert isinstance(parsed, StockServingRequest), parsed
+    assert isinstance(parsed, BuiltinServingRequest), parsed
     return parsed
 
 
-async def test_a_stock_request_is_told_on_the_machine_of_the_nodes_record() -> None:
+async def test_a_builtin_request_is_told_on_the_machine_of_the_nodes_record() -> None:
     fleet = Fleet()
     view = builders.machine_view()
     fleet.machine(view.name, builders.PROVIDER_ID)
-    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.kind == "Cluster"
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.kind == "Cluster"
     keys = ControllerKeys(bytes(32))
-    fleet.inventory.authentic.use_keys(keys)
-    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.kind == "Cluster"
+    fleet.caches.authentic.use_keys(keys)
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.kind == "Cluster"
     record = builders.record(view)
     record = replace(record, seal=RecordSeals(keys).seal(record))
     metadata = {"namespace": "team-a", "name": record.name, "uid": "r-1", "resourceVersion": "1"}
-    fleet.inventory.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
-    assert fleet.announce(Deny("ForeignCredential", "no"), stock_request()).subject.name == view.name
+    fleet.caches.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.name == view.name
     assert fleet.told.decisions == []
 
 
 async def test_an_approval_by_us_that_others_sign_is_routine() -> None:
     fleet = Fleet()
-    fleet.announce(DENIED)
-    fleet.announce(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), stock_request())
+    fleet.report(DENIED)
+    fleet.report(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), builtin_request())
     assert [event.reason for event in fleet.recorded] == ["NodeNameMismatch"]

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from signer.controller.requests.workers import OWN_WORKERS, WORKERS_TOGETHER, Crew, Workers
+from signer.controller.requests.workers import OWN_WORKERS, SHARED_WORKERS, SharedWorkerPool, Workers
 
 _WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 
@@ -124,21 +124,23 @@ async def test_who_is_ended_is_not_replaced() -> None:
 
 
 async def test_beyond_its_own_a_cluster_has_what_others_leave_of_the_crew() -> None:
-    bench, crew = Bench(), Crew(3)
-    one, other = (Workers(bench.work, limit=OWN_WORKERS + 2, name=name, crew=crew) for name in ("one", "other"))
+    bench, worker_pool = Bench(), SharedWorkerPool(3)
+    one, other = (
+        Workers(bench.work, limit=OWN_WORKERS + 2, name=name, worker_pool=worker_pool) for name in ("one", "other")
+    )
     one.call(100)
     other.call(100)
-    assert (len(one), len(other), crew.left) == (OWN_WORKERS + 2, OWN_WORKERS + 1, 0)
+    assert (len(one), len(other), worker_pool.left) == (OWN_WORKERS + 2, OWN_WORKERS + 1, 0)
     await one.end()
     await asyncio.sleep(0)
-    assert crew.left == 2
+    assert worker_pool.left == 2
     other.call(100)
-    assert (len(other), crew.left) == (OWN_WORKERS + 2, 1)
+    assert (len(other), worker_pool.left) == (OWN_WORKERS + 2, 1)
     await other.end()
     await asyncio.sleep(0)
-    assert crew.left == 3
+    assert worker_pool.left == 3
 
 
 def test_one_cluster_may_have_as_many_as_the_operator_says() -> None:
-    assert Crew.for_limit(1).left == WORKERS_TOGETHER
-    assert Crew.for_limit(1000).left == 1000 - OWN_WORKERS
+    assert SharedWorkerPool.for_limit(1).left == SHARED_WORKERS
+    assert SharedWorkerPool.for_limit(1000).left == 1000 - OWN_WORKERS

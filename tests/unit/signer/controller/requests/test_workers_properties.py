@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from signer.configuration import Configuration
-from signer.controller.diagnostics.metrics import Metrics
-from signer.controller.requests.handler import Heeds, RequestHandling
+from signer.controller.requests.handler import Heeds, RequestHandler
 from signer.controller.requests.publisher import Publisher
-from signer.controller.requests.request_budget import Together
-from signer.controller.requests.workers import OWN_WORKERS, Crew, Workers
+from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.workers import OWN_WORKERS, SharedWorkerPool, Workers
 from signer.controller.surroundings import Surroundings
-from signer.decision.decider import Adjudication, Adjudicator
+from signer.controller.telemetry.metrics import Metrics
+from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.client import Client, JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
-from signer.model.flow import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from signer.store.caches import ALL_PROVIDER_IDS
 from tests.unit.signer.kube.support import VirtualTimeLoop
 from tests.unit.signer.requests import csr
@@ -43,16 +43,16 @@ class Judge:
 
     def __init__(self) -> None:
         self.in_hand: dict[str, asyncio.Future[str]] = {}
-        self.fails_at_glance = False
+        self.fails_at_peek = False
 
-    def glance(self, manifest: JsonObject) -> Lane:
-        if self.fails_at_glance:
+    def peek(self, manifest: JsonObject) -> Flow:
+        if self.fails_at_peek:
             raise Panic
-        return Lane(Screening.UNSCREENED, "requester")
+        return Flow(PriorityLevel.UNFILTERED, "requester")
 
-    screen = glance
+    pre_filter = peek
 
-    async def adjudicate(self, manifest: JsonObject) -> Adjudication:
+    async def decide(self, manifest: JsonObject) -> DecidedRequest:
         name = manifest["metadata"]["name"]
         assert name not in self.in_hand, "two workers have it"
         answer = self.in_hand[name] = asyncio.get_running_loop().create_future()
@@ -61,7 +61,7 @@ class Judge:
         finally:
             del self.in_hand[name]
         if outcome == SETTLED:
-            return Adjudication(NotOurs(), Ignore())
+            return DecidedRequest(NotOurs(), Ignore())
         raise OSError if outcome == FAULT else Panic
 
 
@@ -77,7 +77,7 @@ class WorkersMachine(RuleBasedStateMachine):
         """In the order in which they were made."""
         self.loop.set_task_factory(self._make_task)
         self.judge = Judge()
-        self.crew = Crew(2)
+        self.worker_pool = SharedWorkerPool(2)
         self.there: dict[str, int] = {}
         self.uids = 0
         self.lost: set[str] = set()
@@ -92,20 +92,20 @@ class WorkersMachine(RuleBasedStateMachine):
             machine_conditions=None,
             monotonic=self.loop.time,
             audit_log=None,
-            requests_together=Together(),
-            crew=self.crew,
+            shared_request_memory=SharedRequestMemory(),
+            worker_pool=self.worker_pool,
             configuration=Configuration(namespace="here", workers_per_cluster=limit),
         )
-        self.handling: RequestHandling = self._do(
-            lambda: RequestHandling(
+        self.handling: RequestHandler = self._do(
+            lambda: RequestHandler(
                 ClusterKey("team-a", "one"),
                 cast("Surroundings", around),
-                cast("Adjudicator", self.judge),
+                cast("Decider", self.judge),
                 cast("Heeds", SimpleNamespace()),
             )
         )
         # Its backoff is drawn: the same each time that an example is tried.
-        self.handling.intake.queue._random = random.Random(1)
+        self.handling.informer.queue._random = random.Random(1)
         self.workers: Workers = self._do(self._call_workers)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
@@ -138,7 +138,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
     def _known(self) -> set[str]:
         """Where a request may be that is kept."""
-        queue = self.handling.intake.queue
+        queue = self.handling.informer.queue
         return {*queue._ready, *queue._due, *queue._again, *queue._processing}
 
     @rule(posted=st.sets(names, min_size=1))
@@ -151,7 +151,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
         def seen() -> None:
             for manifest in manifests:
-                self.handling.intake.applied(manifest)
+                self.handling.informer.applied(manifest)
 
         self._do(seen)
         self.lost -= posted
@@ -159,17 +159,17 @@ class WorkersMachine(RuleBasedStateMachine):
     @rule(name=names)
     def removed(self, name: str) -> None:
         uid = self.there.pop(name, 0)
-        self._do(lambda: self.handling.intake.removed(csr(name, f"uid-{uid}")))
+        self._do(lambda: self.handling.informer.removed(csr(name, f"uid-{uid}")))
         self.lost.discard(name)
 
     @rule()
     def everything_woken(self) -> None:
-        self._do(lambda: self.handling.intake.wake(ALL_PROVIDER_IDS))
+        self._do(lambda: self.handling.informer.wake(ALL_PROVIDER_IDS))
         self.lost.clear()
 
     @precondition(lambda self: self.judge.in_hand)
-    @rule(data=st.data(), fails_at_glance=st.booleans(), more=st.sets(names))
-    def judged(self, data: st.DataObject, fails_at_glance: bool, more: set[str]) -> None:
+    @rule(data=st.data(), fails_at_peek=st.booleans(), more=st.sets(names))
+    def judged(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
         """Some answers come, each by itself, and ``more`` is posted in the same turn."""
         outcomes = data.draw(
             st.dictionaries(
@@ -186,16 +186,16 @@ class WorkersMachine(RuleBasedStateMachine):
         self._do(answer)
         if more:
             self.applied(more)
-        self.judge.fails_at_glance = fails_at_glance
+        self.judge.fails_at_peek = fails_at_peek
         self._settle()
-        self.judge.fails_at_glance = False
+        self.judge.fails_at_peek = False
 
     @rule(data=st.data(), posted=st.sets(names))
     def cancelled(self, data: st.DataObject, posted: set[str]) -> None:
         """Some workers, when they have just been woken."""
         if posted:
             self.applied(posted)
-        queue = self.handling.intake.queue
+        queue = self.handling.informer.queue
         waiting = {*queue._ready, *queue._processing}  # what a worker is about to take goes with it, too
         tasks = [task for task in self.tasks if task in self.workers._tasks]
         chosen = data.draw(st.lists(st.integers(0, self.limit), max_size=3))
@@ -211,7 +211,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
     @rule(others=st.integers(0, 2))
     def other_clusters_have_some_of_the_crew(self, others: int) -> None:
-        self.crew.left = 2 - others - self.workers._held
+        self.worker_pool.left = 2 - others - self.workers._held
 
     @precondition(lambda self: not self.stopped)
     @rule(posted=st.sets(names))
@@ -222,7 +222,7 @@ class WorkersMachine(RuleBasedStateMachine):
             self.applied(posted)
         self.workers = self._do(self._call_workers)
         listed = [csr(name, f"uid-{uid}") for name, uid in self.there.items()]
-        self._do(lambda: self.handling.intake.replaced(listed))
+        self._do(lambda: self.handling.informer.replaced(listed))
         self.lost.clear()
 
     @precondition(lambda self: self.loop.time() > 60)
@@ -230,7 +230,7 @@ class WorkersMachine(RuleBasedStateMachine):
     def stop(self) -> None:
         """Each worker ends after what it has in hand, and takes nothing up any more."""
         self.stopped = True
-        self._do(self.handling.intake.stop)
+        self._do(self.handling.informer.stop)
         self._settle()
         assert len(self.workers) == len(self.judge.in_hand)
 
@@ -239,7 +239,7 @@ class WorkersMachine(RuleBasedStateMachine):
         if not hasattr(self, "workers"):
             return
         self._settle()
-        queue = self.handling.intake.queue
+        queue = self.handling.informer.queue
         # None of them has ended without having been let go.
         running = sum(not task.done() for task in self.workers._tasks)
         assert running == len(self.workers) <= self.limit
@@ -249,7 +249,7 @@ class WorkersMachine(RuleBasedStateMachine):
             return
         if queue._ready:
             assert len(self.judge.in_hand) == running >= min(self.limit, OWN_WORKERS)
-        assert set(self.handling.intake.pending) <= self._known() | self.lost
+        assert set(self.handling.informer.pending) <= self._known() | self.lost
 
 
 TestWorkers = pytest.mark.slow(WorkersMachine.TestCase)

@@ -16,7 +16,7 @@ from signer.model.cluster import MachineView, machine_view
 from signer.model.decision import Approve, Deny
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey, new_record
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer import builders
 from tests.unit.signer.controller.support import NOW, Clock
@@ -39,7 +39,7 @@ def record(*, hours: float = 24) -> AttestedNode:
 
 
 class World:
-    """One Machine at an API server, mirrored; calls are counted, and may fail or meet another writer."""
+    """One Machine at an API server, cached; calls are counted, and may fail or meet another writer."""
 
     def __init__(self, version: str = "v1beta2", *, gates: list[Any] | None = None, **metadata: Any) -> None:
         self.clock = Clock()
@@ -51,11 +51,11 @@ class World:
         self.records: list[AttestedNode] = [record()]
         self.holder = ("status",) if version == "v1beta2" else ("status", "v1beta2")
         self.stored = self._machine(GATES if gates is None else gates, metadata)
-        self.inventory = Inventory(RESOURCES[version], own_namespace="system")
+        self.caches = Caches(RESOURCES[version], own_namespace="system")
         self.cluster()
         self.policy = {"metadata": {"namespace": NAMESPACE, "name": builders.CLUSTER.name}, "spec": {}}
-        self.inventory.policies.applied(self.policy)
-        self.mirror()
+        self.caches.policies.applied(self.policy)
+        self.cache()
         self.conditions = self.restarted()
 
     def _machine(self, gates: list[Any], metadata: dict[str, Any]) -> dict[str, Any]:
@@ -81,16 +81,16 @@ class World:
 
     def cluster(self, **metadata: Any) -> None:
         named = {"namespace": NAMESPACE, "name": builders.CLUSTER.name, "uid": "c-1", **metadata}
-        self.inventory.clusters.applied({"metadata": named, "spec": {}})
+        self.caches.clusters.applied({"metadata": named, "spec": {}})
 
-    def mirror(self) -> MachineView:
+    def cache(self) -> MachineView:
         self._bump()
-        self.inventory.machines.applied(copy.deepcopy(self.stored))
+        self.caches.machines.applied(copy.deepcopy(self.stored))
         return machine_view(self.stored)
 
     def restarted(self) -> MachineConditions:
         return MachineConditions(
-            self, self.inventory, self._records_of, now=self.clock.now, monotonic=self.clock.monotonic
+            self, self.caches, self._records_of, now=self.clock.now, monotonic=self.clock.monotonic
         )
 
     def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:

@@ -14,7 +14,7 @@ import pytest
 
 from signer.controller.status import machine_condition
 from signer.controller.status.machine_condition import MachineConditions
-from signer.kube import cooperative_yield as slices
+from signer.kube import cooperative_yield as cooperative_yield
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
@@ -66,7 +66,7 @@ async def test_v1beta1_has_a_place_of_its_own_for_such_conditions() -> None:
 async def test_a_machine_that_does_not_wait_for_it_is_never_touched(gates: list[Any]) -> None:
     world = World(gates=gates)
     async with working(world):
-        world.conditions.decided(world.mirror(), DENIED)
+        world.conditions.decided(world.cache(), DENIED)
         await world.settle()
     assert world.calls == []
 
@@ -83,24 +83,24 @@ async def test_what_is_paused_or_deleted_is_left_alone(metadata: dict[str, Any])
 
 async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
     world = World()
-    world.inventory.watch_filter = WatchFilter("ours")
+    world.caches.watch_filter = WatchFilter("ours")
     assert (await settled(world)).calls == []
     world = World()
-    world.inventory.watch_filter = WatchFilter("ours")
+    world.caches.watch_filter = WatchFilter("ours")
     world.cluster(labels={WATCH_FILTER_LABEL: "ours"})
     assert (await settled(world)).calls == ["get", "patch"]
 
 
 async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_when_it_becomes_ours() -> None:
     world = World()
-    world.inventory.own_shards(SomeShards(1))
+    world.caches.own_shards(SomeShards(1))
     async with working(world):
-        world.conditions.decided(world.mirror(), DENIED)
+        world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.calls == []
         resyncing = asyncio.create_task(world.conditions._resync_for_ever())
         await asyncio.sleep(0)
-        world.inventory.own_shards(SomeShards(1, frozenset({0})))
+        world.caches.own_shards(SomeShards(1, frozenset({0})))
         await asyncio.wait_for(world.patched.wait(), 5)
         resyncing.cancel()
         await asyncio.gather(resyncing, return_exceptions=True)
@@ -109,7 +109,7 @@ async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_
 
 async def test_others_have_their_turn_while_all_machines_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs some ten microseconds, and there may be tens of thousands."""
-    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     world = World()
     order: list[str] = []
 
@@ -119,14 +119,14 @@ async def test_others_have_their_turn_while_all_machines_are_gone_through(monkey
 
     monkeypatch.setattr(world.conditions, "_is_right", is_right)
     asyncio.get_running_loop().call_soon(order.append, "others")
-    world.inventory.machines.applied({**world.stored, "metadata": {**world.stored["metadata"], "name": "second"}})
+    world.caches.machines.applied({**world.stored, "metadata": {**world.stored["metadata"], "name": "second"}})
     await world.conditions.resync()
     assert order == ["looked at", "others", "looked at"]
 
 
 async def test_a_cluster_without_a_policy_is_never_touched() -> None:
     world = World()
-    world.inventory.policies.removed(world.policy)
+    world.caches.policies.removed(world.policy)
     assert (await settled(world)).calls == []
 
 
@@ -168,7 +168,7 @@ async def test_a_renewal_writes_nothing() -> None:
         before = world.condition()
         world.clock.pass_by(3600)
         world.records = [record(hours=100)]
-        world.conditions.decided(world.mirror(), APPROVED)
+        world.conditions.decided(world.cache(), APPROVED)
         await world.settle()
     assert world.condition() == before
 
@@ -180,11 +180,11 @@ async def test_a_denial_shows_until_the_machine_is_attested() -> None:
         await world.settle()
         assert world.condition()["reason"] == "NotAttestedYet"
         world.clock.pass_by(machine_condition.WRITE_SECONDS)
-        world.conditions.decided(world.mirror(), DENIED)
+        world.conditions.decided(world.cache(), DENIED)
         await world.worked()
         assert (world.condition()["status"], world.condition()["reason"]) == ("False", "NodeNameMismatch")
         world.records = [record()]
-        world.conditions.decided(world.mirror(), APPROVED)
+        world.conditions.decided(world.cache(), APPROVED)
         await world.worked()
         assert world.condition()["status"] == "True"
         world.clock.pass_by(25 * 3600)
@@ -197,14 +197,14 @@ async def test_another_request_with_the_same_end_is_no_news() -> None:
     world = World()
     world.records = []
     async with working(world):
-        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-1: explain csr-1)")
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-1: explain csr-1)")
         await world.worked()
         world.clock.pass_by(machine_condition.WRITE_SECONDS)
-        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-2: explain csr-2)")
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-2: explain csr-2)")
         await world.worked()
         world.conditions = world.restarted()
     async with working(world):
-        world.conditions.decided(world.mirror(), DENIED, " (CSR csr-3: explain csr-3)")
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-3: explain csr-3)")
         await world.worked()
     assert world.condition()["message"] == f"{DENIED.message} (CSR csr-1: explain csr-1)"
     assert world.calls.count("patch") == 1
@@ -213,7 +213,7 @@ async def test_another_request_with_the_same_end_is_no_news() -> None:
 async def test_what_was_said_last_outlives_a_restart() -> None:
     world = World()
     world.records = []
-    world.conditions.decided(world.mirror(), DENIED)
+    world.conditions.decided(world.cache(), DENIED)
     await settled(world)
     world.conditions = world.restarted()
     await settled(world)
@@ -234,7 +234,7 @@ async def test_denials_in_a_row_are_not_written_each() -> None:
     world.records = []
     async with working(world):
         for number in range(20):
-            world.conditions.decided(world.mirror(), Deny(f"No{number}", "no"))
+            world.conditions.decided(world.cache(), Deny(f"No{number}", "no"))
             await world.worked()
         assert world.calls == ["get", "patch"]
         world.clock.pass_by(machine_condition.WRITE_SECONDS)
@@ -255,7 +255,7 @@ async def test_another_machine_of_that_name_is_not_written_to() -> None:
     world = World()
     world.stored["metadata"]["uid"] = "m-2"
     assert (await settled(world)).calls == ["get"]
-    world.mirror()
+    world.cache()
     assert (await settled(world)).condition()["status"] == "Unknown"
 
 
@@ -265,7 +265,7 @@ async def test_a_machine_that_was_created_anew_gets_it_again() -> None:
         await world.settle()
         world.stored["metadata"]["uid"] = "m-2"
         world.stored["status"]["conditions"] = []
-        world.mirror()
+        world.cache()
         await world.settle()
         assert world.condition()["status"] == "Unknown", "what was attested was its predecessor"
         world.records = [replace(record(), machine_uid="m-2")]
@@ -278,7 +278,7 @@ async def test_a_denial_while_attested_is_not_what_expiry_shows() -> None:
     world = World()
     async with working(world):
         await world.settle()
-        world.conditions.decided(world.mirror(), DENIED)
+        world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.condition()["status"] == "True"
         world.clock.pass_by(25 * 3600)
@@ -310,11 +310,11 @@ class BesideAnother(World):
         others = [copy.deepcopy(self.stored) for _ in range(2)]
         for number, other in enumerate(others):
             other["metadata"].update(namespace="another", name=f"theirs-{number}", uid=f"theirs-{number}")
-            self.inventory.machines.applied(other)
+            self.caches.machines.applied(other)
         self.theirs = {other["metadata"]["name"]: other for other in others}
-        for mirror in (self.inventory.clusters, self.inventory.policies):
+        for cache in (self.caches.clusters, self.caches.policies):
             named = {"namespace": "another", "name": builders.CLUSTER.name, "uid": "another"}
-            mirror.applied({"metadata": named, "spec": {}})
+            cache.applied({"metadata": named, "spec": {}})
         self.conditions = self.restarted()
 
     def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
@@ -398,18 +398,18 @@ async def test_while_records_cannot_be_told_from_forgeries_nothing_is_written() 
         raise Deferred(Reason.INTERNAL_ERROR, "no key")
 
     world.conditions = MachineConditions(
-        world, world.inventory, unavailable, now=world.clock.now, monotonic=world.clock.monotonic
+        world, world.caches, unavailable, now=world.clock.now, monotonic=world.clock.monotonic
     )
     async with working(world):
-        world.conditions.decided(world.mirror(), APPROVED)
+        world.conditions.decided(world.cache(), APPROVED)
         await world.settle()
     assert world.calls == []
 
 
 async def test_a_machine_that_is_gone_is_forgotten() -> None:
     world = await settled(World())
-    world.conditions.decided(world.mirror(), DENIED)
-    world.inventory.machines.removed(world.stored)
+    world.conditions.decided(world.cache(), DENIED)
+    world.caches.machines.removed(world.stored)
     await settled(world)
     assert world.conditions._last == {}
     assert world.conditions._written == {}
@@ -427,11 +427,11 @@ async def test_a_machine_that_went_before_its_write(caplog: pytest.LogCaptureFix
 async def test_a_change_of_the_machine_is_enough() -> None:
     world = World()
     world.stored["spec"]["providerID"] = ""
-    world.inventory.machines.removed(world.stored)
-    world.mirror()
+    world.caches.machines.removed(world.stored)
+    world.cache()
     async with working(world):
         world.stored["spec"]["providerID"] = builders.PROVIDER_ID
-        world.mirror()
+        world.cache()
         await world.worked()
     assert world.condition()["status"] == "True"
 
@@ -485,7 +485,7 @@ async def test_one_that_was_moved_is_attested_where_its_cluster_was_made_anew_to
 async def test_what_its_predecessor_was_denied_for_is_not_said_of_it() -> None:
     world = World()
     world.records = []
-    world.conditions.decided(world.mirror(), DENIED)
+    world.conditions.decided(world.cache(), DENIED)
     world.stored["metadata"]["uid"] = "m-2"
-    world.mirror()
+    world.cache()
     assert (await settled(world)).condition()["reason"] == "NotAttestedYet"

@@ -15,19 +15,19 @@ from signer.kube.errors import NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import WatchFilter
 from signer.model.shard import SomeShards
-from signer.store.caches import Inventory
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.controller.support import Clock, registry
 
 
 class World:
     def __init__(self) -> None:
-        self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="system")
+        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="system")
         self.stored: dict[str, dict[str, Any]] = {}
         self.calls: list[str] = []
         self.patched = asyncio.Event()
         configuration = Configuration(namespace="system")
-        self.policies = UnservedPolicies(self, self.inventory, registry(), configuration, Clock().now)
+        self.policies = UnservedPolicies(self, self.caches, registry(), configuration, Clock().now)
 
     def policy(self, name: str, **spec: Any) -> None:
         manifest = {
@@ -35,10 +35,10 @@ class World:
             "spec": {"authorizedAttestors": [{"name": "good"}], **spec},
         }
         self.stored[name] = copy.deepcopy(manifest)
-        self.inventory.policies.applied(manifest)
+        self.caches.policies.applied(manifest)
 
     def cluster(self, name: str, namespace: str = "team-a") -> None:
-        self.inventory.clusters.applied({"metadata": {"namespace": namespace, "name": name, "uid": "c"}, "spec": {}})
+        self.caches.clusters.applied({"metadata": {"namespace": namespace, "name": name, "uid": "c"}, "spec": {}})
 
     async def get(self, path: str) -> dict[str, Any]:
         self.calls.append("get")
@@ -131,12 +131,12 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
     world = World()
-    world.inventory.own_shards(SomeShards(1))
+    world.caches.own_shards(SomeShards(1))
     world.policy("typo")
     for _ in range(3):
         await world.policies.look()
     assert world.calls == []
-    world.inventory.own_shards(SomeShards(1, frozenset({0})))
+    world.caches.own_shards(SomeShards(1, frozenset({0})))
     for _ in range(2):
         await world.policies.look()
     assert world.reasons("typo") == SAID
@@ -145,7 +145,7 @@ async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
 async def test_with_a_watch_filter_nothing_is_said() -> None:
     """Whose a Cluster would be that is not there cannot be told."""
     world = World()
-    world.inventory.watch_filter = WatchFilter("ours")
+    world.caches.watch_filter = WatchFilter("ours")
     world.policy("prodd")
     for _ in range(4):
         await world.policies.look()

@@ -15,8 +15,8 @@ from signer.kube.http.response import (
     MAXIMUM_FIELDS,
     MAXIMUM_HEAD_BYTES,
     MAXIMUM_OVERHEAD_BYTES,
-    AnswerHead,
-    AnswerParser,
+    ResponseHead,
+    ResponseParser,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -29,12 +29,12 @@ class Outcome:
     malformed: bool
     complete: bool
     reusable: bool
-    head: AnswerHead | None
+    head: ResponseHead | None
     body: bytes
 
 
 def outcome(*pieces: bytes) -> Outcome:
-    parser = AnswerParser()
+    parser = ResponseParser()
     for piece in pieces:
         parser.feed(piece)
     return Outcome(parser.malformed, parser.complete, parser.reusable, parser.head, parser.take())
@@ -63,12 +63,12 @@ GOOD = {
     "older, kept alive": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + ONE, 200, b"a", True),
     "upgrade unasked": (OK + b"Connection: upgrade\r\nUpgrade: h2c\r\n" + ONE, 200, b"a", True),
 }
-good = pytest.mark.parametrize(("answer", "status", "body", "reusable"), GOOD.values(), ids=GOOD)
+good = pytest.mark.parametrize(("response", "status", "body", "reusable"), GOOD.values(), ids=GOOD)
 
 
 @good
-def test_an_answer(answer: bytes, status: int, body: bytes, reusable: bool) -> None:
-    read = outcome(answer)
+def test_an_answer(response: bytes, status: int, body: bytes, reusable: bool) -> None:
+    read = outcome(response)
     assert (read.malformed, read.complete, read.reusable, read.body) == (False, True, reusable, body)
     assert read.head is not None
     assert (read.head.status, read.head.retry_after, read.head.ends_with_connection) == (status, None, False)
@@ -76,16 +76,16 @@ def test_an_answer(answer: bytes, status: int, body: bytes, reusable: bool) -> N
 
 @given(st.sampled_from(sorted(GOOD)), st.lists(st.integers(0, 200)))
 def test_however_it_is_cut_it_is_the_same(name: str, cuts: list[int]) -> None:
-    answer = GOOD[name][0]
-    places = sorted({0, *(cut % len(answer) for cut in cuts), len(answer)})
-    pieces = [answer[start:end] for start, end in itertools.pairwise(places)]
-    assert outcome(*pieces) == outcome(answer) == outcome(*byte_by_byte(answer))
+    response = GOOD[name][0]
+    places = sorted({0, *(cut % len(response) for cut in cuts), len(response)})
+    pieces = [response[start:end] for start, end in itertools.pairwise(places)]
+    assert outcome(*pieces) == outcome(response) == outcome(*byte_by_byte(response))
 
 
 @good
-def test_any_part_of_it_is_no_answer_yet(answer: bytes, status: int, body: bytes, reusable: bool) -> None:
-    for length in range(len(answer)):
-        read = outcome(answer[:length])
+def test_any_part_of_it_is_no_answer_yet(response: bytes, status: int, body: bytes, reusable: bool) -> None:
+    for length in range(len(response)):
+        read = outcome(response[:length])
         assert not read.malformed
         assert not read.complete
         assert not read.reusable
@@ -96,8 +96,8 @@ def test_what_is_used_of_the_head() -> None:
         b"content-TYPE: application/json\r\nContent-Encoding:\tgzip \r\nRetry-After: 7\r\nX-Other: 1\r\n"
         b"Content-Length: 0012\r\n\r\n"
     )
-    assert outcome(OK + fields).head == AnswerHead(200, "application/json", "gzip", 12, "7")
-    assert outcome(OK + b"Content-Type: XX\r\n" + ONE).head == AnswerHead(200, "XX", content_length=1)
+    assert outcome(OK + fields).head == ResponseHead(200, "application/json", "gzip", 12, "7")
+    assert outcome(OK + b"Content-Type: XX\r\n" + ONE).head == ResponseHead(200, "XX", content_length=1)
 
 
 def test_what_is_not_said_is_empty_and_no_guess() -> None:
@@ -109,7 +109,7 @@ def test_what_is_not_said_is_empty_and_no_guess() -> None:
 
 def test_what_was_sent_twice_is_a_list_and_no_choice() -> None:
     read = outcome(OK + b"Content-Type: application/json\r\nContent-Type: text/html\r\n" + ONE)
-    assert read.head == AnswerHead(200, "application/json, text/html", content_length=1)
+    assert read.head == ResponseHead(200, "application/json, text/html", content_length=1)
 
 
 MALFORMED = {
@@ -152,9 +152,9 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
-def test_what_is_malformed(answer: bytes) -> None:
-    for pieces in ([answer], byte_by_byte(answer)):
+@pytest.mark.parametrize("response", MALFORMED.values(), ids=MALFORMED)
+def test_what_is_malformed(response: bytes) -> None:
+    for pieces in ([response], byte_by_byte(response)):
         read = outcome(*pieces)
         assert read.malformed
         assert not read.complete
@@ -174,7 +174,7 @@ def test_a_head_is_bounded_to_the_byte(fields: int, length: int) -> None:
 
 def test_what_is_no_body_is_bounded_to_the_byte() -> None:
     begun = OK + b"X: "
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(begun + b"y" * (32 * 1024 - len(begun)))
     assert not parser.malformed
     parser.feed(b"y")
@@ -199,7 +199,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize(("begin", "again"), ENDLESS.values(), ids=ENDLESS)
 def test_what_has_no_end_is_cut_off(begin: bytes, again: bytes) -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(begin)
     fed = 0
     while not parser.malformed:
@@ -211,7 +211,7 @@ def test_what_has_no_end_is_cut_off(begin: bytes, again: bytes) -> None:
 
 
 def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + CHUNKED)
     for piece in byte_by_byte(b"1\r\na\r\n" * 20_000):
         parser.feed(piece)
@@ -219,7 +219,7 @@ def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
 
 
 def test_what_was_cut_off_is_no_answer_later() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"1;" + b"x" * (40 * 1024))
     assert parser.malformed
     parser.feed(b"\r\na\r\n0\r\n\r\n")
@@ -227,7 +227,7 @@ def test_what_was_cut_off_is_no_answer_later() -> None:
 
 
 def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n")
     parser.feed(b"1;" + b"x" * (32 * 1024 - 2))
     assert not parser.malformed
@@ -237,7 +237,7 @@ def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
 
 @pytest.mark.parametrize(("chunk", "bounded"), [(b"1;xx\r\na\r\n", False), (b"1;xxx\r\na\r\n", True)], ids=["8", "9"])
 def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + CHUNKED)
     for _ in range(40):
         parser.feed(chunk * 1000)
@@ -248,14 +248,14 @@ def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> 
 @pytest.mark.parametrize("status", [200, 203, 205, 303, 305, 500])
 def test_every_other_answer_says_where_it_ends(status: int) -> None:
     head = outcome(b"HTTP/1.1 %d X\r\n\r\n" % status).head
-    assert head == AnswerHead(status, ends_with_connection=True)
+    assert head == ResponseHead(status, ends_with_connection=True)
 
 
 def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + b"Content-Type: application/json\r\n\r\n{}")
     parser.feed(b"{}" * 1000)
-    assert parser.head == AnswerHead(200, "application/json", ends_with_connection=True)
+    assert parser.head == ResponseHead(200, "application/json", ends_with_connection=True)
     assert (parser.held, parser.complete, parser.reusable) == (0, False, False)
 
 
@@ -263,10 +263,10 @@ def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:
     "behind", [b"x", OK + ONE, b"HTTP/1.1 204 X\r\n\r\n"], ids=["garbage", "answer", "empty answer"]
 )
 @pytest.mark.parametrize(
-    "answer", [OK + ONE, OK + CHUNKED + b"1\r\na\r\n0\r\n\r\n", OK + b"Connection: close\r\n" + ONE]
+    "response", [OK + ONE, OK + CHUNKED + b"1\r\na\r\n0\r\n\r\n", OK + b"Connection: close\r\n" + ONE]
 )
-def test_bytes_behind_an_answer_are_never_the_next(answer: bytes, behind: bytes) -> None:
-    for pieces in ([answer + behind], [answer, behind], byte_by_byte(answer + behind)):
+def test_bytes_behind_an_answer_are_never_the_next(response: bytes, behind: bytes) -> None:
+    for pieces in ([response + behind], [response, behind], byte_by_byte(response + behind)):
         read = outcome(*pieces)
         assert (read.complete, read.malformed, read.body) == (True, False, b"a")
         assert not read.reusable
@@ -279,8 +279,8 @@ def test_a_body_behind_an_answer_that_has_none() -> None:
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(GOOD)), st.integers(0, 100), st.integers(0, 100))
 def test_whatever_is_changed_it_is_the_same_however_it_is_cut(put: bytes, name: str, at: int, over: int) -> None:
-    answer = GOOD[name][0]
-    changed = answer[:at] + put + answer[at + over :]
+    response = GOOD[name][0]
+    changed = response[:at] + put + response[at + over :]
     whole, parts = outcome(changed), outcome(*byte_by_byte(changed))
     assert (whole.malformed, whole.complete, whole.head, whole.body) == (
         parts.malformed,
@@ -291,21 +291,21 @@ def test_whatever_is_changed_it_is_the_same_however_it_is_cut(put: bytes, name: 
 
 
 def test_of_what_is_held_a_part_is_taken() -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"3\r\nabc\r\n3\r\ndef\r\n")
     assert parser.held == 6
     assert [parser.take(4), parser.held, parser.take(4), parser.held, parser.take(4)] == [b"abcd", 2, b"ef", 0, b""]
 
 
-@pytest.mark.parametrize("answer", [OK + ONE, b"garbage", OK + CHUNKED + b"ffff\r\n" + b"x" * 1000])
-def test_no_cycle_of_references_keeps_what_was_read(answer: bytes) -> None:
-    class Observed(AnswerParser):
+@pytest.mark.parametrize("response", [OK + ONE, b"garbage", OK + CHUNKED + b"ffff\r\n" + b"x" * 1000])
+def test_no_cycle_of_references_keeps_what_was_read(response: bytes) -> None:
+    class Observed(ResponseParser):
         """Takes weak references, which one with slots alone does not."""
 
     gc.disable()
     try:
         parser = Observed()
-        parser.feed(answer)
+        parser.feed(response)
         parser.close()
         gone = weakref.ref(parser)
         del parser

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from signer.controller.cluster.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import JsonObject
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.kube.resources import CLUSTERS_V1BETA2

@@ -36,7 +36,7 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "secret": "Name of a Secret; never what it holds.",
         "configMap": "Name of a ConfigMap.",
         "binding": "Name of a ClusterRoleBinding.",
-        "doors": "What it approved by itself.",
+        "subresources": "What it approved by itself.",
         "attestors": "Those that are installed.",
         "flag": "Which flag of the command line.",
         "address": "Where something is served.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from signer.controller.status.recorder import (
+from signer.controller.telemetry.recorder import (
     BURST,
     NORMAL_BURST,
     NORMAL_PER_SECOND,

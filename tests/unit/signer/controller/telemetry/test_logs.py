@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from signer.controller.diagnostics.log_fields import LOG_FIELDS
-from signer.controller.diagnostics.logs import configure_logging, log_context, log_loop_fault
+from signer.controller.telemetry.log_fields import LOG_FIELDS
+from signer.controller.telemetry.logs import configure_logging, log_context, log_loop_fault
 
 SECRET = "c2VjcmV0LWtleQ=="
 
@@ -195,7 +195,7 @@ async def test_tasks_that_are_made_within_carry_it_too() -> None:
 
 def extras() -> Iterator[tuple[Path, ast.expr]]:
     """What every call in the controller hands over as ``extra``."""
-    package = Path(__file__).parents[4] / "signer"
+    package = Path(__file__).parents[5] / "signer"
     for file in package.rglob("*.py"):
         if "testing" in file.parts:
             continue
@@ -205,10 +205,10 @@ def extras() -> Iterator[tuple[Path, ast.expr]]:
 
 
 def test_every_field_is_known_by_one_name() -> None:
-    used = {"time", "level", "message", "exception", "resource", "namespace", "object", "error"}  # the last by Mirror
+    used = {"time", "level", "message", "exception", "resource", "namespace", "object", "error"}  # the last by Cache
     for file, extra in extras():
         if isinstance(extra, ast.Call):
-            assert file.name == "mirror.py", file
+            assert file.name == "cache.py", file
             continue
         assert isinstance(extra, ast.Dict), file
         used |= {str(key.value) for key in extra.keys if isinstance(key, ast.Constant)}

@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import generate_latest
 
 from attestors.contract import CloudCall, CloudCallOutcome
-from signer.controller.diagnostics.metrics import (
+from signer.controller.telemetry.metrics import (
     MAXIMUM_CLOUD_OPERATIONS,
     MAXIMUM_LATENCY_SECONDS,
     OTHER_REASON,
     Metrics,
 )
-from signer.controller.diagnostics.metrics_collector import ClusterFigures, ProcessFigures, QueueFigures
-from signer.controller.status.conditions import PolicyCondition
+from signer.controller.telemetry.metrics_collector import ClusterGauges, ProcessGauges, QueueGauges
+from signer.model.condition import PolicyCondition
 from signer.model.reasons import Reason
 from signer.store.node_certificates import NodeCertificates
 
@@ -65,12 +65,12 @@ def test_known_reasons_are_told_apart(metrics: Metrics, reason: Reason) -> None:
     assert f'reason="{reason.value}"' in generate_latest(metrics.registry).decode()
 
 
-def figures(**changes: Any) -> ClusterFigures:
+def gauges(**changes: Any) -> ClusterGauges:
     """Of a cluster that is well."""
-    well = ClusterFigures(
+    well = ClusterGauges(
         pending=2,
         oldest_pending_seconds=30.0,
-        queue=QueueFigures(1, 2.0, 3.0),
+        queue=QueueGauges(1, 2.0, 3.0),
         reachable=True,
         mode="Enforce",
         conditions=(PolicyCondition("AutoApprovalRemoved", None, "Connecting", "not looked at yet"),),
@@ -85,7 +85,7 @@ def figures(**changes: Any) -> ClusterFigures:
 
 
 def test_how_a_cluster_stands(metrics: Metrics) -> None:
-    metrics.serve_cluster("ns/c", figures)
+    metrics.serve_cluster("ns/c", gauges)
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"node_attestation_{name}", {"cluster": "ns/c", **labels})
@@ -103,21 +103,21 @@ def test_how_a_cluster_stands(metrics: Metrics) -> None:
 
 
 def test_what_a_cluster_does_not_have_is_not_told(metrics: Metrics) -> None:
-    metrics.serve_cluster("ns/c", lambda: figures(mode="", authority_expiry=(), certificates=NodeCertificates()))
+    metrics.serve_cluster("ns/c", lambda: gauges(mode="", authority_expiry=(), certificates=NodeCertificates()))
     text = generate_latest(metrics.registry).decode()
     for name in ("cluster_info", "certificate_authority_expiry_timestamp_seconds", "outage_budget_timestamp_seconds"):
         assert f"node_attestation_{name}{{" not in text
 
 
 def test_a_cluster_that_is_gone_has_no_series(metrics: Metrics) -> None:
-    def gone() -> ClusterFigures:
-        return figures()
+    def gone() -> ClusterGauges:
+        return gauges()
 
-    for cluster, look in (("ns/gone", gone), ("ns/stays", figures)):
+    for cluster, look in (("ns/gone", gone), ("ns/stays", gauges)):
         metrics.serve_cluster(cluster, look)
         metrics.decided(cluster, "tpm", "Deny", Reason.IDENTITY_CONFLICT)
         metrics.published(cluster, "tpm", "client", created=1.0, now=2.0)
-        metrics.stock_approvals.labels(cluster).inc()
+        metrics.builtin_approvals.labels(cluster).inc()
     metrics.forget_cluster("ns/gone", gone)
     metrics.forget_cluster("ns/never-there", gone)
     text = generate_latest(metrics.registry).decode()
@@ -128,11 +128,11 @@ def test_a_cluster_that_is_gone_has_no_series(metrics: Metrics) -> None:
 def test_the_successor_of_a_cluster_keeps_its_series(metrics: Metrics) -> None:
     """The Cluster went and came back: the task of the old one ends after that of the new one has begun."""
 
-    def old() -> ClusterFigures:
-        return figures()
+    def old() -> ClusterGauges:
+        return gauges()
 
     metrics.serve_cluster("ns/c", old)
-    metrics.serve_cluster("ns/c", figures)
+    metrics.serve_cluster("ns/c", gauges)
     metrics.forget_cluster("ns/c", old)
     assert "ns/c" in generate_latest(metrics.registry).decode()
 
@@ -168,8 +168,8 @@ def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
 
 def test_every_series_is_described(metrics: Metrics) -> None:
     """What documents and alerts are held against is what there is."""
-    metrics.serve_cluster("ns/c", figures)
-    metrics.serve_process(lambda: ProcessFigures(watched={"machines": True}, controller_key_readable=(True,)))
+    metrics.serve_cluster("ns/c", gauges)
+    metrics.serve_process(lambda: ProcessGauges(watched={"machines": True}, controller_key_readable=(True,)))
     described = {one.name: one for one in metrics.described()}
     for family in metrics.registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

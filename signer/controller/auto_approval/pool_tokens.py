@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
-from signer.controller.status.conditions import MACHINE_POOL_TOKENS_EXTENDED, WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
@@ -33,6 +32,7 @@ from signer.model.bootstrap_token import (
     token_secret,
 )
 from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED, WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import MachinePoolTokens, Mode, Policy

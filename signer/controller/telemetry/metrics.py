@@ -1,6 +1,7 @@
 """Prometheus metrics. Labels are bounded: clusters we serve, installed providers, reasons of a closed list.
 
-What happens is counted here; how things stand (:mod:`signer.controller.diagnostics.metrics_collector`) is looked at when somebody asks.
+What happens is counted here; how things stand (:mod:`signer.controller.telemetry.metrics_collector`) is looked at
+when somebody asks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from attestors.contract import CloudCall
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller.diagnostics.metrics_collector import ClusterFigures, Figures, ProcessFigures
+from signer.controller.telemetry.metrics_collector import ClusterGauges, MetricsCollector, ProcessGauges
 from signer.model.program_version import program_version
 from signer.model.reasons import Reason
 
@@ -66,7 +67,7 @@ class Metrics:
             namespace=NAMESPACE,
             registry=self.registry,
         )
-        self.stock_approvals = self._counter(
+        self.builtin_approvals = self._counter(
             "stock_approvals",
             "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved, without attestation.",
             _CLUSTER,
@@ -139,8 +140,8 @@ class Metrics:
         )
         self.build.labels(program_version()).set(1)
         self._cloud_operations: set[tuple[str, str]] = set()
-        self.figures = Figures(NAMESPACE)
-        self.registry.register(self.figures)
+        self.gauges = MetricsCollector(NAMESPACE)
+        self.registry.register(self.gauges)
 
     # What happens
 
@@ -180,20 +181,20 @@ class Metrics:
 
     # How things stand
 
-    def serve_process(self, look: Callable[[], ProcessFigures]) -> None:
+    def serve_process(self, look: Callable[[], ProcessGauges]) -> None:
         """``look`` says from now on how the process stands."""
-        self.figures.process = look
+        self.gauges.process = look
 
-    def serve_cluster(self, cluster: str, look: Callable[[], ClusterFigures]) -> None:
+    def serve_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
         """``look`` says from now on how that cluster stands."""
-        self.figures.clusters[cluster] = look
-        self.stock_approvals.labels(cluster)  # from zero on: so that the first one is an increase
+        self.gauges.clusters[cluster] = look
+        self.builtin_approvals.labels(cluster)  # from zero on: so that the first one is an increase
 
-    def forget_cluster(self, cluster: str, look: Callable[[], ClusterFigures]) -> None:
+    def forget_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
         """Drop all series of a cluster that is gone; not those of its successor under the same name."""
-        if self.figures.clusters.get(cluster) != look:
+        if self.gauges.clusters.get(cluster) != look:
             return
-        del self.figures.clusters[cluster]
+        del self.gauges.clusters[cluster]
         for metric in vars(self).values():
             if isinstance(metric, MetricWrapperBase) and _CLUSTER in metric._labelnames:
                 metric.remove_by_labels({_CLUSTER: cluster})
@@ -208,7 +209,7 @@ class Metrics:
                 for family in metric.describe():
                     name = f"{family.name}_total" if family.type == "counter" else family.name
                     found.append(DescribedMetric(name, family.type, tuple(metric._labelnames), family.documentation))
-        found.extend(DescribedMetric(*described) for described in self.figures.described())
+        found.extend(DescribedMetric(*described) for described in self.gauges.described())
         return tuple(found)
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:

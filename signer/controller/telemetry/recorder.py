@@ -105,7 +105,7 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
-        self._allowances: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
+        self._resource_limits: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
         self._normal = _Allowance(float(NORMAL_BURST), monotonic())
         self.dropped = 0
 
@@ -137,10 +137,10 @@ class Recorder:
         """
         now = self._monotonic()
         subject = (occurrence.subject, occurrence.reason)
-        allowance = self._allowances.pop(subject, None) or _Allowance(float(BURST), now)
-        self._allowances[subject] = allowance
-        if len(self._allowances) > _REMEMBERED:
-            self._allowances.popitem(last=False)
+        allowance = self._resource_limits.pop(subject, None) or _Allowance(float(BURST), now)
+        self._resource_limits[subject] = allowance
+        if len(self._resource_limits) > _REMEMBERED:
+            self._resource_limits.popitem(last=False)
         if not allowance.take(now, BURST, 1 / REFILL_SECONDS):
             return False
         return occurrence.type != "Normal" or self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND)

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from signer.controller.status.conditions import PolicyCondition
+from signer.model.condition import PolicyCondition
 from signer.store.node_certificates import NodeCertificates
 
 
@@ -26,7 +26,7 @@ class Certificate(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFigures:
+class QueueGauges:
     """One cluster's queue of requests."""
 
     depth: int
@@ -36,12 +36,12 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFigures:
+class ClusterGauges:
     """How one cluster stands."""
 
     pending: int
     oldest_pending_seconds: float
-    queue: QueueFigures
+    queue: QueueGauges
     reachable: bool
     mode: str
     """That its policy names, also while that cannot be followed; empty where it names none."""
@@ -56,7 +56,7 @@ class ClusterFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessFigures:
+class ProcessGauges:
     """How the process stands."""
 
     ready: bool = False
@@ -178,13 +178,13 @@ _FAMILIES: Final = (
 )
 
 
-class Figures(Collector):
+class MetricsCollector(Collector):
     """Asks whoever knows, when metrics are collected."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
-        self.process: Callable[[], ProcessFigures] = ProcessFigures
-        self.clusters: dict[str, Callable[[], ClusterFigures]] = {}
+        self.process: Callable[[], ProcessGauges] = ProcessGauges
+        self.clusters: dict[str, Callable[[], ClusterGauges]] = {}
 
     def described(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         """Name, type, labels and documentation of each metric."""
@@ -216,24 +216,24 @@ class Figures(Collector):
         return families.values()
 
 
-def _add_cluster(add: Callable[..., None], cluster: str, figures: ClusterFigures) -> None:
-    add(PENDING, figures.pending, cluster)
-    add(OLDEST, figures.oldest_pending_seconds, cluster)
-    add(DEPTH, figures.queue.depth, cluster)
-    add(QUEUE_OLDEST, figures.queue.oldest_seconds, cluster)
-    add(PROCESSING, figures.queue.longest_processing_seconds, cluster)
-    add(REACHABLE, figures.reachable, cluster)
-    if figures.mode:
-        add(INFO, 1, cluster, figures.mode)
-    for condition in figures.conditions:
+def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) -> None:
+    add(PENDING, gauges.pending, cluster)
+    add(OLDEST, gauges.oldest_pending_seconds, cluster)
+    add(DEPTH, gauges.queue.depth, cluster)
+    add(QUEUE_OLDEST, gauges.queue.oldest_seconds, cluster)
+    add(PROCESSING, gauges.queue.longest_processing_seconds, cluster)
+    add(REACHABLE, gauges.reachable, cluster)
+    if gauges.mode:
+        add(INFO, 1, cluster, gauges.mode)
+    for condition in gauges.conditions:
         add(CONDITION, 1, cluster, condition.type, condition.status)
-    for moment in figures.authority_expiry:
+    for moment in gauges.authority_expiry:
         add(AUTHORITY, moment, cluster)
-    expired = figures.certificates.count_expired(figures.now)
-    overdue = figures.certificates.count_overdue(figures.now)
-    add(NODES, len(figures.certificates.ends) - expired - overdue, cluster, Certificate.VALID.value)
+    expired = gauges.certificates.count_expired(gauges.now)
+    overdue = gauges.certificates.count_overdue(gauges.now)
+    add(NODES, len(gauges.certificates.ends) - expired - overdue, cluster, Certificate.VALID.value)
     add(NODES, overdue, cluster, Certificate.OVERDUE.value)
     add(NODES, expired, cluster, Certificate.EXPIRED.value)
-    for moment in figures.certificates.outage_budget(figures.now):
+    for moment in gauges.certificates.outage_budget(gauges.now):
         add(BUDGET, moment, cluster)
-    add(UNATTESTED, figures.unattested_requesters, cluster)
+    add(UNATTESTED, gauges.unattested_requesters, cluster)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from signer.controller.cluster import pool_tokens
-from signer.controller.cluster.pool_tokens import (
+from signer.controller.auto_approval import pool_tokens
+from signer.controller.auto_approval.pool_tokens import (
     ExtensionEnded,
     GrantMissing,
     Intent,
@@ -26,10 +26,10 @@ from signer.controller.cluster.pool_tokens import (
     condition_of,
     intent_of,
 )
-from signer.controller.status.conditions import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, NotFound, ServerError, Unreachable
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION, PoolTokenIDs, TracingInterrupted, TracingOff
+from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.model.kubernetes_time import format_time
 from tests.unit.signer.builders import CLUSTER, NOW, cluster_view, policy
 from tests.unit.signer.outcomes import assert_printable

@@ -9,22 +9,24 @@ from typing import Any
 import pytest
 
 from signer.configuration import Configuration, OperatorAttestor
-from signer.controller.status.conditions import (
-    ATTESTORS_CONFIGURED,
-    AUTO_APPROVAL_REMOVED,
-    BOOTSTRAP_TOKENS_TRACEABLE,
-    CERTIFICATE_AUTHORITY_AVAILABLE,
+from signer.controller.status.policy_status import (
     READ_AGAIN_SECONDS,
-    READY,
     SHOWN_LATE_SECONDS,
-    WORKLOAD_CLUSTER_REACHABLE,
-    PolicyCondition,
     PolicyStatus,
     permitted_in,
     usable_signers,
 )
 from signer.kube.errors import ApiError, NotFound, ServerError
 from signer.model.cluster import ClusterKey
+from signer.model.condition import (
+    ATTESTORS_CONFIGURED,
+    AUTO_APPROVAL_REMOVED,
+    BOOTSTRAP_TOKENS_TRACEABLE,
+    CERTIFICATE_AUTHORITY_AVAILABLE,
+    READY,
+    WORKLOAD_CLUSTER_REACHABLE,
+    PolicyCondition,
+)
 from signer.model.policy import Policy, parse_policy
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
 from tests.unit.signer.controller.support import NOW, Clock, registry
