@@ -30,6 +30,7 @@ from tests.documents.markdown import OPERATING_GUIDE, ROOT, blocks, documents
 
 TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 PROTOCOL = ROOT / "docs/protocol.md"
+INTERNALS = ROOT / "docs/internals.md"
 
 
 def name_of(document: Path) -> str:
@@ -88,7 +89,7 @@ def test_the_checks_are_numbered_as_in_the_code() -> None:
     """The texts between the table's rows, and the picture, name positions."""
     request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
     last = identity + len(MACHINE_CHECKS)
-    text = " ".join(PROTOCOL.read_text(encoding="utf-8").split())
+    text = " ".join(INTERNALS.read_text(encoding="utf-8").split())
     assert f"Between {request} and {request + 1} the attestor" in text
     assert f"between {identity} and {identity + 1} the Machine" in text
     assert f"after {last} come" in text
