@@ -1,4 +1,4 @@
-"""What ``docs/audit.md`` says of lines and flags is what the code writes and takes."""
+"""``docs/audit.md`` describes the lines that the code writes."""
 
 from __future__ import annotations
 
