@@ -300,7 +300,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "403 in the message means that a grant is missing; 422, that the CustomResourceDefinitions are of another "
             "version.",
             "Check the management API server, or the controller's [grants](operating.md#grants), or apply the "
-            "[definitions of this version](upgrading.md#how).",
+            "[definitions of this version](upgrading.md#how-to-upgrade).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The decision could not be written to the workload cluster; 403 in the message means that a grant is "
