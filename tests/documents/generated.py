@@ -39,7 +39,7 @@ from signer.rules.checks import (
 from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, reasons_of
 from tests.documents.markdown import ROOT
-from tests.documents.performance import gauges, measured
+from tests.documents.performance import figures, measured
 from tests.documents.reason_table import PLACES
 from tests.support.helm import CHART
 
@@ -323,7 +323,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         binding,
         header,
         quote,
-        gauges,
+        figures,
         measured,
     )
 }
