@@ -192,13 +192,13 @@ def lose_the_cluster(scrape: Scrape) -> None:
 
 
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
-    (stop_deciding, {"NobodyDecides"}),
+    (stop_deciding, {"ControllerDown"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
     (lambda scrape: scrape.certificates(0.4 * DAY), {"OutageBudgetLow", "OutageBudgetCritical"}),
     (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
-    (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorOpen"}),
+    (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalPossible"}),
     (open_under_observe, set()),
-    (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorUnproven"}),
+    (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalUnproven"}),
     (doubt_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.builtin_approvals.labels(CLUSTER).inc(), {"BuiltinApproval"}),
@@ -244,7 +244,7 @@ READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
 FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="another"}'
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
-BUILTIN_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
+BUILTIN_APPROVED: Final = f"node_attestation_builtin_approvals_total{{{OF_CLUSTER}}}"
 RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
@@ -261,7 +261,7 @@ COURSES: Final = [
     Course(
         "a cluster that is reachable at times stays unproven",
         {**ENFORCING, UNPROVEN: "1+0x90", REACHABLE: "0+0x9 1 " * 9},
-        {20: NOTHING, 60: named_so("SideDoorUnproven"), 89: named_so("SideDoorUnproven")},
+        {20: NOTHING, 60: named_so("AutoApprovalUnproven"), 89: named_so("AutoApprovalUnproven")},
     ),
     Course(
         "a Pod with another key, which read all records before its first scrape",
@@ -299,7 +299,7 @@ COURSES: Final = [
     Course(
         "one of two installations decides nothing",
         {'node_attestation_ready{job="one"}': "1+0x60", 'node_attestation_ready{job="another"}': "1+0x10 0+0x50"},
-        {15: NOTHING, 30: named_so("NobodyDecides")},
+        {15: NOTHING, 30: named_so("ControllerDown")},
     ),
     Course(
         "shards without an owner, in one of two installations",

@@ -78,7 +78,7 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def reasons() -> str:
     """Every reason: what becomes of the request, whose matter it is, cause and cure."""
     return _table(
-        ("reason", "result", "look at", "cause", "cure"),
+        ("reason", "result", "look at", "cause", "remedy"),
         (
             (
                 f"`{reason}`",
@@ -102,7 +102,7 @@ def attestor_reasons() -> str:
         for results, names in _by_result(reason, makers, own).items():
             found = _explanations(registry, names[0])[reason]
             rows.append((f"`{reason}`", ", ".join(names), results, found.cause, found.remedy))
-    return _table(("reason", "attestor", "result", "cause", "cure"), rows)
+    return _table(("reason", "attestor", "result", "cause", "remedy"), rows)
 
 
 def _by_result(reason: str, names: Sequence[str], own: Mapping[str, Mapping[str, set[str]]]) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ def node_flags(command: str) -> str:
 def exit_codes() -> str:
     """Every exit code of ``kubelet-authenticator``, with its cause and cure."""
     rows = ((str(int(code)), EXIT_CODES[code].meaning, EXIT_CODES[code].remedy) for code in ExitCode)
-    return _table(("exit code", "cause", "cure"), rows)
+    return _table(("exit code", "cause", "remedy"), rows)
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
@@ -283,7 +283,7 @@ def binding() -> str:
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
-def header() -> str:
+def evidence_form() -> str:
     """The evidence of the recorded client request, and the labels of its blocks."""
     recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
     text = base64.b64decode(recording["certificateSigningRequest"]["spec"]["request"]).decode("ascii")
@@ -321,7 +321,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         explanation,
         fleet,
         binding,
-        header,
+        evidence_form,
         quote,
         figures,
         measured,

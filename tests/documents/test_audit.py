@@ -27,7 +27,7 @@ def fields_between(first: str, last: str) -> list[str]:
 
 def test_every_field_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(DecisionLine)}
-    assert set(fields_between("A decision also has", "The stages of `account`")) == fields
+    assert set(fields_between("A decision also has", "The stages of `decision_inputs`")) == fields
 
 
 def test_every_stage_is_explained_in_its_order() -> None:

@@ -68,7 +68,7 @@ class Metrics:
             registry=self.registry,
         )
         self.builtin_approvals = self._counter(
-            "stock_approvals",
+            "builtin_approvals",
             "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved without attestation.",
             _CLUSTER,
         )
@@ -122,8 +122,8 @@ class Metrics:
             "service",
             "operation",
         )
-        self.attestor_held_seconds = self._counter(
-            "attestor_held_seconds",
+        self.attestor_blocking_seconds = self._counter(
+            "attestor_blocking_seconds",
             "Seconds for which an attestor blocked the event loop, and so every cluster; blocks of 0.1 seconds or "
             "longer count.",
             "provider",
@@ -163,9 +163,9 @@ class Metrics:
         self.cloud_calls.labels(service, operation, call.outcome.value).inc()
         self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
 
-    def attestor_held(self, provider: str, seconds: float) -> None:
+    def attestor_blocking(self, provider: str, seconds: float) -> None:
         """Count a turn of an attestor that was long."""
-        self.attestor_held_seconds.labels(provider).inc(seconds)
+        self.attestor_blocking_seconds.labels(provider).inc(seconds)
 
     def task_failed(self, task: str) -> None:
         """Count a defect that ended a task."""
