@@ -31,6 +31,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.documentation import reason_url
 from signer.model.envelope import NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
@@ -88,6 +89,8 @@ class Explanation:
     message: str
     cause: str
     cure: str
+    documentation: str
+    """Address of the reason's documentation; empty without a reason."""
     retry_after: timedelta | None
     """For what waits: when it is looked at again, where nothing wakes it. None: by the queue's own backoff."""
     intended: tuple[str, ...]
@@ -156,6 +159,7 @@ def _explained(
         message=message,
         cause=cause,
         cure=cure,
+        documentation=reason_url(reason, provider) if reason else "",
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
         intended=judgement.intended,
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),

@@ -18,6 +18,7 @@ from attestors.wire.names import EVIDENCE_EXPIRED
 from signer.controller import conditions, figures
 from signer.controller.metrics import DescribedMetric, Metrics
 from signer.model import decision
+from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
 from tests.deploy.monitoring import (
@@ -36,7 +37,7 @@ from tests.documents.markdown import ROOT, anchors
 from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
 
-SITE: Final = "https://node-attestation.example/"
+SITE: Final = f"{DOCUMENTATION_URL}/"
 """In the place of the address at which somebody serves the documents, as ``make site`` makes them."""
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
