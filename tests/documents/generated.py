@@ -40,7 +40,7 @@ from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, reasons_of
 from tests.documents.markdown import ROOT
 from tests.documents.performance import figures, measured
-from tests.documents.reason_table import PLACES
+from tests.documents.reason_table import PLACES, retry
 from tests.support.helm import CHART
 
 _MARKED: Final = re.compile(
@@ -76,33 +76,50 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def reasons() -> str:
-    """Every reason: what becomes of the request, whose matter it is, cause and cure."""
-    return _table(
-        ("reason", "result", "look at", "cause", "cure"),
+    """A heading for every reason of the core, to which Events link."""
+    return "\n\n".join(
+        _reason(
+            reason,
+            PLACES[reason].result,
+            EXPLANATIONS[reason],
+            whose=PLACES[reason].whose,
+        )
+        for reason in Reason
+    )
+
+
+def _reason(reason: str, result: str, explained: ReasonExplanation, *, by: Sequence[str] = (), whose: str = "") -> str:
+    first = f"Result: {result}"
+    if by:
+        first += ", by " + ", ".join(f"`{name}`" for name in by)
+    if whose:
+        first += f". Look first at {whose}"
+    return "\n".join(
         (
-            (
-                f"`{reason}`",
-                PLACES[reason].result,
-                PLACES[reason].whose,
-                EXPLANATIONS[reason].cause,
-                EXPLANATIONS[reason].cure,
-            )
-            for reason in Reason
-        ),
+            f"### {reason}",
+            "",
+            f"{first}.",
+            "",
+            f"- **Meaning:** {explained.cause}",
+            f"- **What to do:** {explained.cure}",
+            f"- **Retry:** {retry(reason, result)}",
+        )
     )
 
 
 def attestor_reasons() -> str:
-    """Every reason of the attestors that come with the project."""
+    """A heading for every reason of the attestors that come with the project, and that the core does not have."""
     registry = Registry()
     own = {name: reasons_of(name) for name in FOLDERS}
-    rows = []
-    for reason in sorted({reason for made in own.values() for reason in made}):
+    parts = []
+    for reason in sorted({reason for made in own.values() for reason in made} - set(Reason)):
         makers = [name for name in FOLDERS if reason in own[name] and reason not in CONVERTED.get(name, ())]
-        for results, names in _by_result(reason, makers, own).items():
-            found = _explanations(registry, names[0])[reason]
-            rows.append((f"`{reason}`", ", ".join(names), results, found.cause, found.cure))
-    return _table(("reason", "attestor", "result", "cause", "cure"), rows)
+        by_result = _by_result(reason, makers, own)
+        if len(by_result) != 1:
+            raise ValueError(f"{reason} has another result with each attestor, and one heading")
+        [(result, names)] = by_result.items()
+        parts.append(_reason(reason, result, _explanations(registry, names[0])[reason], by=names))
+    return "\n\n".join(parts)
 
 
 def _by_result(reason: str, names: Sequence[str], own: Mapping[str, Mapping[str, set[str]]]) -> dict[str, list[str]]:
