@@ -73,8 +73,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "The instance lacks a tag that the policy requires.", "Tag the instance, or correct `requiredTags`."
         ),
         "InstanceTampered": ReasonExplanation(
-            "The root volume and the primary interface were attached more than 60 seconds apart: one of them was detached "
-            "after the launch and attached again.",
+            "The root volume and the primary interface were attached more than 60 seconds apart: one of them was "
+            "detached after the launch and attached again.",
             "Replace the Machine, and find out who detached the volume or the interface.",
         ),
         "InstanceTerminated": ReasonExplanation(

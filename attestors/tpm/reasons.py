@@ -52,7 +52,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "this one's provider ID: find it.",
         ),
         "EndorsementKeySourceUnavailable": ReasonExplanation(
-            "The controller cannot ask an endorsement key source at the moment.", "Read the message: it says which source, and why."
+            "The controller cannot ask an endorsement key source at the moment.",
+            "Read the message: it says which source, and why.",
         ),
         "EndorsementKeyUnknown": ReasonExplanation(
             "No endorsement key source says which TPM is in that Machine, or a source is unclear.",

@@ -37,7 +37,8 @@ from signer.rules.checks import (
     Check,
 )
 from tests.documents import audit_example, explain_example, preflight_example
-from tests.documents.attestor_reasons import CONVERTED, FOLDERS, reasons_of
+from tests.documents.attestor_checks import CHECKS, link_of, result_of
+from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
 from tests.documents.performance import figures, measured
 from tests.documents.reason_table import PLACES, retry
@@ -144,6 +145,21 @@ def checks() -> str:
 def stock_checks() -> str:
     """The checks of a request to the stock serving signer."""
     return _checks([*STOCK_REQUEST_CHECKS, *STOCK_SERVING_CHECKS])
+
+
+def attestor_checks(attestor: str) -> str:
+    """The checks of an attestor that comes with the project, in their order."""
+    rows = []
+    for number, check in enumerate(CHECKS[attestor], start=1):
+        otherwise = []
+        for reason in check.reasons:
+            result = result_of(attestor, reason)
+            waits = " (waits)" if result == WAITS else ""
+            otherwise.append(f"[`{reason}`](troubleshooting.md#{reason.lower()}){waits}")
+        rows.append(
+            (str(number), check.applies_to, check.says, link_of(check.functions[0]), ", ".join(otherwise)),
+        )
+    return _table(("", "applies to", "what must hold", "function", "otherwise"), rows)
 
 
 def _checks(every: Sequence[Check[Any]]) -> str:
@@ -325,6 +341,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         attestor_reasons,
         checks,
         stock_checks,
+        attestor_checks,
         flags,
         node_flags,
         exit_codes,

@@ -34,7 +34,7 @@ def test_every_reason_is_in_the_table() -> None:
     for reason in {*reasons, *of_the_cloud, "MalformedEvidence", "BindingMismatch"}:
         assert any(f"`{reason}`" in row for row in ROWS), reason
     for reason in re.findall(r'not_yet\(\s*"(\w+)"', REASONS):
-        assert any(f"`{reason}` (waits)" in row for row in ROWS), reason
+        assert any(f"[`{reason}`](troubleshooting.md#{reason.lower()}) (waits)" in row for row in ROWS), reason
 
 
 @pytest.mark.parametrize(
