@@ -45,8 +45,8 @@ def test_figures() -> None:
     for words in (
         f"attached more than {rules.MAXIMUM_ATTACH_DIFFERENCE.seconds} seconds apart",
         f"gathered for {directory.GATHER_SECONDS} seconds",
-        f"what EC2 said serves for {directory.LIFETIME_SECONDS:.0f} seconds",
-        f"An issuer's keys are kept for an hour, and for six {'while it cannot be reached'}",
+        f"| EC2's answers | cached for {directory.LIFETIME_SECONDS:.0f} seconds |",
+        "| an issuer's keys | cached for an hour, and for six hours while the issuer cannot be reached |",
     ):
         assert words in TEXT, words
     assert (issuers.LIFETIME_SECONDS, issuers.STALE_SECONDS) == (3600, 6 * 3600)
