@@ -16,7 +16,7 @@ from typing import Any, Final
 from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
-_HALVES: Final = ("controller_half", "node_half")
+_PLUGINS: Final = ("server_plugin", "agent_plugin")
 
 
 class AttestorUnavailable(Exception):
@@ -86,7 +86,7 @@ class Registry:
         if isinstance(attestor, type):
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is a class, and must be an object of it")
         if not _is_described(entry_point, attestor) or not all(
-            callable(getattr(attestor, half, None)) for half in _HALVES
+            callable(getattr(attestor, plugin, None)) for plugin in _PLUGINS
         ):
             raise InvalidAttestor(f"attestor {provider!r}: {entry_point.value} is not an attestor")
         if attestor.description.provider != provider:
@@ -156,8 +156,8 @@ def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError
     declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
     extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]
     module = error.name or "a library"
-    cure = f"pip install '{distribution}[{','.join(extras)}]'" if extras else f"see how {distribution} is installed"
-    return MissingExtra(f"attestor {entry_point.name!r} needs {module}, which is not installed: {cure}")
+    remedy = f"pip install '{distribution}[{','.join(extras)}]'" if extras else f"see how {distribution} is installed"
+    return MissingExtra(f"attestor {entry_point.name!r} needs {module}, which is not installed: {remedy}")
 
 
 def _distribution(entry_point: importlib.metadata.EntryPoint) -> str:

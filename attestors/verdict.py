@@ -1,6 +1,6 @@
-"""What ends the judgement of a request in a controller half: an answer that a step further down has.
+"""What ends the judgement of a request in a server plugin: an answer that a step further down has.
 
-A step raises one of these, or the next one follows. The controller half turns them into outcomes of the contract; an
+A step raises one of these, or the next one follows. The server plugin turns them into outcomes of the contract; an
 exception that it did not foresee is a Defer of the core's.
 """
 

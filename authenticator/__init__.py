@@ -1,4 +1,4 @@
-"""The node's half: the kubelet's exec credential plugin and its agent.
+"""The agent plugin: the kubelet's exec credential plugin and its agent.
 
 ``cli`` over ``commands`` over ``flow`` over ``api`` and ``store`` over ``model``. What prints a stored certificate
 (``cli``, ``stored_credential``, ``model.exec_credential``, ``model.pair``) imports a few modules of the standard

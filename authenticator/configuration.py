@@ -77,7 +77,7 @@ class Configuration:
     provider: str
     """The attestor."""
     settings: Mapping[str, str] = field(repr=False)
-    """Of the attestor's node half; may hold secrets."""
+    """Of the attestor's agent plugin; may hold secrets."""
     node_name: str
     provider_id: str
     """Empty where the attestor is to find it out."""

@@ -1,4 +1,4 @@
-"""The entry point of ``node-attestation-controller``: says what to install where only the node's half is."""
+"""The entry point of ``node-attestation-controller``: says what to install where only the agent plugin is."""
 
 from __future__ import annotations
 

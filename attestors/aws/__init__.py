@@ -14,8 +14,8 @@ from attestors.contract import AttestorDescription, AttestorSettings, ReasonExpl
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
-    from attestors.aws.controller import AWSControllerHalf
-    from attestors.aws.node.half import AWSNodeHalf
+    from attestors.aws.controller import AWSServerPlugin
+    from attestors.aws.node.plugin import AWSAgentPlugin
     from attestors.aws.services import AWSServices, Elsewhere
     from attestors.aws.settings import AWSSettings
 
@@ -34,21 +34,21 @@ class AWSAttestor:
         self._elsewhere = elsewhere
         self._services: dict[tuple[tuple[str, str], ...], AWSServices] = {}
 
-    def controller_half(self, settings: AttestorSettings) -> AWSControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> AWSServerPlugin:
         """The half that verifies.
 
         Raises:
             InvalidSettings: a setting is wrong, unknown or missing.
             ImportError: botocore is not installed (extra ``aws``), and the settings want EC2 or IAM to be asked.
         """
-        from attestors.aws.controller import AWSControllerHalf
+        from attestors.aws.controller import AWSServerPlugin
         from attestors.aws.settings import AWSSettings
 
         parsed = AWSSettings.parse(settings)
         # It is imported with the first call, in a thread: it takes its time. That it is missing is told now.
         if parsed.asks_aws_with_credentials and importlib.util.find_spec("botocore") is None:
             raise ImportError("the AWS attestor needs botocore to ask EC2 and IAM", name="botocore")
-        return AWSControllerHalf(parsed, self._services_for(parsed))
+        return AWSServerPlugin(parsed, self._services_for(parsed))
 
     def _services_for(self, settings: AWSSettings) -> AWSServices:
         """One for all clusters of an operator: what EC2 said to one, and the rate of calls, is everybody's."""
@@ -74,16 +74,16 @@ class AWSAttestor:
 
         return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
-    def node_half(self, settings: Mapping[str, str]) -> AWSNodeHalf:
+    def agent_plugin(self, settings: Mapping[str, str]) -> AWSAgentPlugin:
         """The half that asks this instance's metadata service, and signs with its role's credentials.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.
             ImportError: botocore is not installed (extra ``aws``).
         """
-        from attestors.aws.node.half import node_half_from
+        from attestors.aws.node.plugin import agent_plugin_from
 
-        return node_half_from(settings)
+        return agent_plugin_from(settings)
 
 
 plugin: Final = AWSAttestor()

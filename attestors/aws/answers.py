@@ -11,7 +11,7 @@ from attestors.aws.caller_identity import CallerIdentity
 from attestors.aws.ec2.directory import Found, NotListed
 from attestors.aws.ec2.instance import Instance, InstanceState, MetadataOptions, NoRootVolume, NotAttached
 from attestors.aws.ec2.trust import RoleTrust
-from attestors.clouds.noted import text_of
+from attestors.clouds.recorded_calls import text_of
 from attestors.contract import AnswerForm
 
 

@@ -1,4 +1,4 @@
-"""The controller half of the AWS attestor: which instance is asking, with its own role, now, for this request.
+"""The server plugin of the AWS attestor: which instance is asking, with its own role, now, for this request.
 
 In this order; everything before 6 is local, and nothing unverified is used to call anybody:
 
@@ -39,14 +39,14 @@ from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
-from attestors.clouds.noted import asked
+from attestors.clouds.recorded_calls import asked
 from attestors.contract import (
     AttestationRequest,
-    Consultations,
     Denied,
     Outcome,
     Plausible,
-    Screened,
+    PreFiltered,
+    RecordedCalls,
     VerifiedIdentity,
 )
 from attestors.verdict import Ended, denied, not_until_mended, not_yet
@@ -75,13 +75,13 @@ _Proof: TypeAlias = _Presigned | _Token
 
 
 @dataclass(frozen=True, slots=True)
-class AWSControllerHalf:
-    """Implements :class:`attestors.contract.ControllerHalf`."""
+class AWSServerPlugin:
+    """Implements :class:`attestors.contract.ServerPlugin`."""
 
     settings: AWSSettings
     services: AWSServices = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         """Steps 1 to 5."""
         try:
             self._judge(request)
@@ -99,7 +99,7 @@ class AWSControllerHalf:
         try:
             document, proof = self._judge(request)
             role = await self._role_of(document, proof, request)
-            return await self._describe(document, role, proof.binding, request.consultations)
+            return await self._describe(document, role, proof.binding, request.recorded_calls)
         except Ended as ended:
             return ended.outcome
         except CloudError as error:
@@ -219,7 +219,7 @@ class AWSControllerHalf:
             return await self._vouched_by_issuer(document, proof, request)
         presigned = proof.request
         caller = await asked(
-            request.consultations,
+            request.recorded_calls,
             "AWS STS",
             lambda: self.services.callers.caller_of(presigned, proof.binding),
             CALLER,
@@ -227,14 +227,14 @@ class AWSControllerHalf:
         role = self._allowed_role(document, caller.partition, caller.account, caller.role_name)
         _require_own_session(document, caller)
         if self.settings.check_role_trust:
-            await self._require_trust(document, caller, request.consultations)
+            await self._require_trust(document, caller, request.recorded_calls)
         return role
 
     async def _vouched_by_issuer(
         self, document: InstanceIdentityDocument, proof: _Token, request: AttestationRequest
     ) -> Role:
         identity = proof.identity
-        await asked(request.consultations, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED)
+        await asked(request.recorded_calls, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED)
         self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=request.now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
@@ -255,7 +255,7 @@ class AWSControllerHalf:
             raise denied("WebIdentityRefused", str(error)) from error
 
     async def _require_trust(
-        self, document: InstanceIdentityDocument, caller: CallerIdentity, consultations: Consultations
+        self, document: InstanceIdentityDocument, caller: CallerIdentity, recorded_calls: RecordedCalls
     ) -> None:
         async def found() -> RoleTrust:
             try:
@@ -263,13 +263,13 @@ class AWSControllerHalf:
             except CloudObjectMissing as error:
                 raise not_until_mended("RoleMissing", str(error)) from error
 
-        trust = await asked(consultations, "AWS IAM", found, TRUST)
+        trust = await asked(recorded_calls, "AWS IAM", found, TRUST)
         require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)
 
     # Step 8.
 
     async def _describe(
-        self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding, consultations: Consultations
+        self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding, recorded_calls: RecordedCalls
     ) -> VerifiedIdentity:
         identity = f"aws:{role.partition}:{document.account_id}:{document.region.name}:{document.instance_id}"
         rules = self.settings.instance_rules
@@ -278,7 +278,7 @@ class AWSControllerHalf:
             addresses = (document.private_ip,) if document.private_ip is not None else ()
             return VerifiedIdentity(document.provider_id, identity, binding, ip_addresses=addresses)
         found = await asked(
-            consultations,
+            recorded_calls,
             "AWS EC2",
             lambda: self.services.instances.find(document.account_id, document.region, document.instance_id),
             INSTANCE,

@@ -6,7 +6,7 @@ from typing import Final
 
 from attestors.aws import wire
 from attestors.aws.caller_identity import PresignedRequest
-from attestors.clouds.noted import without_signature
+from attestors.clouds.recorded_calls import without_signature
 from attestors.contract import digest_of
 from attestors.wire.evidence import MalformedEvidence
 

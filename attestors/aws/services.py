@@ -1,4 +1,4 @@
-"""Everything of AWS that the controller half asks, in one place; one of each serves all workload clusters."""
+"""Everything of AWS that the server plugin asks, in one place; one of each serves all workload clusters."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class AWSServices:
-    """What the controller half asks."""
+    """What the server plugin asks."""
 
     callers: SecurityTokenService
     issuers: IssuerKeys

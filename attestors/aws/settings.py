@@ -1,4 +1,4 @@
-"""The settings of the controller half: the operator's, and what a cluster's policy may narrow."""
+"""The settings of the server plugin: the operator's, and what a cluster's policy may narrow."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class NotDescribed:
 
 @dataclass(frozen=True, slots=True)
 class AWSSettings:
-    """What the controller half judges by."""
+    """What the server plugin judges by."""
 
     roles: frozenset[Role]
     """Of which an instance's own role must be one."""

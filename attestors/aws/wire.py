@@ -1,4 +1,4 @@
-"""Names and bounds of the fields of the AWS attestor's evidence: what its two halves must agree on.
+"""Names and bounds of the fields of the AWS attestor's evidence: what its two plugins must agree on.
 
 Two proofs, always together. The instance identity document says which instance, for ever and to anybody who has it.
 The caller's proof says that whoever asks holds that instance's credentials now, and for which request. There is

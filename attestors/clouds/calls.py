@@ -58,7 +58,7 @@ def answered(answer: object) -> CloudCallOutcome:
     return CloudCallOutcome.OK
 
 
-class _Lane:
+class _Flow:
     """The threads for one site of a service."""
 
     def __init__(self, threads: int, waiting: int) -> None:
@@ -89,7 +89,7 @@ class CloudCalls:
         self._threads = threads
         self._waiting = waiting
         self._deadline_seconds = deadline_seconds
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._flows: dict[tuple[str, str], _Flow] = {}
         self._opening = threading.Lock()
 
     async def run(
@@ -125,34 +125,34 @@ class CloudCalls:
             cloud_called(CloudCall(service, operation, outcome, time.monotonic() - began))
 
     async def _run(self, service: str, site: str, call: Callable[[Deadline], _Answer]) -> _Answer:
-        lane = self._lane(service, site)
-        if not lane.places.acquire(blocking=False):
+        flow = self._flow(service, site)
+        if not flow.places.acquire(blocking=False):
             raise CloudThrottled(service, "not asked: too many calls are under way already")
         deadline = Deadline(service, self._deadline_seconds, site=site)
         try:
-            future = lane.pool.submit(call, deadline)
+            future = flow.pool.submit(call, deadline)
         except BaseException:
-            lane.places.release()
+            flow.places.release()
             raise
         # The place is free again when the thread is, not when the caller stops waiting.
-        future.add_done_callback(lane.leave)
+        future.add_done_callback(flow.leave)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
         except TimeoutError:
             raise too_slow(service, site) from None
 
-    def _lane(self, service: str, site: str) -> _Lane:
+    def _flow(self, service: str, site: str) -> _Flow:
         with self._opening:
-            if (service, site) not in self._lanes:
-                self._lanes[service, site] = _Lane(self._threads, self._waiting)
-            return self._lanes[service, site]
+            if (service, site) not in self._flows:
+                self._flows[service, site] = _Flow(self._threads, self._waiting)
+            return self._flows[service, site]
 
     def close(self) -> None:
         """Start no more calls, and wait for those under way."""
         with self._opening:
-            lanes = tuple(self._lanes.values())
-        for lane in lanes:
-            lane.pool.shutdown(wait=True, cancel_futures=True)
+            flows = tuple(self._flows.values())
+        for flow in flows:
+            flow.pool.shutdown(wait=True, cancel_futures=True)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-from attestors.dial import dial
+from attestors.net.dial import dial
 
 if TYPE_CHECKING:
     from urllib3.connection import HTTPConnection as _Connection

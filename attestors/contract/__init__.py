@@ -3,7 +3,7 @@
 An attestor says *which machine* the evidence proves. It does not choose the Machine object, the node name or the
 certificate: the core does that from the outcome, so no attestor can forget it (the Cluster API proposal's
 ``MachineName``, moved). The proposal's ``VerifyClientAttestationData`` and ``VerifyServingAttestationData`` are
-:meth:`ControllerHalf.verify_client` and :meth:`ControllerHalf.verify_serving`.
+:meth:`ServerPlugin.verify_client` and :meth:`ServerPlugin.verify_serving`.
 
 A success is a :class:`VerifiedIdentity`, which needs a :class:`~attestors.wire.binding.ProvenBinding`: no attestor can
 skip the comparison.
@@ -18,16 +18,6 @@ from attestors.contract.cloud_calls import (
     CloudCallOutcome,
     cloud_called,
     observing_cloud_calls,
-)
-from attestors.contract.consultation import (
-    UNRECORDED,
-    AnswerForm,
-    AnswerNotRecorded,
-    Auditable,
-    Consultations,
-    JSONValue,
-    Unrecorded,
-    digest_of,
 )
 from attestors.contract.explanations import ExplainsReasons, ReasonExplanation
 from attestors.contract.facts import (
@@ -47,16 +37,6 @@ from attestors.contract.facts import (
     TokenNotTraceableNow,
     TokenOfMachine,
 )
-from attestors.contract.halves import (
-    AttestationRequest,
-    Attestor,
-    AttestorDescription,
-    ControllerHalf,
-    EvidenceUnavailable,
-    GatherRequest,
-    NodeHalf,
-    Security,
-)
 from attestors.contract.outcome import (
     AssertedIdentity,
     ChallengeIssued,
@@ -66,8 +46,28 @@ from attestors.contract.outcome import (
     NotProvableYet,
     Outcome,
     Plausible,
-    Screened,
+    PreFiltered,
     VerifiedIdentity,
+)
+from attestors.contract.plugins import (
+    AgentPlugin,
+    AttestationRequest,
+    Attestor,
+    AttestorDescription,
+    EvidenceUnavailable,
+    GatherRequest,
+    Security,
+    ServerPlugin,
+)
+from attestors.contract.recorded_calls import (
+    UNRECORDED,
+    AnswerForm,
+    AnswerNotRecorded,
+    Auditable,
+    JSONValue,
+    RecordedCalls,
+    Unrecorded,
+    digest_of,
 )
 from attestors.contract.settings import (
     AttestorSettings,
@@ -91,8 +91,8 @@ __all__ = [
     "CloudCall",
     "CloudCallObserver",
     "CloudCallOutcome",
-    "Consultations",
-    "ControllerHalf",
+    "RecordedCalls",
+    "ServerPlugin",
     "Denied",
     "Document",
     "DocumentKind",
@@ -110,7 +110,7 @@ __all__ = [
     "NoManagementCluster",
     "NoRecordedIdentity",
     "NodeCredential",
-    "NodeHalf",
+    "AgentPlugin",
     "NotProvableYet",
     "NotThere",
     "OtherToken",
@@ -119,7 +119,7 @@ __all__ = [
     "ReasonExplanation",
     "RecordedIdentity",
     "RequesterCredential",
-    "Screened",
+    "PreFiltered",
     "Security",
     "TokenNotTraceableNow",
     "TokenOfMachine",

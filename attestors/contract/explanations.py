@@ -13,7 +13,7 @@ class ReasonExplanation:
 
     cause: str
     """What was found."""
-    cure: str
+    remedy: str
     """What to do about it."""
 
 

@@ -123,7 +123,7 @@ class Plausible:
     """Nothing that can be told locally speaks against the evidence. It admits nothing."""
 
 
-Screened: TypeAlias = Plausible | Denied
+PreFiltered: TypeAlias = Plausible | Denied
 
 Outcome: TypeAlias = VerifiedIdentity | AssertedIdentity | Denied | ChallengeIssued | NotProvableYet
 

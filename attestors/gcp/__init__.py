@@ -1,7 +1,7 @@
 """The GCP attestor: which virtual machine of Compute Engine is asking.
 
-The entry point names :data:`plugin`, which stays light: the controller half imports google-auth and requests, and the
-node half needs neither.
+The entry point names :data:`plugin`, which stays light: the server plugin imports google-auth and requests, and the
+agent plugin needs neither.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from attestors.wire.evidence import Evidence
 if TYPE_CHECKING:
     from attestors.clouds.urls import Proxy
     from attestors.gcp.certificate_source import CertificateSource
-    from attestors.gcp.controller import GCPControllerHalf
-    from attestors.gcp.node.half import GCPNodeHalf
+    from attestors.gcp.controller import GCPServerPlugin
+    from attestors.gcp.node.plugin import GCPAgentPlugin
 
 __all__ = ["GCPAttestor", "plugin"]
 
@@ -41,7 +41,7 @@ class GCPAttestor:
             WeakKeyDictionary()
         )
 
-    def controller_half(self, settings: AttestorSettings) -> GCPControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> GCPServerPlugin:
         """The half that verifies.
 
         Raises:
@@ -53,7 +53,7 @@ class GCPAttestor:
 
         from attestors.clouds.google import compute_engine
         from attestors.clouds.urls import Proxy
-        from attestors.gcp.controller import GCPControllerHalf
+        from attestors.gcp.controller import GCPServerPlugin
         from attestors.gcp.instances import InstanceLookUp, NoLookUp
         from attestors.gcp.settings import GCPSettings, LookUp
 
@@ -64,7 +64,7 @@ class GCPAttestor:
             else NoLookUp()
         )
         proxy = Proxy(parsed.access.proxy_url)
-        return GCPControllerHalf(parsed, lambda: self._certificates(proxy), instances)
+        return GCPServerPlugin(parsed, lambda: self._certificates(proxy), instances)
 
     def _certificates(self, proxy: Proxy) -> CertificateSource:
         from attestors.gcp.certificate_service import certificate_service
@@ -88,7 +88,7 @@ class GCPAttestor:
 
         See :class:`attestors.contract.Auditable`.
         """
-        from attestors.clouds.noted import without_signature
+        from attestors.clouds.recorded_calls import without_signature
         from attestors.contract import digest_of
         from attestors.gcp.wire import IDENTITY_TOKEN_FIELD, MAXIMUM_TOKEN_CHARACTERS
 
@@ -99,15 +99,15 @@ class GCPAttestor:
 
         return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
-    def node_half(self, settings: Mapping[str, str]) -> GCPNodeHalf:
+    def agent_plugin(self, settings: Mapping[str, str]) -> GCPAgentPlugin:
         """The half that asks this instance's metadata server.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.
         """
-        from attestors.gcp.node.half import node_half_from
+        from attestors.gcp.node.plugin import agent_plugin_from
 
-        return node_half_from(settings)
+        return agent_plugin_from(settings)
 
 
 plugin: Final = GCPAttestor()

@@ -1,4 +1,4 @@
-"""The controller half of the GCP attestor: which virtual machine is asking, by the word of Google.
+"""The server plugin of the GCP attestor: which virtual machine is asking, by the word of Google.
 
 In this order, local before remote, so that nothing unverified is used and nothing that is wrong anyway costs a call:
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from attestors.clouds.errors import CloudError
-from attestors.clouds.noted import asked
+from attestors.clouds.recorded_calls import asked
 from attestors.contract import (
     AttestationRequest,
-    Consultations,
     Denied,
     IPAddress,
     Outcome,
     Plausible,
-    Screened,
+    PreFiltered,
+    RecordedCalls,
     VerifiedIdentity,
 )
 from attestors.gcp.certificate_source import CertificateSource, KeyNotPublishedYet, UnknownKey
@@ -33,7 +33,7 @@ from attestors.gcp.certificates import InvalidSignature, VerifiedToken
 from attestors.gcp.claims import InstanceClaims
 from attestors.gcp.instances import InstanceAddresses, NoLookUp
 from attestors.gcp.local_checks import check_clock, check_instance, check_locally, prove_audience
-from attestors.gcp.noted import ADDRESSES, verified_form
+from attestors.gcp.recorded_calls import ADDRESSES, verified_form
 from attestors.gcp.settings import GCPSettings
 from attestors.gcp.token import IdentityToken
 from attestors.verdict import Ended, denied, not_yet
@@ -41,15 +41,15 @@ from attestors.wire.binding import ProvenBinding
 
 
 @dataclass(frozen=True, slots=True)
-class GCPControllerHalf:
-    """Implements :class:`attestors.contract.ControllerHalf`. Nothing is remembered of a request."""
+class GCPServerPlugin:
+    """Implements :class:`attestors.contract.ServerPlugin`. Nothing is remembered of a request."""
 
     settings: GCPSettings
     certificates: Callable[[], CertificateSource] = field(repr=False)
     """Those of the running event loop."""
     instances: InstanceAddresses = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         """Steps 1 to 3: all that is local."""
         try:
             check_locally(request, self.settings)
@@ -74,7 +74,7 @@ class GCPControllerHalf:
         try:
             token = check_locally(request, self.settings)
             verified = await asked(
-                request.consultations,
+                request.recorded_calls,
                 "Google's certificates",
                 lambda: self._verified(token, request.now),
                 verified_form(token),
@@ -82,17 +82,17 @@ class GCPControllerHalf:
             check_clock(verified.claims, request.now)
             proof = prove_audience(verified.claims, request.binding)
             instance = check_instance(verified.claims)
-            return _identity(instance, proof, await self._addresses(instance, request.consultations))
+            return _identity(instance, proof, await self._addresses(instance, request.recorded_calls))
         except Ended as ended:
             return ended.outcome
         except CloudError as error:
             return error.outcome()
 
-    async def _addresses(self, instance: InstanceClaims, consultations: Consultations) -> tuple[IPAddress, ...]:
+    async def _addresses(self, instance: InstanceClaims, recorded_calls: RecordedCalls) -> tuple[IPAddress, ...]:
         """Step 6."""
         if isinstance(self.instances, NoLookUp):
             return await self.instances.addresses(instance)
-        return await asked(consultations, "Compute Engine", lambda: self.instances.addresses(instance), ADDRESSES)
+        return await asked(recorded_calls, "Compute Engine", lambda: self.instances.addresses(instance), ADDRESSES)
 
     async def _verified(self, token: IdentityToken, now: datetime) -> VerifiedToken:
         """Step 4."""

@@ -1,4 +1,4 @@
-"""The settings of the controller half: the operator's, and how a cluster's policy may narrow them."""
+"""The settings of the server plugin: the operator's, and how a cluster's policy may narrow them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class GCPSettings:
-    """What the controller half judges by."""
+    """What the server plugin judges by."""
 
     projects: Mapping[str, int]
     """Project number by project ID: instances of no other project are let in."""

@@ -32,10 +32,10 @@ PROVIDER: Final = "insecure"
 PROVIDER_ID_SETTING: Final = "provider-id"
 
 
-class InsecureControllerHalf:
+class InsecureServerPlugin:
     """Verifies nothing."""
 
-    def screen(self, request: AttestationRequest) -> Plausible:
+    def pre_filter(self, request: AttestationRequest) -> Plausible:
         """Everything that can be read is plausible."""
         request.evidence.expect_fields()
         return Plausible()
@@ -51,7 +51,7 @@ class InsecureControllerHalf:
         return Denied("ServingNotSupported", "the insecure attestor signs no serving certificates")
 
 
-class InsecureNodeHalf:
+class InsecureAgentPlugin:
     """Sends an envelope without any proof in it."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -84,7 +84,7 @@ class InsecureAttestor:
         provider=PROVIDER, security=Security.INSECURE, evidence_versions=("v1",), renews=False, serves=False
     )
 
-    def controller_half(self, settings: AttestorSettings) -> InsecureControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> InsecureServerPlugin:
         """It has no settings.
 
         Raises:
@@ -92,11 +92,11 @@ class InsecureAttestor:
         """
         if settings.operator or settings.policy:
             raise InvalidSettings("the insecure attestor has no settings")
-        return InsecureControllerHalf()
+        return InsecureServerPlugin()
 
-    def node_half(self, settings: Mapping[str, str]) -> InsecureNodeHalf:
-        """The node half for these settings."""
-        return InsecureNodeHalf(settings)
+    def agent_plugin(self, settings: Mapping[str, str]) -> InsecureAgentPlugin:
+        """The agent plugin for these settings."""
+        return InsecureAgentPlugin(settings)
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """All of them: it has no fields that mean anything (:class:`attestors.contract.Auditable`)."""

@@ -1,6 +1,6 @@
 """The TPM attestor: which chip is asking.
 
-The entry point names :data:`plugin`, which stays light: the controller half needs no TPM library, and the node half is
+The entry point names :data:`plugin`, which stays light: the server plugin needs no TPM library, and the agent plugin is
 the only one that imports one.
 """
 
@@ -13,8 +13,8 @@ from attestors.contract import AttestorDescription, AttestorSettings, ReasonExpl
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
-    from attestors.tpm.controller import TPMControllerHalf
-    from attestors.tpm.node.half import TPMNodeHalf
+    from attestors.tpm.controller import TPMServerPlugin
+    from attestors.tpm.node.plugin import TPMAgentPlugin
 
 __all__ = ["plugin"]
 
@@ -26,27 +26,27 @@ class TPMAttestor:
         provider="tpm", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
     )
 
-    def controller_half(self, settings: AttestorSettings) -> TPMControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> TPMServerPlugin:
         """The half that challenges and verifies.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown, or a file of an endorsement authority cannot be read.
         """
-        from attestors.tpm.controller import TPMControllerHalf
+        from attestors.tpm.controller import TPMServerPlugin
         from attestors.tpm.settings import TPMSettings
 
-        return TPMControllerHalf(TPMSettings.parse(settings), settings.challenge_keys)
+        return TPMServerPlugin(TPMSettings.parse(settings), settings.challenge_keys)
 
-    def node_half(self, settings: Mapping[str, str]) -> TPMNodeHalf:
+    def agent_plugin(self, settings: Mapping[str, str]) -> TPMAgentPlugin:
         """The half that asks this machine's TPM.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.
             ImportError: tpm2-pytss is not installed (extra ``tpm``).
         """
-        from attestors.tpm.node.half import node_half_from
+        from attestors.tpm.node.plugin import agent_plugin_from
 
-        return node_half_from(settings)
+        return agent_plugin_from(settings)
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
         """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""

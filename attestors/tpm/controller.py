@@ -1,4 +1,4 @@
-"""The controller half of the TPM attestor: which chip is asking, and is it here, now, for this request.
+"""The server plugin of the TPM attestor: which chip is asking, and is it here, now, for this request.
 
 In this order, so that nothing unverified is used:
 
@@ -24,7 +24,7 @@ from attestors.contract import (
     Denied,
     Outcome,
     Plausible,
-    Screened,
+    PreFiltered,
     VerifiedIdentity,
 )
 from attestors.tpm import wire
@@ -36,7 +36,12 @@ from attestors.tpm.challenge import (
     Token,
     key_identifier,
 )
-from attestors.tpm.noted import (
+from attestors.tpm.endorsement_key_sources import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
+from attestors.tpm.operator_files import OperatorFileUnusable
+from attestors.tpm.presented_keys import PresentedKeys, judge_keys, shown_fingerprint
+from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
+from attestors.tpm.reader import MalformedStructure
+from attestors.tpm.recorded_calls import (
     CHALLENGE,
     CHALLENGE_KEYS,
     CHALLENGE_QUESTION,
@@ -48,11 +53,6 @@ from attestors.tpm.noted import (
     secret_form,
     trust_form,
 )
-from attestors.tpm.operator_files import OperatorFileUnusable
-from attestors.tpm.ownership import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
-from attestors.tpm.presented import PresentedKeys, judge_keys, shown_fingerprint
-from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
-from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.settings import TPMSettings
 from attestors.tpm.trust import Trust
 from attestors.verdict import MAXIMUM_MESSAGE_CHARACTERS, Ended, denied, not_yet
@@ -62,13 +62,13 @@ from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOU
 
 
 @dataclass(frozen=True, slots=True)
-class TPMControllerHalf:
-    """Implements :class:`attestors.contract.ControllerHalf`. It remembers nothing between two requests."""
+class TPMServerPlugin:
+    """Implements :class:`attestors.contract.ServerPlugin`. It remembers nothing between two requests."""
 
     settings: TPMSettings
     challenge_keys: Callable[[], tuple[bytes, ...]] = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         """Steps 1 to 4, by what is known of the operator's files: the rest needs others, or the controller's keys."""
         try:
             self._judge(request, self.settings.trust.last())
@@ -127,7 +127,7 @@ class TPMControllerHalf:
 
     def _current_trust(self, request: AttestationRequest) -> Trust:
         form = trust_form(lambda: shown_fingerprint(request.evidence), self.settings.trust.current)
-        return request.consultations.look(TRUST_QUESTION, self.settings.trust.current, form)
+        return request.recorded_calls.look(TRUST_QUESTION, self.settings.trust.current, form)
 
     # Step 6.
 
@@ -152,7 +152,7 @@ class TPMControllerHalf:
             current = self._challenge_keys()[0]
             return challenged.text(current, self.settings.selection, random_bytes=secrets.token_bytes)
 
-        return ChallengeIssued(request.consultations.look(CHALLENGE_QUESTION, made, CHALLENGE))
+        return ChallengeIssued(request.recorded_calls.look(CHALLENGE_QUESTION, made, CHALLENGE))
 
     def _challenge_keys(self) -> tuple[bytes, ...]:
         """At least one; where there are none, the node is not to blame."""
@@ -193,11 +193,11 @@ class TPMControllerHalf:
         values = evidence.binary(wire.PCR_VALUES_FIELD, maximum_bytes=wire.MAXIMUM_PCR_VALUES_BYTES)
         known = self._key_is_known(request, challenged.token)
         mismatch: BindingMismatch | None = None
-        consultations, form = request.consultations, secret_form(quote)
-        for challenge_key in consultations.look(KEYS_QUESTION, self._challenge_keys, CHALLENGE_KEYS):
+        recorded_calls, form = request.recorded_calls, secret_form(quote)
+        for challenge_key in recorded_calls.look(KEYS_QUESTION, self._challenge_keys, CHALLENGE_KEYS):
 
             def through(binding: bytes, key: bytes = challenge_key) -> bytes:
-                return consultations.look(
+                return recorded_calls.look(
                     QUOTE_QUESTION, lambda: wire.qualifying_data(challenged.secret(key), binding), form
                 )
 
@@ -236,7 +236,7 @@ class TPMControllerHalf:
         def is_known() -> bool:
             return token.key_identifier in map(key_identifier, self._challenge_keys())
 
-        return request.consultations.look(KEY_IS_KNOWN_QUESTION, is_known, KEY_IS_KNOWN)
+        return request.recorded_calls.look(KEY_IS_KNOWN_QUESTION, is_known, KEY_IS_KNOWN)
 
 
 def _token(request: AttestationRequest) -> Token:

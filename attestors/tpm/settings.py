@@ -1,4 +1,4 @@
-"""The settings of the controller half: the operator's, and what a cluster's policy may add."""
+"""The settings of the server plugin: the operator's, and what a cluster's policy may add."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from attestors.clouds.google.settings import ACCESS_SETTINGS
 from attestors.contract import AttestorSettings, InvalidSettings
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
+from attestors.tpm.endorsement_key_sources import SourcesInOrder
+from attestors.tpm.endorsement_key_sources.fingerprint import FINGERPRINT
 from attestors.tpm.operator_files import (
     OperatorFile,
     OperatorFileUnusable,
@@ -19,8 +21,6 @@ from attestors.tpm.operator_files import (
     WatchedFiles,
     absolute_path,
 )
-from attestors.tpm.ownership import SourcesInOrder
-from attestors.tpm.ownership.fingerprint import FINGERPRINT
 from attestors.tpm.quote import ANY_PCR_VALUES, PCRPolicy
 from attestors.tpm.selection import PCR, PCRSelection
 from attestors.tpm.source_settings import (
@@ -71,7 +71,7 @@ _MAXIMUM_DIGESTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class TPMSettings:
-    """What the controller half judges by."""
+    """What the server plugin judges by."""
 
     trust: OperatorTrust = field(compare=False)
     sources: SourcesInOrder

@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 
 from attestors.clouds.google import GoogleAccess
 from attestors.contract import DocumentKind, InvalidSettings
-from attestors.tpm.ownership import (
+from attestors.tpm.endorsement_key_sources import (
     GCPShieldedVM,
     InfrastructureMachineAnnotation,
     Inventory,

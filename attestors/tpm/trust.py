@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from attestors.tpm.endorsement import AuthoritiesUnreadable, EndorsementAuthorities, load_endorsement_authorities
+from attestors.tpm.endorsement_key_sources.fingerprint import FINGERPRINT
 from attestors.tpm.operator_files import Contents, OperatorFile, OperatorFileUnusable, OperatorFolder, WatchedFiles
-from attestors.tpm.ownership.fingerprint import FINGERPRINT
 
 
 @dataclass(frozen=True, slots=True)

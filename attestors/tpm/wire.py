@@ -1,4 +1,4 @@
-"""Names and bounds of the fields of the TPM attestor's evidence and challenge: what its two halves must agree on."""
+"""Names and bounds of the fields of the TPM attestor's evidence and challenge: what its two plugins must agree on."""
 
 from __future__ import annotations
 

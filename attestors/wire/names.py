@@ -94,7 +94,7 @@ class SignerName:
         return prefix + self.provider
 
 
-class StockSigner(enum.Enum):
+class BuiltinSigner(enum.Enum):
     """The signers that kubelets ask by themselves; kube-controller-manager signs (``api/certificates/v1/types.go``)."""
 
     KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -103,7 +103,7 @@ class StockSigner(enum.Enum):
     @property
     def purpose(self) -> Purpose:
         """What its certificates are for."""
-        return Purpose.SERVING if self is StockSigner.KUBELET_SERVING else Purpose.CLIENT
+        return Purpose.SERVING if self is BuiltinSigner.KUBELET_SERVING else Purpose.CLIENT
 
     def __str__(self) -> str:
         return self.value

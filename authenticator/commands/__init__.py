@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     top = _Parser(
         prog="kubelet-authenticator",
-        description="The node's half of node attestation: the kubelet's exec credential plugin, and its agent.",
+        description="The agent plugin of node attestation: the kubelet's exec credential plugin, and its agent.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

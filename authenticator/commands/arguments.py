@@ -31,7 +31,7 @@ _HELP = {
     "--config": ("FILE", f"configuration in JSON (default: {DEFAULT_CONFIGURATION_FILE}, where it exists)"),
     "--store": ("FOLDER", f"where key and certificate are kept (default: {DEFAULT_STORE})"),
     "--provider": ("NAME", "the attestor that proves which machine this is"),
-    "--setting": ("NAME=VALUE", "a setting of the attestor's node half; may be repeated"),
+    "--setting": ("NAME=VALUE", "a setting of the attestor's agent plugin; may be repeated"),
     "--node-name": ("NAME", "the Node's name (default: the host's name in lower case, as the kubelet's)"),
     "--provider-id": ("ID", "this machine's provider ID (default: what the attestor finds out)"),
     "--provider-id-oid": ("OID", f"of the extension that requests hold it in (default: {PROVIDER_ID_OID})"),

@@ -20,7 +20,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from authenticator.commands.arguments import report
 from authenticator.flow.bounded import bounded, longest
-from authenticator.flow.certificates import RENEWAL_PATIENCE_SECONDS
+from authenticator.flow.certificates import RENEWAL_TIMEOUT_SECONDS
 from authenticator.model.failures import Failure
 
 _MAXIMUM_ANSWER_BYTES: Final = 32
@@ -85,7 +85,7 @@ def _go_on(renew: Callable[[], int], answering: int, messages: int) -> NoReturn:
         os.dup2(messages, 2)
         os.dup2(2, 1)  # a kubelet waits for the end of the plugin's stdout, and takes all of it for the credential
         sys.stdout = sys.stderr  # without a buffer of its own, which would be lost
-        with bounded(longest(exchanges=1, timeout=RENEWAL_PATIENCE_SECONDS)):
+        with bounded(longest(exchanges=1, timeout=RENEWAL_TIMEOUT_SECONDS)):
             os.write(answering, b"%d" % renew())
         code = 0
     except BaseException as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         end_pauses(store, timeout=configuration.timeout)
     certificates = NodeCertificates(configuration, store, Clock(), report)
     with bounded(longest(exchanges=2, timeout=configuration.timeout)):
-        certificates.client(patience=configuration.timeout)
+        certificates.client(timeout=configuration.timeout)
         if wants_serving(options):
             certificates.serving()
     report(f"the certificates are in {configuration.store}; `status` shows them")

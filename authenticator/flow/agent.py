@@ -70,8 +70,8 @@ class Agent:
         self._prepare()
         what = "client"
         try:
-            patience = self.certificates.configuration.timeout
-            uses = [self.certificates.client(share=AGENT_SHARE, patience=patience)]
+            timeout = self.certificates.configuration.timeout
+            uses = [self.certificates.client(share=AGENT_SHARE, timeout=timeout)]
             self._well(what)
             if self.certificates.configuration.serving is not None:
                 what = "serving"

@@ -10,9 +10,9 @@ from authenticator.api.server import CALL_SECONDS, ApiServer
 from authenticator.configuration import Configuration
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
 from authenticator.flow.clock import Clock
+from authenticator.flow.deadline import Deadline
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.exchange import Exchange
-from authenticator.flow.patience import Deadline
 from authenticator.model.attempt import Subject
 from authenticator.model.cluster import ClientCertificate, Cluster, Credential
 from authenticator.model.failures import NoCredential, UntrustedServer

@@ -16,7 +16,7 @@ from authenticator.model.cluster import Cluster
 from authenticator.model.plan import PLUGIN_SHARE, Use
 from authenticator.store.store import Store
 
-RENEWAL_PATIENCE_SECONDS: Final = 5.0
+RENEWAL_TIMEOUT_SECONDS: Final = 5.0
 """How long a kubelet that has a valid certificate waits for the next one; then it goes on with the one it has."""
 
 
@@ -44,16 +44,16 @@ class NodeCertificates:
         self._client = ClientPair(self._asking)
         self._serving = ServingPair(self._asking)
 
-    def client(self, *, share: float = PLUGIN_SHARE, patience: float = RENEWAL_PATIENCE_SECONDS) -> Use:
+    def client(self, *, share: float = PLUGIN_SHARE, timeout: float = RENEWAL_TIMEOUT_SECONDS) -> Use:
         """A valid client certificate, and until when there is nothing to do.
 
-        ``share`` is the share of its life from which on it is renewed; ``patience`` the seconds to wait for a renewal
+        ``share`` is the share of its life from which on it is renewed; ``timeout`` the seconds to wait for a renewal
         before the former certificate is returned once more.
 
         Raises:
             Failure: there is none.
         """
-        return self._client.use(share=share, patience=patience)
+        return self._client.use(share=share, timeout=timeout)
 
     def serving(self, *, share: float = PLUGIN_SHARE) -> Use:
         """A valid serving certificate for this node's names, and until when there is nothing to do.

@@ -9,7 +9,7 @@ from typing import Final
 from attestors.wire.names import Purpose
 from authenticator.flow.asking import Asking, client_certificate
 from authenticator.flow.bootstrap import take_in
-from authenticator.flow.patience import Deadline
+from authenticator.flow.deadline import Deadline
 from authenticator.flow.pauses import paused
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap
@@ -43,7 +43,7 @@ class ClientPair:
         self._configuration, self._store = asking.configuration, asking.store
         self._clock, self._report = asking.clock, asking.report
 
-    def use(self, *, share: float, patience: float) -> Use:
+    def use(self, *, share: float, timeout: float) -> Use:
         """A valid one, and until when there is nothing to do: see :meth:`.certificates.NodeCertificates.client`.
 
         Raises:
@@ -56,13 +56,13 @@ class ClientPair:
             return next_thing
         try:
             with self._locked(next_thing, deadline):
-                return self._use_locked(share, patience, deadline)
+                return self._use_locked(share, timeout, deadline)
         except LockHeld:
             if isinstance(next_thing, (Use, Renew)):
                 return Use(next_thing.pair, self._clock.now() + RETRY_SECONDS)
             raise
 
-    def _use_locked(self, share: float, patience: float, deadline: Deadline) -> Use:
+    def _use_locked(self, share: float, timeout: float, deadline: Deadline) -> Use:
         with self._store.bootstrap_lock():
             self._tidy()
             self._take_in()
@@ -70,9 +70,7 @@ class ClientPair:
         if isinstance(next_thing, Use):
             return next_thing
         if isinstance(next_thing, Renew):
-            return self._renew(
-                next_thing.pair, share, Deadline(self._clock, min(patience, self._configuration.timeout))
-            )
+            return self._renew(next_thing.pair, share, Deadline(self._clock, min(timeout, self._configuration.timeout)))
         if isinstance(next_thing, Join):
             return self._join(next_thing.bootstrap, share, deadline)
         if isinstance(next_thing, KeepStill):

@@ -1,4 +1,4 @@
-"""The attestor's node half, and what is made with it: evidence, provider ID, and the CertificateSigningRequest."""
+"""The attestor's agent plugin, and what is made with it: evidence, provider ID, and the CertificateSigningRequest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from attestors.contract import AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings, NodeHalf
+from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
@@ -67,7 +67,7 @@ class Attestation:
     """The attestor that this node was told to use."""
 
     description: AttestorDescription
-    node_half: NodeHalf
+    agent_plugin: AgentPlugin
     configured_provider_id: str
     provider_id_oid: str
 
@@ -83,16 +83,16 @@ class Attestation:
         try:
             attestor = attestors.load(configuration.provider)
             with _code_of(configuration.provider, InvalidSettings, ImportError):
-                node_half = attestor.node_half(configuration.settings)
+                agent_plugin = attestor.agent_plugin(configuration.settings)
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
         except InvalidSettings as error:
             raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {_said(error)}") from error
         except ImportError as error:
             raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
-        if missing := next((name for name in _METHODS if not callable(getattr(node_half, name, None))), ""):
-            raise NoEvidence(f"attestor {configuration.provider}: its node half has no {missing}")
-        return cls(attestor.description, node_half, configuration.provider_id, configuration.provider_id_oid)
+        if missing := next((name for name in _METHODS if not callable(getattr(agent_plugin, name, None))), ""):
+            raise NoEvidence(f"attestor {configuration.provider}: its agent plugin has no {missing}")
+        return cls(attestor.description, agent_plugin, configuration.provider_id, configuration.provider_id_oid)
 
     def versions(self) -> tuple[str, ...]:
         """Evidence versions that both the attestor and this program write, newest last."""
@@ -108,7 +108,7 @@ class Attestation:
             return self.configured_provider_id
         try:
             with _code_of(self.description.provider, EvidenceUnavailable):
-                found: object = self.node_half.provider_id()
+                found: object = self.agent_plugin.provider_id()
             if not isinstance(found, str):
                 provider = self.description.provider
                 raise NoEvidence(f"attestor {provider} gave {type(found).__name__} for the provider ID, which is a str")
@@ -154,7 +154,7 @@ class Attestation:
                 provider_id_oid=self.provider_id_oid,
             )
             with _code_of(subject.provider, EvidenceUnavailable):
-                gathered = self.node_half.gather(
+                gathered = self.agent_plugin.gather(
                     GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
                 )
             content = request.encode(RequestBlocks(asked, subject.provider, _encoded(gathered, evidence_version)))

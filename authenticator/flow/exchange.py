@@ -30,8 +30,8 @@ from attestors.wire.names import Purpose, SignerName
 from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
 from authenticator.api.server import ApiServer
 from authenticator.flow.clock import Clock
+from authenticator.flow.deadline import Deadline, RetryUntilDeadline
 from authenticator.flow.evidence import Attestation, signing_request
-from authenticator.flow.patience import Deadline, Patience
 from authenticator.flow.waiting import Gone, Waiting, is_the_same, metadata_of
 from authenticator.model.answer import Challenged, Decision, Issued, Outdated, Refused, VersionUnsupported
 from authenticator.model.attempt import Attempt, PendingRequest, Sent, Step, Subject, pause_after
@@ -69,7 +69,7 @@ class Exchange:
     subject: Subject = field(init=False)
 
     def __post_init__(self) -> None:
-        self._patience = Patience(self.deadline, self.report)
+        self._retry = RetryUntilDeadline(self.deadline, self.report)
 
     def run(self) -> Pair:
         """The certificate and its key, checked, not stored yet; the attempt is still stored.
@@ -180,7 +180,7 @@ class Exchange:
                 pending, seen = self._find(pending)
             if pending.sent is Sent.NO:
                 pending, seen = self._send(pending)
-        return pending, Waiting(self.server, self._patience, pending).decision(seen)
+        return pending, Waiting(self.server, self._retry, pending).decision(seen)
 
     def _send(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
         perhaps = self._save(replace(pending, sent=Sent.MAYBE))
@@ -192,18 +192,18 @@ class Exchange:
                 raise ApiUnavailable(str(error)) from error
             return perhaps, None
         except PerhapsDone as error:
-            self._patience.wait_after(error)
+            self._retry.wait_after(error)
             return perhaps, None
         except NotDone as error:
             self._save(pending)
-            self._patience.wait_after(error)
+            self._retry.wait_after(error)
             return pending, None
         self.report(f"asked for {SignerName(self.purpose, self.subject.provider)} as {pending.name}")
         return self._sent(perhaps, created), created
 
     def _find(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
         try:
-            found = self._patience.call(lambda: self.server.get(pending.name))
+            found = self._retry.call(lambda: self.server.get(pending.name))
         except NotFound:
             # Never the same name twice: the lost request may still arrive, or it was there and is gone.
             return self._fresh(), None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from authenticator.api.errors import Busy, CallFailed, Expired, NotFound, PerhapsDone, Unreachable
 from authenticator.api.server import ApiServer
-from authenticator.flow.patience import Patience, lasting
+from authenticator.flow.deadline import RetryUntilDeadline, lasting
 from authenticator.model.answer import Answer, Decision, Undecided, read_answer
 from authenticator.model.attempt import PendingRequest
 from authenticator.model.failures import Denied, Failure, StillPending
@@ -24,10 +24,10 @@ class Gone(Failure):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Waits for one decision, as long as ``patience`` lasts."""
+    """Waits for one decision, as long as ``retry`` lasts."""
 
     server: ApiServer
-    patience: Patience
+    retry: RetryUntilDeadline
     pending: PendingRequest
 
     def decision(self, seen: dict[str, Any] | None) -> Decision:
@@ -38,7 +38,7 @@ class Waiting:
             StillPending: nobody has decided, and there is no time left.
             Failure: the API server cannot be asked.
         """
-        deadline = self.patience.deadline
+        deadline = self.retry.deadline
         while True:
             found = seen if seen is not None else self._look()
             seen = None
@@ -56,13 +56,13 @@ class Waiting:
 
     def _look(self) -> dict[str, Any]:
         try:
-            return self.patience.call(lambda: self.server.get(self.pending.name))
+            return self.retry.call(lambda: self.server.get(self.pending.name))
         except NotFound:
             raise self._gone() from None
 
     def _watch(self, resource_version: str) -> Decision | None:
         """The decision, or None when the watch ended or broke without one."""
-        seconds = min(max(self.patience.deadline.left(), _SHORTEST_WATCH_SECONDS), _LONGEST_WATCH_SECONDS)
+        seconds = min(max(self.retry.deadline.left(), _SHORTEST_WATCH_SECONDS), _LONGEST_WATCH_SECONDS)
         try:
             for event in self.server.watch(self.pending.name, resource_version, seconds=seconds):
                 if event.type == "DELETED":
@@ -94,7 +94,7 @@ class Waiting:
             shown += ", and addresses of each kind that is asked for"
         what = "is approved and not signed" if answer.approved else "has been waiting for a decision"
         return StillPending(
-            f"{self.pending.name} {what}, and {self.patience.deadline.seconds:.0f} s are over; the same request is "
+            f"{self.pending.name} {what}, and {self.retry.deadline.seconds:.0f} s are over; the same request is "
             "waited for next time. Does node-attestation-controller watch this cluster, does its NodeAttestationPolicy "
             f"authorize attestor {subject.provider}, and has the Machine {shown}?"
         )

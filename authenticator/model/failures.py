@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
     """What an exit code means, and what a person does about it."""
 
     meaning: str
-    cure: str
+    remedy: str
 
 
 EXPLANATIONS: Final = {

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from signer.audit.decision_line import DecisionLine, LoggedDecision
 from signer.audit.errors import Inconsistent
-from signer.audit.halves import Halves
-from signer.audit.rejudging import Rejudged, rejudge
+from signer.audit.replay import Replayed, replay
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 from signer.model.reasons import Reason
@@ -60,13 +60,13 @@ class Differs:
 Comparison: TypeAlias = Reproduced | ReproducedInPart | Differs
 
 
-async def compare(line: DecisionLine, halves: Halves) -> Comparison:
+async def compare(line: DecisionLine, plugins: ReplayAttestors) -> Comparison:
     """Judge the line again, and compare."""
     logged = line.decision
     if (logged.kind, logged.reason) == ("Defer", Reason.INTERNAL_ERROR):
         return ReproducedInPart(("the fault, whatever it was",))  # which is no part of what is known of the request
     try:
-        again = await rejudge(line, halves)
+        again = await replay(line, plugins)
     except (Inconsistent, InvalidValue) as error:
         return Differs(printable(str(error)))
     except Exception as error:  # noqa: BLE001 - a log from anybody's hands must not end the look at the rest of it
@@ -80,7 +80,7 @@ async def compare(line: DecisionLine, halves: Halves) -> Comparison:
     return Differs(_difference(logged, again))
 
 
-def _fails_instead(logged: LoggedDecision, again: Rejudged) -> bool:
+def _fails_instead(logged: LoggedDecision, again: Replayed) -> bool:
     """What is approved already cannot be denied: it fails, for that reason or for who approved it."""
     return (
         logged.kind == "Fail"
@@ -89,7 +89,7 @@ def _fails_instead(logged: LoggedDecision, again: Rejudged) -> bool:
     )
 
 
-def _refused_by_reservations(logged: LoggedDecision, again: Rejudged) -> bool:
+def _refused_by_reservations(logged: LoggedDecision, again: Replayed) -> bool:
     return (
         (logged.kind, logged.reason) in _RESERVATIONS_REFUSALS
         and again.kind == ""
@@ -97,7 +97,7 @@ def _refused_by_reservations(logged: LoggedDecision, again: Rejudged) -> bool:
     )
 
 
-def _difference(logged: LoggedDecision, again: Rejudged) -> str:
+def _difference(logged: LoggedDecision, again: Replayed) -> str:
     given = f"{again.kind} {again.reason}" if again.kind else "no decision"
     detail = f": {again.message}" if again.message else ""
     return printable(f"logged is {logged.kind} {logged.reason}; the line's facts give {given}{detail}")

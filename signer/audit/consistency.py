@@ -1,6 +1,6 @@
 """What a line must be in itself: its parts say the same, and no decision has a part that its kind never has.
 
-Facts are judged elsewhere (:mod:`signer.audit.rejudging`); what no check looks at could be changed unseen.
+Facts are judged elsewhere (:mod:`signer.audit.replay`); what no check looks at could be changed unseen.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Final
 
 from attestors.contract import Auditable
 from attestors.registry import AttestorUnavailable
-from signer.audit.account import NotReached
+from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.model.decision import Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone
 from signer.model.signing_request import (
+    BuiltinServingRequest,
     Malformed,
-    MalformedStockServingRequest,
+    MalformedBuiltinServingRequest,
     SigningRequest,
-    StockServingRequest,
 )
 
 _KINDS: Final = frozenset(kind.__name__ for kind in (Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone))
@@ -33,7 +33,7 @@ def require_consistent(line: DecisionLine) -> None:
     Raises:
         Inconsistent: it is not so.
     """
-    decision, case = line.decision, line.account.case
+    decision, snapshot = line.decision, line.decision_inputs.snapshot
     if decision.kind not in _KINDS:
         raise Inconsistent("the decision is of no known kind")
     issued = decision.kind == Approve.__name__
@@ -43,11 +43,11 @@ def require_consistent(line: DecisionLine) -> None:
         raise Inconsistent("an approval names a node, and no other decision does")
     if (decision.kind == LeftAlone.__name__) is not bool(decision.instead_of):
         raise Inconsistent("what is left alone says instead of what, and no other decision does")
-    if isinstance(case, NotReached):
+    if isinstance(snapshot, NotReached):
         return
-    if not line.cluster == str(case.cluster.key) == str(case.policy.cluster):
+    if not line.cluster == str(snapshot.cluster.key) == str(snapshot.policy.cluster):
         raise Inconsistent(f"the line is about Cluster {line.cluster}, and what was looked at is another's")
-    if abs(line.time - case.now) > _LONGEST:
+    if abs(line.time - snapshot.now) > _LONGEST:
         raise Inconsistent("the line's time is not that of the decision")
 
 
@@ -63,8 +63,8 @@ def require_about(line: DecisionLine, node_name: str) -> None:
 
 def require_same_request(
     line: DecisionLine,
-    parsed: SigningRequest | Malformed | StockServingRequest | MalformedStockServingRequest,
-    halves: Halves,
+    parsed: SigningRequest | Malformed | BuiltinServingRequest | MalformedBuiltinServingRequest,
+    plugins: ReplayAttestors,
 ) -> None:
     """The request has the digest that the line has; where that cannot be seen, it is one that is never logged whole.
 
@@ -73,20 +73,20 @@ def require_same_request(
     """
     logged = line.request
     if not logged.redacted:
-        if parsed.envelope.spec_digest != logged.spec_digest:
+        if parsed.header.spec_digest != logged.spec_digest:
             raise Inconsistent("the request is not the one whose digest the line has")
     elif isinstance(parsed, SigningRequest):
-        if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, line, halves):
+        if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, line, plugins):
             raise Inconsistent("of such evidence nothing is replaced in a log")
-    elif logged.redacted != (WHOLE_REQUEST,) or isinstance(parsed, StockServingRequest):
+    elif logged.redacted != (WHOLE_REQUEST,) or isinstance(parsed, BuiltinServingRequest):
         raise Inconsistent("such a request is replaced as a whole, or not at all")
 
 
-def _is_logged_whole(request: SigningRequest, line: DecisionLine, halves: Halves) -> bool:
-    if not line.account.is_for_an_allowed_attestor:
+def _is_logged_whole(request: SigningRequest, line: DecisionLine, plugins: ReplayAttestors) -> bool:
+    if not line.decision_inputs.is_for_an_allowed_attestor:
         return False  # nobody asked the attestor
     try:
-        attestor: object = halves.registry.load(request.envelope.signer.provider)
+        attestor: object = plugins.registry.load(request.header.signer.provider)
     except AttestorUnavailable:
         return False
     return isinstance(attestor, Auditable) and attestor.redacted_fields(request.evidence) is request.evidence.fields

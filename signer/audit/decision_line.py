@@ -15,17 +15,17 @@ from attestors.wire import evidence as evidence_format
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
-from signer.audit.account import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.errors import NotRedacted
 from signer.audit.values import InvalidValue, read, write
+from signer.model.csr_header import NotOurs
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
-from signer.model.envelope import NotOurs
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.signing_request import (
     MAXIMUM_REQUEST_TEXT,
     Malformed,
-    MalformedStockServingRequest,
+    MalformedBuiltinServingRequest,
     Parsed,
     SigningRequest,
 )
@@ -118,7 +118,7 @@ class DecisionLine:
     """``namespace/name`` of the Cluster."""
     time: datetime
     request: LoggedRequest
-    account: Account
+    decision_inputs: DecisionInputs
     decision: LoggedDecision
 
     def encode(self) -> bytes:
@@ -159,15 +159,15 @@ def logged_request(
     """
     if isinstance(parsed, NotOurs):
         raise ValueError("what is not ours is not logged")
-    envelope = parsed.envelope
+    header = parsed.header
     redacted = _redacted(manifest["spec"], parsed, registry)
     return LoggedRequest(
-        name=envelope.name,
-        uid=envelope.uid,
-        created=envelope.created,
-        conditions=tuple(sorted(condition.value for condition in envelope.conditions)),
+        name=header.name,
+        uid=header.uid,
+        created=header.created,
+        conditions=tuple(sorted(condition.value for condition in header.conditions)),
         spec=redacted.spec,
-        spec_digest=envelope.spec_digest,
+        spec_digest=header.spec_digest,
         redacted=redacted.fields,
         provider_id_oid=",".join(provider_id_oids),
     )
@@ -176,14 +176,14 @@ def logged_request(
 def _redacted(spec: Mapping[str, Any], parsed: Parsed, registry: Registry) -> _Redacted:
     match parsed:
         case SigningRequest():
-            fields = _redacted_fields(parsed.envelope.signer.provider, parsed.evidence, registry)
+            fields = _redacted_fields(parsed.header.signer.provider, parsed.evidence, registry)
             if dict(fields) == dict(parsed.evidence.fields):
                 return _Redacted(spec)  # as it was posted: written anew, even the same evidence has another digest
             return _with_fields(spec, parsed, fields)
         case Malformed():
             # Where a credential begins and ends in what cannot be read, nobody knows.
             return _without_request(spec)
-        case MalformedStockServingRequest() if len(str(spec.get("request"))) > MAXIMUM_REQUEST_TEXT:
+        case MalformedBuiltinServingRequest() if len(str(spec.get("request"))) > MAXIMUM_REQUEST_TEXT:
             return _without_request(spec)
         case _:
             return _Redacted(spec)

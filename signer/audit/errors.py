@@ -7,11 +7,11 @@ class Inconsistent(Exception):
     """The line contradicts itself; the message says in what."""
 
 
-class AccountEnds(Exception):
+class DecisionInputsEnd(Exception):
     """The account does not reach what is needed next."""
 
     def __init__(self, stage: str) -> None:
-        super().__init__(f"the account ends before: {stage}")
+        super().__init__(f"the decision inputs end before: {stage}")
         self.stage = stage
 
 

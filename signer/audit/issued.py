@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.audit.account import RepeatStage, RequestStage
+from signer.audit.decision_inputs import RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
 from signer.authority import certificate_validity
@@ -40,11 +40,11 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
     if not isinstance(facts.record, NoRecord) and entry in facts.record.journal:
         _require_left(entry, facts.now, stage.ca_not_after)
         return
-    if (entry.csr_uid, entry.spec_digest) != (request.envelope.uid, line.request.spec_digest):
+    if (entry.csr_uid, entry.spec_digest) != (request.header.uid, line.request.spec_digest):
         raise Inconsistent("the journal entry is of another request")
-    if entry.requester != request.envelope.username or entry.created != facts.created:
+    if entry.requester != request.header.username or entry.created != facts.created:
         raise Inconsistent("the journal entry names another requester or time of creation")
-    if entry.csr_name != request.envelope.name or entry.decided != _decided(entry, facts):
+    if entry.csr_name != request.header.name or entry.decided != _decided(entry, facts):
         raise Inconsistent("the journal entry has another name of the request or time of decision")
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
     try:
@@ -94,7 +94,7 @@ def _require_of_this_request(line: DecisionLine, request: SigningRequest, entry:
     node_name = node_name_of(request)
     if line.decision.node_name != node_name:
         raise Inconsistent(f"the decision is about node {line.decision.node_name}, the request about {node_name}")
-    if entry.signer_name != str(request.envelope.signer) or entry.public_key_digest != public_key_digest(request):
+    if entry.signer_name != str(request.header.signer) or entry.public_key_digest != public_key_digest(request):
         raise Inconsistent("the journal entry is of another key or signer")
     try:
         certificate = x509.load_pem_x509_certificate(line.decision.certificate.encode("ascii"))

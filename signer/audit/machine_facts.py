@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from attestors.contract import AssertedIdentity, VerifiedIdentity
-from signer.audit.account import MachineStage
+from signer.audit.decision_inputs import MachineStage
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedIdentity
@@ -29,10 +29,10 @@ def machine_facts(
     """``outcome`` is the attestor's, and ``found`` what is recorded of the node name and of the Machine."""
     return MachineFacts(
         node_name=node_name_of(request),
-        signer_name=str(request.envelope.signer),
+        signer_name=str(request.header.signer),
         created=asked_since(request, found.record, now),
         public_key_digest=public_key_digest(request),
-        purpose=request.envelope.signer.purpose,
+        purpose=request.header.signer.purpose,
         dns_names=request.certificate_request.dns_names,
         ip_addresses=request.certificate_request.ip_addresses,
         identity=identity,
@@ -44,7 +44,7 @@ def machine_facts(
         recorded_machine=found.recorded_machine,
         others_called_so=found.others_called_so,
         other_names=found.other_names,
-        held_by_others=found.held_by_others,
-        credential=request.envelope.credential,
+        conflicting_names=found.conflicting_names,
+        credential=request.header.credential,
         now=now,
     )

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from signer.audit.chain import DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
 from signer.audit.comparison import Comparison, Differs, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
 from signer.model.program_version import program_version
@@ -173,7 +173,7 @@ def _beginning_of(path: Path) -> _Beginning:
     return _UNKNOWN
 
 
-async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding]:
+async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterator[Finding]:
     """Everything that is to be said of these files, in their order.
 
     Raises:
@@ -189,7 +189,7 @@ async def verify(paths: Sequence[Path], halves: Halves) -> AsyncIterator[Finding
             if isinstance(line, ChainedLine):
                 any_of_ours = True
                 if line.kind == DECISION:
-                    yield _by_version(await _judged(place, line, halves), written_by)
+                    yield _by_version(await _judged(place, line, plugins), written_by)
                 else:
                     written_by = str(line.content.get("program", ""))
         if not any_of_ours:
@@ -207,13 +207,13 @@ def _by_version(finding: Judged | Broken, written_by: str) -> Judged | Broken:
     return replace(finding, comparison=Differs(printable(f"{finding.comparison.why}; {advice}")))
 
 
-async def _judged(place: Place, line: ChainedLine, halves: Halves) -> Judged | Broken:
+async def _judged(place: Place, line: ChainedLine, plugins: ReplayAttestors) -> Judged | Broken:
     try:
         decision = read_decision_line(line.content)
     except InvalidValue as error:
         return Broken(place, printable(f"the line is no decision: {error}"))
     said = decision.decision
-    comparison = await compare(decision, halves)
+    comparison = await compare(decision, plugins)
     return Judged(place, decision.cluster, decision.request.name, said.kind, said.reason, comparison)
 
 

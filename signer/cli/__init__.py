@@ -16,7 +16,6 @@ from typing import Final
 
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
-from signer.cli.cures import cure_of
 from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.output import (
     OutputNotWritten,
@@ -27,12 +26,13 @@ from signer.cli.output import (
     words_of_argparse,
 )
 from signer.cli.preflight import add_preflight
+from signer.cli.remedies import remedy_of
 from signer.cli.run import add_run
 from signer.cli.status import add_status
+from signer.configuration import InvalidConfiguration
+from signer.controller.auto_approval.preflight import PreflightFailed
 from signer.controller.cluster_api_change import ClusterAPIChanged
-from signer.controller.configuration import InvalidConfiguration
-from signer.controller.leadership import LeadershipLost
-from signer.controller.preflight import PreflightFailed
+from signer.controller.replicas.leadership import LeadershipLost
 from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"to be started again: {error}")
         return EXIT_FAILED
     except ApiError as error:
-        _say(f"the management cluster: {error}{cure_of(error)}")
+        _say(f"the management cluster: {error}{remedy_of(error)}")
         return EXIT_FAILED
     except OutputNotWritten as error:
         give_up(sys.stdout)

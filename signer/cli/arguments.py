@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from attestors.registry import Registry
 from attestors.wire.names import PROVIDER_ID_OID
 from attestors.wire.provider_id import InvalidOID, read_oids
-from signer.controller.configuration import (
+from signer.configuration import (
     NAMESPACE,
     WHAT_A_NAMESPACE_IS,
     Configuration,

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from attestors.registry import Registry
-from signer.audit.account import NotReached
 from signer.audit.comparison import Comparison, Differs, Reproduced, ReproducedInPart
+from signer.audit.decision_inputs import NotReached
 from signer.audit.decision_line import DecisionLine, NoEntry
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import (
     Broken,
     Finding,
@@ -35,7 +35,7 @@ from signer.audit.verification import (
 )
 from signer.cli.arguments import not_installed
 from signer.cli.output import print_as_json, print_for_people, tell
-from signer.controller.configuration import InvalidConfiguration, operator_settings, read_attestors
+from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
 
@@ -100,8 +100,8 @@ def _verify(options: argparse.Namespace) -> int:
     configured = read_attestors(options.config) if options.config is not None else {}
     for said in not_installed(configured):  # as perhaps here, where another's log is verified
         tell(said)
-    halves = Halves(Registry(), partial(operator_settings, configured))
-    findings = _found(options, halves)
+    plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
+    findings = _found(options, plugins)
     if options.output == "json":
         print_as_json(findings_as_json(findings))
     else:
@@ -109,9 +109,9 @@ def _verify(options: argparse.Namespace) -> int:
     return EXIT_BAD if any(map(is_bad, findings)) else 0
 
 
-def _found(options: argparse.Namespace, halves: Halves) -> list[Finding]:
+def _found(options: argparse.Namespace, plugins: ReplayAttestors) -> list[Finding]:
     async def collect() -> list[Finding]:
-        return [finding async for finding in verify(files_in_order(options.files), halves)]
+        return [finding async for finding in verify(files_in_order(options.files), plugins)]
 
     try:
         return asyncio.run(collect())
@@ -257,26 +257,29 @@ def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console
 
 def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:
     """What a person asks of a certificate, in the order in which it was found out."""
-    request, account, decision = line.request, line.account, line.decision
+    request, decision_inputs, decision = line.request, line.decision_inputs, line.decision
     yield "place", str(place)
     yield "time", line.time.isoformat()
     yield "cluster", line.cluster
     yield "request", f"{request.name} ({request.uid})"
     yield "requester", str(request.spec.get("username", ""))
     yield "signer", str(request.spec.get("signerName", ""))
-    if not isinstance(account.case, NotReached):
-        policy = account.case.policy
+    if not isinstance(decision_inputs.snapshot, NotReached):
+        policy = decision_inputs.snapshot.policy
         yield "policy", f"{policy.cluster}, generation {policy.generation}, {policy.mode.value}"
-    if not isinstance(account.claim, NotReached):
-        yield "bootstrap token", " ".join((account.claim.asks.kind, *map(str, account.claim.asks.owners)))
-    if not isinstance(account.answer, NotReached):
-        answer = account.answer.answer
+    if not isinstance(decision_inputs.claim, NotReached):
+        yield (
+            "bootstrap token",
+            " ".join((decision_inputs.claim.asks.kind, *map(str, decision_inputs.claim.asks.owners))),
+        )
+    if not isinstance(decision_inputs.answer, NotReached):
+        answer = decision_inputs.answer.answer
         yield "attestor", f"{answer.kind} {answer.reason or answer.identity}".strip()
-        for consultation in account.answer.consultations:
-            said = consultation.get("answer", f"failed: {consultation.get('failed')}")
-            yield "it was answered", f"{consultation.get('question')}: {json.dumps(said)[:200]}"
-    if not isinstance(account.matched, NotReached):
-        yield "machine", ", ".join(map(str, account.matched))
+        for recorded_call in decision_inputs.answer.recorded_calls:
+            said = recorded_call.get("answer", f"failed: {recorded_call.get('failed')}")
+            yield "it was answered", f"{recorded_call.get('question')}: {json.dumps(said)[:200]}"
+    if not isinstance(decision_inputs.matched, NotReached):
+        yield "machine", ", ".join(map(str, decision_inputs.matched))
     yield "decision", f"{decision.kind} {decision.reason}"
     if decision.message:
         yield "message", decision.message

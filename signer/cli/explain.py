@@ -23,18 +23,18 @@ from signer.cli.arguments import (
     not_installed,
     require_installed,
 )
-from signer.cli.cures import cure_of
 from signer.cli.explain_output import as_json, show
 from signer.cli.output import print_as_json, print_for_people
-from signer.controller.configuration import operator_settings
+from signer.cli.remedies import remedy_of
+from signer.configuration import operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
-from signer.explain.answers import NotingRegistry
+from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
-from signer.explain.judging import Circumstances
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
 from signer.explain.offline import OfflineRegistry
 from signer.explain.record import Recorder, as_yaml
+from signer.explain.recorded_calls import NotingRegistry
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
 from signer.explain.source import Source
 from signer.kube.client import Client
@@ -125,7 +125,7 @@ def _explain(options: argparse.Namespace) -> int:
     except NoSuchCluster as error:
         raise ExplainFailed(str(error)) from error
     except (WorkloadAccessRefused, TlsMaterialRefused) as error:
-        raise ExplainFailed(f"Cluster {options.cluster}: {error}{cure_of(error.__cause__)}") from error
+        raise ExplainFailed(f"Cluster {options.cluster}: {error}{remedy_of(error.__cause__)}") from error
     if options.output == "json":
         print_as_json(as_json(explained))
     else:
@@ -149,11 +149,11 @@ async def _live(options: argparse.Namespace) -> Explanation:
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
-        explained, judgement = await explain(manifest, key, around, notes)
+        explained, dry_run_result = await explain(manifest, key, around, notes)
         if given is None and options.at is None:
             explained = replace(explained, notes=(*explained.notes, *_unanswered(explained)))
         if options.record is not None:
-            documents = recorder.documents(manifest, explained, judgement, around, registry.noted)
+            documents = recorder.documents(manifest, explained, dry_run_result, around, registry.noted)
             _write(options.record, as_yaml(documents))
         return explained
 

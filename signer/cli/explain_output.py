@@ -53,7 +53,7 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "reason": explained.reason,
         "message": explained.message,
         "cause": explained.cause,
-        "cure": explained.cure,
+        "cure": explained.remedy,
         "documentation": explained.documentation,
         "retryAfterSeconds": None if explained.retry_after is None else explained.retry_after.total_seconds(),
         "wouldWrite": list(explained.intended),
@@ -93,7 +93,7 @@ def show(explained: Explanation, console: Console) -> None:
     console.print(Text.assemble("At ", f"{format_time(explained.at)} it ", (f"{said}{reason}", style)))
     _paragraph(console, "What", explained.message)
     _paragraph(console, "Why", explained.cause)
-    _paragraph(console, "Cure", explained.cure)
+    _paragraph(console, "Cure", explained.remedy)
     if explained.documentation:  # whole, for a terminal to open
         console.print(Text.assemble(("See    ", "bold"), explained.documentation), soft_wrap=True)
     if explained.retry_after is not None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
-from signer.controller.configuration import (
+from signer.configuration import (
     DEFAULT_LEASE_NAME,
     InvalidConfiguration,
     LeaderElection,

@@ -25,22 +25,22 @@ from signer.cli.arguments import (
     namespace,
     require_installed,
 )
-from signer.cli.cures import cure_of
 from signer.cli.output import print_as_json, print_for_people
-from signer.controller.configuration import Configuration, read_attestors
-from signer.controller.preflight import Preflight, PreflightFailed, preflight
-from signer.controller.standing import Attested, Standing, Starting, Unattested
+from signer.cli.remedies import remedy_of
+from signer.configuration import Configuration, read_attestors
+from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
+from signer.controller.auto_approval.workload_grants import CannotBeProven, MissingGrant
+from signer.controller.status.renewal_coverage import Attested, MachineCoverage, Starting, Unattested
 from signer.controller.workload_access import WorkloadAccessRefused
-from signer.controller.workload_grants import CannotBeProven, MissingGrant
 from signer.kube.client import Client
 from signer.kube.management import management_connection
 from signer.kube.tls import TlsMaterialRefused
+from signer.model.auto_approval import UnreadableGrant, shown
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import valid_until
-from signer.model.side_door import UnreadableGrant, shown
-from signer.rules.side_door import Grant, RemovableGrant, TooManyIdentities
+from signer.rules.auto_approval import Grant, RemovableGrant, TooManyIdentities
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands
@@ -64,7 +64,7 @@ def add_preflight(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "preflight",
-        help="before mode Enforce: who would lose renewal, what still opens the side door, what to do first",
+        help="before mode Enforce: who would lose renewal, what still opens the auto-approval, what to do first",
         description="Looks and changes nothing. Exit code 0: Enforce can be set; 3: there is something to do first.",
     )
     parser.set_defaults(command=_preflight)
@@ -84,8 +84,8 @@ def _preflight(options: argparse.Namespace) -> int:
     try:
         found = asyncio.run(_look(options, key))
     except _CANNOT_BE_SAID as error:
-        cure = cure_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
-        raise PreflightFailed(f"Cluster {key}: {error}{cure}") from error
+        remedy = remedy_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
+        raise PreflightFailed(f"Cluster {key}: {error}{remedy}") from error
     if options.output == "json":
         print_as_json(as_json(found))
     else:
@@ -112,11 +112,15 @@ def as_json(found: Preflight) -> dict[str, Any]:
         "cluster": str(found.cluster),
         "mode": found.mode.value if found.mode is not None else "",
         "ready": found.is_ready,
-        "machines": [_machine(one) for one in found.standings],
+        "machines": [_machine(one) for one in found.renewal_coverage],
         "unknownNodes": [node.name for node in found.unknown_nodes],
         "grants": [_grant(grant) for grant in found.grants],
         "openings": [
-            {"door": opening.door.value, "who": opening.identity.label, "staysOpen": opening in found.stays_open}
+            {
+                "subresource": opening.subresource.value,
+                "who": opening.identity.label,
+                "staysOpen": opening in found.stays_open,
+            }
             for opening in found.openings
         ],
         "notes": list(found.notes),
@@ -124,7 +128,7 @@ def as_json(found: Preflight) -> dict[str, Any]:
     }
 
 
-def _machine(one: Standing) -> dict[str, Any]:
+def _machine(one: MachineCoverage) -> dict[str, Any]:
     attested = isinstance(one, Attested)
     return {
         "kind": one.machine.kind,
@@ -144,7 +148,7 @@ def _grant(grant: Grant) -> dict[str, Any]:
         "clusterRoleBinding": grant.binding.name,
         "clusterRole": grant.binding.role_name,
         "subjects": [str(subject) for subject in grant.binding.subjects],
-        "doors": sorted(door.value for door in grant.doors),
+        "subresources": sorted(subresource.value for subresource in grant.subresources),
         "enforceRemovesIt": removable,
         "why": "" if isinstance(grant, RemovableGrant) else grant.obstacle.value,
     }
@@ -155,7 +159,7 @@ def show(found: Preflight, console: Console) -> None:
     mode = found.mode.value if found.mode is not None else "no policy"
     console.print(f"Cluster [bold]{found.cluster}[/bold] ({mode})\n")
     machines = _table("Who renews by attestation", "", "Machine", "Node", "Attested by", "Until")
-    for one in found.standings:
+    for one in found.renewal_coverage:
         name, node = _plain(one.machine.name), _plain(one.machine.node_ref)
         match one:
             case Attested(_, record):
@@ -198,19 +202,21 @@ def _plain(text: str) -> Text:
 
 
 def _show_grants(found: Preflight, console: Console) -> None:
-    console.print(Text("What opens the side door now", style="bold"))
+    console.print(Text("What opens the auto-approval now", style="bold"))
     for grant in found.grants_that_matter:
-        doors = " and ".join(sorted(door.value for door in grant.doors))
+        subresources = " and ".join(sorted(subresource.value for subresource in grant.subresources))
         subjects = printable(", ".join(str(subject) for subject in grant.binding.subjects))
         removed = ("Enforce removes it", "green")
         if not isinstance(grant, RemovableGrant):
             removed = (f"Enforce leaves it: {grant.obstacle.value}", "red")
         console.print(Text(f" ClusterRoleBinding {shown(grant.binding.name)}"))
-        console.print(Padding(Text.assemble(f"approves {doors} for {subjects}; ", removed), (0, 0, 0, 4)))
+        console.print(Padding(Text.assemble(f"approves {subresources} for {subjects}; ", removed), (0, 0, 0, 4)))
     if not found.grants_that_matter:
         console.print(" No ClusterRoleBinding grants automatic approval.")
-    others = [one for one in found.stays_open if not any(one.door in grant.doors for grant in found.grants)]
+    others = [
+        one for one in found.stays_open if not any(one.subresource in grant.subresources for grant in found.grants)
+    ]
     for opening in others:
-        said = f"{opening.identity.label} may create {opening.door.resource}, and no binding says why."
+        said = f"{opening.identity.label} may create {opening.subresource.resource}, and no binding says why."
         console.print(Text(said, style="red"))
     console.print()

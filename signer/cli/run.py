@@ -20,12 +20,12 @@ from signer.cli.arguments import add_configuration, add_kubeconfig, configuratio
 from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
-from signer.controller.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
-from signer.controller.diagnostics import diagnostics_server, health_server, insecure_diagnostics_server
-from signer.controller.logs import configure_logging, log_loop_fault
+from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
+from signer.controller.diagnostics.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
+from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
 from signer.controller.run import ControllerOptions
-from signer.controller.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
+from signer.controller.telemetry.logs import configure_logging, log_loop_fault
 from signer.kube.client import Client
 from signer.kube.management import management_connection
 
@@ -164,7 +164,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             stop=stop,
             token_source=access.token_source,
             options=controller,
-            started=lambda inventory: keep_what_there_is(),
+            started=lambda caches: keep_what_there_is(),
         )
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
 from signer.cli.output import print_as_json, print_for_people
-from signer.controller.configuration import Configuration
+from signer.configuration import Configuration
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
 from signer.kube.client import Client

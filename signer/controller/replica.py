@@ -7,19 +7,19 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, assert_never
 
-from signer.controller.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
-from signer.controller.fleet import Fleet
-from signer.controller.leadership import Leadership
+from signer.configuration import Configuration, LeaderElection, NoLeaderElection, Sharding
+from signer.controller.cluster.fleet import Fleet
+from signer.controller.replicas.leadership import Leadership
+from signer.controller.replicas.shards import SharedShards
 from signer.controller.run import ControllerOptions, run_controller
-from signer.controller.shards import SharedShards
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes
-from signer.store.inventory import Inventory
+from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 
-_Started: TypeAlias = Callable[[Inventory, Fleet], None]
+_Started: TypeAlias = Callable[[Caches, Fleet], None]
 _Work: TypeAlias = Callable[[_Started], Coroutine[Any, Any, None]]
 
 
@@ -30,7 +30,7 @@ async def run_replica(
     stop: asyncio.Event,
     token_source: TokenSource | None = None,
     options: ControllerOptions | None = None,
-    started: Callable[[Inventory], None] = lambda inventory: None,
+    started: Callable[[Caches], None] = lambda caches: None,
     standing_by: Callable[[Leadership], None] = lambda leadership: None,
 ) -> None:
     """Run until ``stop`` is set; see :func:`~signer.controller.run.run_controller`.
@@ -63,7 +63,7 @@ async def run_replica(
         match configuration.leader_election:
             case NoLeaderElection():
                 options.metrics.leader.set(1)
-                await work(lambda inventory, fleet: started(inventory))
+                await work(lambda caches, fleet: started(caches))
             case LeaderElection() as election:
                 async with client(election.times) as calls:
                     leadership = Leadership(calls, namespace, election, now=now, monotonic=monotonic)
@@ -87,7 +87,7 @@ async def run_replica(
 async def _lead(
     leadership: Leadership,
     work: _Work,
-    started: Callable[[Inventory], None],
+    started: Callable[[Caches], None],
     options: ControllerOptions,
     stop: asyncio.Event,
 ) -> None:
@@ -98,20 +98,20 @@ async def _lead(
             _LOG.info("leading", extra={"identity": leadership.identity})
             options.metrics.leader.set(1)
             # The Lease is renewed until all work has ended, and released then.
-            await _first(work(lambda inventory, fleet: started(inventory)), leadership.hold())
+            await _first(work(lambda caches, fleet: started(caches)), leadership.hold())
     except Exception:
         await leadership.release()
         raise
     await leadership.release()
 
 
-async def _share(shared: SharedShards, work: _Work, started: Callable[[Inventory], None]) -> None:
+async def _share(shared: SharedShards, work: _Work, started: Callable[[Caches], None]) -> None:
     """Work on what this replica has of the shards; it takes none before it can serve them."""
-    serving: asyncio.Future[tuple[Inventory, Fleet]] = asyncio.get_running_loop().create_future()
+    serving: asyncio.Future[tuple[Caches, Fleet]] = asyncio.get_running_loop().create_future()
 
-    def begun(inventory: Inventory, fleet: Fleet) -> None:
-        serving.set_result((inventory, fleet))
-        started(inventory)
+    def begun(caches: Caches, fleet: Fleet) -> None:
+        serving.set_result((caches, fleet))
+        started(caches)
 
     async def share() -> None:
         await shared.share(*await serving)

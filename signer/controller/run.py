@@ -16,39 +16,39 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.controller.attestor_turns import AttestorTurns
+from signer.configuration import Configuration, Sharding
+from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE
+from signer.controller.auto_approval.restoration import Restoration
+from signer.controller.cluster.fleet import Fleet
+from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
-from signer.controller.configuration import Configuration, Sharding
-from signer.controller.door_keeping import LOOK_TURN_SECONDS, LOOKS_AT_ONCE
-from signer.controller.figures import ProcessFigures
-from signer.controller.first_answer import cluster_api
-from signer.controller.fleet import Fleet
-from signer.controller.health import Health, State
-from signer.controller.infrastructure_status import InfrastructureStatus
-from signer.controller.lookups import Lookups
-from signer.controller.machine_condition import MachineConditions
-from signer.controller.metrics import Metrics
-from signer.controller.recorder import Recorder
-from signer.controller.restoration import Restoration
-from signer.controller.room import Together
-from signer.controller.supervision import supervised
+from signer.controller.diagnostics.health import Health, State
+from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.workers import SharedWorkerPool
+from signer.controller.status.infrastructure_status import InfrastructureStatus
+from signer.controller.status.machine_condition import MachineConditions
+from signer.controller.status.unserved_policies import UnservedPolicies
 from signer.controller.surroundings import Surroundings
-from signer.controller.turns import Turns
-from signer.controller.unserved_policies import UnservedPolicies
-from signer.controller.workers import Crew
-from signer.controller.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
-from signer.kube.allowances import Allowances
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.metrics_collector import ProcessGauges
+from signer.controller.telemetry.recorder import Recorder
+from signer.controller.wait_for_api import cluster_api
+from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.kube.resource_limits import ResourceLimits
+from signer.kube.semaphore import TimedSemaphore
+from signer.kube.supervision import supervised
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory
-from signer.store.mirror import InTouch
-from signer.store.rebuild import Rebuild
+from signer.store.cache import InTouch
+from signer.store.caches import Caches
+from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
-from signer.store.removed_grants import RemovedGrants
+from signer.store.removed_bindings import RemovedBindings
+from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
-from signer.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
@@ -76,13 +76,13 @@ async def run_controller(
     stop: asyncio.Event,
     token_source: TokenSource | None = None,
     options: ControllerOptions | None = None,
-    started: Callable[[Inventory, Fleet], None] = lambda inventory, fleet: None,
+    started: Callable[[Caches, Fleet], None] = lambda caches, fleet: None,
 ) -> None:
     """Run until ``stop`` is set, then finish what is under way. It sets ``stop`` itself where it has to end.
 
     ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
     what they will rest upon and who serves the clusters. With shards this replica has none before somebody says so
-    (:meth:`~signer.store.inventory.Inventory.own_shards`).
+    (:meth:`~signer.store.caches.Caches.own_shards`).
 
     Raises:
         ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
@@ -100,7 +100,7 @@ async def _run(
     stop: asyncio.Event,
     token_source: TokenSource | None,
     options: ControllerOptions,
-    started: Callable[[Inventory, Fleet], None],
+    started: Callable[[Caches, Fleet], None],
 ) -> None:
     failed = options.metrics.task_failed
     sharing = configuration.leader_election
@@ -108,7 +108,7 @@ async def _run(
         version = await cluster_api(client, stop)
         if version is None:
             return
-        inventory = Inventory(
+        caches = Caches(
             version,
             own_namespace=configuration.namespace,
             watch_namespace=configuration.watch_namespace,
@@ -116,53 +116,60 @@ async def _run(
             shards=SomeShards(sharing.count) if isinstance(sharing, Sharding) else EVERY_SHARD,
             monotonic=options.monotonic,
         )
-        reservations = Reservations(client, inventory)
+        reservations = Reservations(client, caches)
         bootstrap_tokens = BootstrapTokens(
-            client, inventory, watch_namespace=configuration.watch_namespace, monotonic=options.monotonic
+            client, caches, watch_namespace=configuration.watch_namespace, monotonic=options.monotonic
         )
-        removed_grants = RemovedGrants(client, configuration.namespace)
+        removed_bindings = RemovedBindings(client, configuration.namespace)
         machine_conditions = MachineConditions(
-            client, inventory, inventory.authentic.of_machine, now=options.now, monotonic=options.monotonic
+            client, caches, caches.authentic.of_machine, now=options.now, monotonic=options.monotonic
         )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
-        allowances = Allowances()
+        resource_limits = ResourceLimits()
         surroundings = Surroundings(
             management=client,
             configuration=configuration,
             registry=options.registry,
-            inventory=inventory,
+            caches=caches,
             reservations=reservations,
-            records=Records(client, inventory),
+            records=Records(client, caches),
             bootstrap_tokens=bootstrap_tokens,
             lookups=Lookups(client, options.monotonic),
-            attestor_turns=AttestorTurns(options.metrics.attestor_held, time.monotonic),
-            removed_grants=removed_grants,
+            attestor_timings=AttestorTimings(options.metrics.attestor_held, time.monotonic),
+            removed_bindings=removed_bindings,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
-            allowances=allowances,
-            requests_together=Together(),
-            crew=Crew.for_limit(configuration.workers_per_cluster),
-            connects=Turns(CONNECTS_AT_ONCE, CONNECT_SECONDS),
-            door_looks=Turns(LOOKS_AT_ONCE, LOOK_TURN_SECONDS),
+            resource_limits=resource_limits,
+            shared_request_memory=SharedRequestMemory(),
+            worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
+            connects=TimedSemaphore(CONNECTS_AT_ONCE, CONNECT_SECONDS),
+            auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
             recorder=recorder,
             metrics=options.metrics,
             audit_log=options.audit_log,
             now=options.now,
             monotonic=options.monotonic,
         )
-        fleet = Fleet(inventory, lambda key: WorkloadCluster(key, surroundings), failed)
-        options.health.watch(inventory, fleet.busy_seconds)
-        options.metrics.serve_process(partial(_process_figures, options.health, inventory, recorder))
+        fleet = Fleet(caches, lambda key: WorkloadCluster(key, surroundings), failed)
+        options.health.watch(caches, fleet.busy_seconds)
+        options.metrics.serve_process(partial(_process_gauges, options.health, caches, recorder))
         bootstrap_tokens.on_change(fleet.wake)
-        upkeep = Upkeep(client, inventory, reservations, Rebuild(inventory, reservations), now=options.now)
-        unserved = UnservedPolicies(client, inventory, options.registry, configuration, options.now)
-        restoration = Restoration(
-            inventory, client, removed_grants, allowances=allowances, now=options.now, monotonic=options.monotonic
+        garbage_collector = GarbageCollector(
+            client, caches, reservations, ReservationRebuild(caches, reservations), now=options.now
         )
-        served = ClusterAPIWatch(client, inventory.version, stop)
+        unserved = UnservedPolicies(client, caches, options.registry, configuration, options.now)
+        restoration = Restoration(
+            caches,
+            client,
+            removed_bindings,
+            resource_limits=resource_limits,
+            now=options.now,
+            monotonic=options.monotonic,
+        )
+        served = ClusterAPIWatch(client, caches.version, stop)
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(inventory.run(client), name="inventory"),
+                tasks.create_task(caches.run(client), name="caches"),
                 tasks.create_task(
                     supervised("bootstrap tokens", bootstrap_tokens.run, failed), name="bootstrap tokens"
                 ),
@@ -170,19 +177,19 @@ async def _run(
                 tasks.create_task(supervised("Cluster API", served.run, failed), name="Cluster API"),
             ]
             try:
-                if await _filled_or_stopped(inventory, bootstrap_tokens, stop):
+                if await _filled_or_stopped(caches, bootstrap_tokens, stop):
                     running.append(tasks.create_task(fleet.run(), name="fleet"))
                     running += [
                         tasks.create_task(supervised(name, run, failed), name=name)
                         for name, run in (
                             ("machine conditions", machine_conditions.run),
-                            ("upkeep", upkeep.run),
+                            ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
                         )
                     ]
                     options.health.started()
-                    started(inventory, fleet)
+                    started(caches, fleet)
                     _LOG.info("started", extra={"attestors": sorted(options.registry.providers)})
                     await stop.wait()
                     _LOG.info("draining")
@@ -194,13 +201,13 @@ async def _run(
         served.require_unchanged()
 
 
-def _process_figures(health: Health, inventory: Inventory, recorder: Recorder) -> ProcessFigures:
-    key = inventory.controller_key
-    return ProcessFigures(
+def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> ProcessGauges:
+    key = caches.controller_key
+    return ProcessGauges(
         ready=health.state() is State.READY,
-        watched={mirror.name: isinstance(mirror.touch(), InTouch) for mirror in inventory.watched()},
+        watched={cache.name: isinstance(cache.touch(), InTouch) for cache in caches.watched()},
         controller_key_readable=(key.readable,) if key.settled.is_set() else (),
-        ignored_records=inventory.authentic.ignored,
+        ignored_records=caches.authentic.ignored,
         dropped_events=recorder.dropped,
     )
 
@@ -212,9 +219,9 @@ async def _flush(recorder: Recorder) -> None:
             await recorder.flush()
 
 
-async def _filled_or_stopped(inventory: Inventory, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:
+async def _filled_or_stopped(caches: Caches, tokens: BootstrapTokens, stop: asyncio.Event) -> bool:
     async def filled() -> None:
-        await inventory.filled()
+        await caches.filled()
         await tokens.answered.wait()
 
     waiting = {asyncio.ensure_future(filled()), asyncio.ensure_future(stop.wait())}

@@ -8,22 +8,22 @@ from datetime import datetime
 
 from attestors.registry import Registry
 from signer.audit.log import AuditLog
-from signer.controller.attestor_turns import AttestorTurns
-from signer.controller.configuration import Configuration
-from signer.controller.infrastructure_status import InfrastructureStatus
-from signer.controller.lookups import Lookups
-from signer.controller.machine_condition import MachineConditions
-from signer.controller.metrics import Metrics
-from signer.controller.recorder import Recorder
-from signer.controller.room import Together
-from signer.controller.turns import Turns
-from signer.controller.workers import Crew
-from signer.kube.allowances import Allowances
+from signer.configuration import Configuration
+from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.workers import SharedWorkerPool
+from signer.controller.status.infrastructure_status import InfrastructureStatus
+from signer.controller.status.machine_condition import MachineConditions
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.recorder import Recorder
+from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.lookups import Lookups
 from signer.kube.client import Client
+from signer.kube.resource_limits import ResourceLimits
+from signer.kube.semaphore import TimedSemaphore
 from signer.store.bootstrap_tokens import BootstrapTokens
-from signer.store.inventory import Inventory
+from signer.store.caches import Caches
 from signer.store.records import Records
-from signer.store.removed_grants import RemovedGrants
+from signer.store.removed_bindings import RemovedBindings
 from signer.store.reservations import Reservations
 
 
@@ -34,25 +34,25 @@ class Surroundings:
     management: Client
     configuration: Configuration
     registry: Registry
-    inventory: Inventory
+    caches: Caches
     reservations: Reservations
     records: Records
     bootstrap_tokens: BootstrapTokens
     lookups: Lookups
-    attestor_turns: AttestorTurns
-    removed_grants: RemovedGrants
+    attestor_timings: AttestorTimings
+    removed_bindings: RemovedBindings
     machine_conditions: MachineConditions
     infrastructure_status: InfrastructureStatus
-    allowances: Allowances
+    resource_limits: ResourceLimits
     """What workload clusters may take of memory and of the event loop together."""
-    requests_together: Together
+    shared_request_memory: SharedRequestMemory
     """Memory for the requests of all workload clusters."""
-    crew: Crew
+    worker_pool: SharedWorkerPool
     """Workers that workload clusters share."""
-    connects: Turns
+    connects: TimedSemaphore
     """For connections that begin."""
-    door_looks: Turns
-    """For looks at side doors."""
+    auto_approval_checks: TimedSemaphore
+    """For looks at auto-approvals."""
     recorder: Recorder
     metrics: Metrics
     audit_log: AuditLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from signer.controller.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_source import UnreadableSecret, decode_secret
 from signer.kube.client import JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound

@@ -12,12 +12,13 @@ from typing import Any, Final
 from attestors.contract import ExplainsReasons, ReasonExplanation
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import SignerName
-from signer.controller.bounded_request import UnusableRequest, bounded
+from signer.controller.requests.bounded_request import UnusableRequest, bounded
+from signer.explain.current_conditions import CurrentConditions, as_posted, current_conditions_of
+from signer.explain.dry_run import Circumstances, DryRunResult, judge
 from signer.explain.findings import Finding
-from signer.explain.judging import Circumstances, Judgement, judge
 from signer.explain.next_commands import Named, next_commands
-from signer.explain.standing_conditions import Standing, as_posted, standing_of
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView
+from signer.model.csr_header import BuiltinCSRHeader, NotOurs
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -32,7 +33,6 @@ from signer.model.decision import (
     printable,
 )
 from signer.model.documentation import reason_url
-from signer.model.envelope import NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest
@@ -81,14 +81,14 @@ class Explanation:
     request: Request
     at: datetime
     """The time that it was judged by."""
-    standing: Standing
+    standing: CurrentConditions
     """What the API server shows of it: the answer that it has."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     reason: str
     message: str
     cause: str
-    cure: str
+    remedy: str
     documentation: str
     """Address of the reason's documentation; empty without a reason."""
     retry_after: timedelta | None
@@ -101,25 +101,25 @@ class Explanation:
 
 async def explain(
     manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, notes: tuple[str, ...] = ()
-) -> tuple[Explanation, Judgement]:
+) -> tuple[Explanation, DryRunResult]:
     """Explain a CSR of that cluster, decided already or not.
 
     Raises:
         ApiError: what decisions rest upon cannot be listed.
     """
-    at, standing = around.now(), standing_of(manifest)
+    at, standing = around.now(), current_conditions_of(manifest)
     manifest = {**manifest, "metadata": {"uid": NOT_POSTED, **mapping_of(manifest, "metadata")}}
     settled = standing.is_settled
-    judgement = await judge(as_posted(manifest) if settled else manifest, key, around)
-    if not settled and isinstance(judgement.adjudication.decision, Ignore) and standing.conditions:
-        settled = True  # of the stock signers, everything that anybody approved
-        judgement = await judge(as_posted(manifest), key, around)
+    dry_run_result = await judge(as_posted(manifest) if settled else manifest, key, around)
+    if not settled and isinstance(dry_run_result.decided_request.decision, Ignore) and standing.conditions:
+        settled = True  # of the built-in signers, everything that anybody approved
+        dry_run_result = await judge(as_posted(manifest), key, around)
     if settled:
         notes = (*notes, "It has its answer. The checks say what a request with the same content would get now.")
-    if judgement.makes_key:
+    if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
         notes = (*notes, f"{secret} does not exist, and no AttestedNode counts here: {WHERE_MISSING}.")
-    return _explained(manifest, key, around, at, judgement, standing, notes), judgement
+    return _explained(manifest, key, around, at, dry_run_result, standing, notes), dry_run_result
 
 
 def _explained(
@@ -127,41 +127,41 @@ def _explained(
     key: ClusterKey,
     around: Circumstances,
     at: datetime,
-    judgement: Judgement,
-    standing: Standing,
+    dry_run_result: DryRunResult,
+    standing: CurrentConditions,
     notes: tuple[str, ...],
 ) -> Explanation:
-    parsed, decision = judgement.adjudication.parsed, judgement.adjudication.decision
+    parsed, decision = dry_run_result.decided_request.parsed, dry_run_result.decided_request.decision
     if isinstance(decision, Fail) and decision.reason == Reason.APPROVED_BY_OTHERS:
-        judgement.findings.refused_afterwards(Step.APPROVED_BEFORE, decision.reason, decision.message)
+        dry_run_result.findings.refused_afterwards(Step.APPROVED_BEFORE, decision.reason, decision.message)
     metadata, spec = mapping_of(manifest, "metadata"), mapping_of(manifest, "spec")
     request = Request(
         *(printable(text) for text in (text_of(metadata, "name"), text_of(spec, "signerName"))),
         *(printable(text) for text in (text_of(spec, "username"), text_of(metadata, "creationTimestamp"))),
     )
     verdict, reason, message = _decided(decision, request.signer_name, around.registry.providers)
-    is_stock = not isinstance(parsed, NotOurs) and isinstance(parsed.envelope, StockEnvelope)
-    signer = NotOurs() if isinstance(parsed, NotOurs) else parsed.envelope.signer
+    is_builtin = not isinstance(parsed, NotOurs) and isinstance(parsed.header, BuiltinCSRHeader)
+    signer = NotOurs() if isinstance(parsed, NotOurs) else parsed.header.signer
     provider = signer.provider if isinstance(signer, SignerName) else ""
-    cause, cure = _explanation_of(reason, verdict, provider, around.registry)
-    unheeded = _unheeded(manifest, key, around, judgement)
+    cause, remedy = _explanation_of(reason, verdict, provider, around.registry)
+    unheeded = _unheeded(manifest, key, around, dry_run_result)
     if isinstance(unheeded, Unheeded):
-        verdict, reason, message, cause, cure = Verdict.NOT_OURS, "", unheeded.message, "", unheeded.cure
-    named = Named(key, around.configuration.namespace, request.name, _claimed(judgement, key))
+        verdict, reason, message, cause, remedy = Verdict.NOT_OURS, "", unheeded.message, "", unheeded.remedy
+    named = Named(key, around.configuration.namespace, request.name, _claimed(dry_run_result, key))
     return Explanation(
         cluster=key,
         request=request,
         at=at,
         standing=standing,
-        findings=() if verdict is Verdict.NOT_OURS else judgement.findings.in_order(is_stock),
+        findings=() if verdict is Verdict.NOT_OURS else dry_run_result.findings.in_order(is_builtin),
         verdict=verdict,
         reason=reason,
         message=message,
         cause=cause,
-        cure=cure,
+        remedy=remedy,
         documentation=reason_url(reason, provider) if reason else "",
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
-        intended=judgement.intended,
+        intended=dry_run_result.intended,
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),
         notes=notes,
     )
@@ -177,11 +177,11 @@ class Unheeded:
     """It never comes to judging it."""
 
     message: str
-    cure: str
+    remedy: str
 
 
 def _unheeded(
-    manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, judgement: Judgement
+    manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, dry_run_result: DryRunResult
 ) -> Heeded | Unheeded:
     """What keeps a request from its judge without being a check."""
     only, served = around.configuration.watch_namespace, around.configuration.watch_filter
@@ -190,7 +190,7 @@ def _unheeded(
             f"Cluster {key} is not served: --namespace is {only}",
             "Explain it with the --namespace of the controller that serves it, or without.",
         )
-    cluster = judgement.inventory.clusters.get(key.namespace, key.name)
+    cluster = dry_run_result.caches.clusters.get(key.namespace, key.name)
     if cluster is not None and not served.lets_in(cluster):
         return Unheeded(
             printable(f"Cluster {key} is not served: label {WATCH_FILTER_LABEL} is not {served.value}"),
@@ -228,7 +228,7 @@ def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Regi
     if verdict is Verdict.NOT_OURS:
         return "", "Nothing to do here: another signer decides it."
     found = _explanations_of(provider, registry).get(reason, _ATTESTORS_OWN)
-    return _plain(found.cause), _plain(found.cure)
+    return _plain(found.cause), _plain(found.remedy)
 
 
 def _explanations_of(provider: str, registry: Registry) -> Mapping[str, ReasonExplanation]:
@@ -250,12 +250,12 @@ def _plain(markdown: str) -> str:
     return _LINK.sub(r"\1 (docs/\2)", markdown).replace("`", "")
 
 
-def _claimed(judgement: Judgement, key: ClusterKey) -> MachineView | None:
-    parsed = judgement.adjudication.parsed
+def _claimed(dry_run_result: DryRunResult, key: ClusterKey) -> MachineView | None:
+    parsed = dry_run_result.decided_request.parsed
     if isinstance(parsed, Malformed) or not isinstance(parsed, SigningRequest):
         return None
     try:
-        machines = judgement.inventory.matching(key, claimed_provider_id(parsed))
+        machines = dry_run_result.caches.matching(key, claimed_provider_id(parsed))
     except Refused:
         return None
     return machines[0] if len(machines) == 1 else None

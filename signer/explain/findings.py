@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from signer.kube.errors import ApiError
 from signer.model.decision import Defer, Deferred, Deny, Refused, printable
 from signer.model.reasons import Reason
-from signer.rules.checks import SEQUENCE, STOCK_SEQUENCE
+from signer.rules.checks import BUILTIN_SEQUENCE, SEQUENCE
 from signer.rules.comparison import NOTHING_COMPARED, Comparison
 from signer.rules.machine import MachineFacts
 from signer.rules.trace import Check, Compares, Step
@@ -36,7 +36,7 @@ class Finding:
     """One line of an explanation."""
 
     number: int
-    """Of a check, as ``docs/security.md`` counts them; 0 for a step between checks."""
+    """Of a check, as ``docs/internals.md`` counts them; 0 for a step between checks."""
     name: str
     """Stable: the check's function, or the step in lower case."""
     says: str
@@ -85,10 +85,10 @@ class Findings:
         found = self._found.get(step, _not_reached(step, 0))
         self._found[step] = replace(found, outcome=Outcome.STOPPED, reason=reason, message=message)
 
-    def in_order(self, stock: bool) -> tuple[Finding, ...]:
-        """Every check and step of a request to one of our signers, or to the stock serving signer."""
+    def in_order(self, builtin: bool) -> tuple[Finding, ...]:
+        """Every check and step of a request to one of our signers, or to the built-in serving signer."""
         findings, number = [], 0
-        for one in STOCK_SEQUENCE if stock else SEQUENCE:
+        for one in BUILTIN_SEQUENCE if builtin else SEQUENCE:
             number += isinstance(one, Check)
             if one in _ONLY_WHERE_IT_APPLIES and one not in self._found:
                 continue

@@ -11,23 +11,24 @@ from typing import Any, Final
 
 from attestors.registry import Registry
 from signer.authority import CertificateAuthorityUnavailable, load_authority_certificates
-from signer.controller.authority_source import UnreadableSecret, decode_secret
-from signer.controller.conditions import READY, Permits, permitted_in
-from signer.controller.configuration import Configuration
-from signer.controller.standing import Attested, Standings
-from signer.explain.judging import filled_inventory
-from signer.explain.sketch import Sketch
+from signer.configuration import Configuration
+from signer.controller.status.policy_status import Permits, permitted_in
+from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
+from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.explain.dry_run import filled_caches
+from signer.explain.dry_run_client import DryRunClient
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey
+from signer.model.condition import READY
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.store.authentic_records import KeysUnavailable
+from signer.store.caches import Caches
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
-from signer.store.inventory import Inventory
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)
@@ -169,19 +170,19 @@ async def fleet_status(
     Raises:
         ApiError: the management cluster cannot be listed.
     """
-    sketch = Sketch(management)
-    inventory = await filled_inventory(sketch, configuration)
-    await inventory.controller_key.refresh(sketch)
-    if sketch.intended:  # there was none, and the controller would make it
+    dry_run_client = DryRunClient(management)
+    caches = await filled_caches(dry_run_client, configuration)
+    await caches.controller_key.refresh(dry_run_client)
+    if dry_run_client.intended:  # there was none, and the controller would make it
         secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        inventory.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {WHERE_MISSING}"))
+        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {WHERE_MISSING}"))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
-    not_ours = inventory.authentic.not_ours()
+    not_ours = caches.authentic.not_ours()
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def look(policy: JsonObject) -> ClusterStatus:
         async with slots:
-            found = await _status(management, policy, inventory, registry, configuration, now, timeout_seconds)
+            found = await _status(management, policy, caches, registry, configuration, now, timeout_seconds)
             if isinstance(found.attestations, RecordsUnverified):
                 return found
             return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
@@ -197,7 +198,7 @@ def _name(policy: JsonObject) -> tuple[str, str]:
 async def _status(
     management: Client,
     policy: JsonObject,
-    inventory: Inventory,
+    caches: Caches,
     registry: Registry,
     configuration: Configuration,
     now: Callable[[], datetime],
@@ -211,7 +212,7 @@ async def _status(
         mode=printable(text_of(spec, "mode") or "Observe"),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
-        attestations=_attestations(key, inventory, registry, permits, now),
+        attestations=_attestations(key, caches, registry, permits, now),
         requests=await count_requests(management, key, registry.providers, timeout_seconds),
         authority=await _authority(management, key, now()),
     )
@@ -225,17 +226,17 @@ def _readiness(status: Mapping[str, Any]) -> Readiness:
 
 
 def _attestations(
-    key: ClusterKey, inventory: Inventory, registry: Registry, permits: Permits, now: Callable[[], datetime]
+    key: ClusterKey, caches: Caches, registry: Registry, permits: Permits, now: Callable[[], datetime]
 ) -> Attestations | RecordsUnverified:
     try:
-        inventory.authentic.require_keys()
-        standings = Standings(key, registry=registry, inventory=inventory, permits=permits, now=now).all()
+        caches.authentic.require_keys()
+        renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
     except Deferred as error:
         return RecordsUnverified(error.defer.message)
     return Attestations(
-        machines=len(standings),
-        attested=sum(isinstance(one, Attested) for one in standings),
-        lives=Lives.of(inventory.certificate_lives.of(key), now()),
+        machines=len(renewal_coverage),
+        attested=sum(isinstance(one, Attested) for one in renewal_coverage),
+        lives=Lives.of(caches.certificate_lives.of(key), now()),
     )
 
 

@@ -19,15 +19,15 @@ from attestors.contract import (
     AttestorSettings,
     Auditable,
     ChallengeIssued,
-    ControllerHalf,
     NotProvableYet,
     Outcome,
-    Screened,
+    PreFiltered,
+    ServerPlugin,
 )
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
-from signer.audit.consultations import ConsultedManagement, NotedConsultations
-from signer.explain.answers import WrappedAttestor, WrapsAuditable
+from signer.audit.recorded_calls import RecordedManagementCluster, ReplayedCalls
+from signer.explain.recorded_calls import WrappedAttestor, WrapsAuditable
 from signer.model.decision import Deferred, printable
 from signer.model.reasons import Reason
 
@@ -80,7 +80,7 @@ def _destination(event: str, arguments: tuple[Any, ...]) -> str:
 
 
 class OfflineRegistry(Registry):
-    """The installed attestors, with controller halves that ask nobody."""
+    """The installed attestors, with server plugins that ask nobody."""
 
     def __init__(self, answers: Sequence[Mapping[str, Any]] = ()) -> None:
         """``answers`` are those of others that were recorded, in the order of the questions."""
@@ -98,10 +98,10 @@ class OfflineRegistry(Registry):
 class _OfflineAttestor(WrappedAttestor):
     answers: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
-    def controller_half(self, settings: AttestorSettings) -> ControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
         keys = _CountedKeys(settings.challenge_keys)
-        half = self.attestor.controller_half(replace(settings, challenge_keys=keys))
-        return _OfflineHalf(half, keys, self.answers)
+        plugin = self.attestor.server_plugin(replace(settings, challenge_keys=keys))
+        return _OfflinePlugin(plugin, keys, self.answers)
 
 
 class _OfflineAuditableAttestor(WrapsAuditable, _OfflineAttestor):
@@ -121,26 +121,26 @@ class _CountedKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfflineHalf:
-    half: ControllerHalf
+class _OfflinePlugin:
+    plugin: ServerPlugin
     keys: _CountedKeys
     answers: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
 
-    def screen(self, request: AttestationRequest) -> Screened:
-        return self.half.screen(request)
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
+        return self.plugin.pre_filter(request)
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        return await self._verify(self.half.verify_client, request)
+        return await self._verify(self.plugin.verify_client, request)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        return await self._verify(self.half.verify_serving, request)
+        return await self._verify(self.plugin.verify_serving, request)
 
     async def _verify(self, verify: Any, request: AttestationRequest) -> Outcome:
         asked = self.keys.asked
         if self.answers:
-            consultations = NotedConsultations(self.answers)
-            management = ConsultedManagement(request.management, consultations)
-            request = replace(request, consultations=consultations, management=management)
+            recorded_calls = ReplayedCalls(self.answers)
+            management = RecordedManagementCluster(request.management, recorded_calls)
+            request = replace(request, recorded_calls=recorded_calls, management=management)
         with no_network() as wanted:
             try:
                 outcome: Outcome = await verify(request)

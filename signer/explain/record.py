@@ -17,20 +17,20 @@ import yaml
 
 from attestors.contract import digest_of
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
-from signer.controller.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.explain.current_conditions import as_posted
+from signer.explain.dry_run import Circumstances, DryRunResult
 from signer.explain.explanation import NOT_POSTED, Explanation
-from signer.explain.judging import Circumstances, Judgement
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
 from signer.explain.source import Source
-from signer.explain.standing_conditions import as_posted
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
-from signer.model.envelope import NotOurs
+from signer.model.csr_header import NotOurs
 from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import format_time
 from signer.model.signing_request import parse_signing_request
-from signer.store.mirror import object_key
+from signer.store.cache import object_key
 
 _KINDS: Final = {
     "clusters": "Cluster",
@@ -105,22 +105,22 @@ class Recorder:
         self,
         request: Mapping[str, Any],
         explained: Explanation,
-        judgement: Judgement,
+        dry_run_result: DryRunResult,
         around: Circumstances,
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> list[JsonObject]:
         """What to write down: a header, the request, and everything that concerns it.
 
-        ``answers`` are those of others to the attestor (:class:`~signer.explain.answers.NotingRegistry`).
+        ``answers`` are those of others to the attestor (:class:`~signer.explain.recorded_calls.NotingRegistry`).
         """
         key, configuration = explained.cluster, around.configuration
         request, redacted = _without_credentials(request, around)
-        identities = {one.identity.identity for one in judgement.findings.facts}
-        provider_ids = {one.machine.provider_id for one in judgement.findings.facts}
+        identities = {one.identity.identity for one in dry_run_result.findings.facts}
+        provider_ids = {one.machine.provider_id for one in dry_run_result.findings.facts}
         concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
-        authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(judgement)}
+        authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
         foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
-        left_out = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
+        overflow = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
         header = {
             "apiVersion": RECORDING_API_VERSION,
             "kind": RECORDING_KIND,
@@ -132,7 +132,7 @@ class Recorder:
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),
-            "leftOut": left_out,
+            "overflow": overflow,
             "redacted": list(redacted),
             "answers": list(answers),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],
@@ -162,8 +162,8 @@ def _without_credentials(
     return {**request, "spec": logged.spec}, logged.redacted
 
 
-def _authentic(judgement: Judgement) -> Iterator[Any]:
-    yield from judgement.inventory.authentic.values()
+def _authentic(dry_run_result: DryRunResult) -> Iterator[Any]:
+    yield from dry_run_result.caches.authentic.values()
 
 
 def _concerns(item: JsonObject, key: ClusterKey, identities: set[str], provider_ids: set[str]) -> bool:

@@ -83,7 +83,7 @@ class Header:
     insecure_allowed: bool
     with_settings: frozenset[str]
     """Attestors for which the operator had settings, which are never recorded."""
-    left_out: frozenset[str]
+    overflow: frozenset[str]
     """Paths of what was read, and is not in the recording."""
     answers: tuple[Mapping[str, Any], ...]
     """Of others to the attestor, in their order; an attestor refuses what is not of its form."""
@@ -127,7 +127,7 @@ class RecordedObjects:
             ResourceNotServed: of an API group or version that was asked for there is none.
             Unreachable: it was there, and was left out of the recording.
         """
-        if path in self.header.left_out:
+        if path in self.header.overflow:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
         if _DISCOVERY.fullmatch(path):
             return self._served(path) if path.count("/") == 3 else self._versions(path)
@@ -145,7 +145,7 @@ class RecordedObjects:
     ) -> AsyncGenerator[JsonObject, None]:
         """See Client; one page."""
         del params, limit, maximum_bytes
-        if path in self.header.left_out:
+        if path in self.header.overflow:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
         items = [copy.deepcopy(self._objects[one]) for one in self._by_collection.get(path, [])]
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
@@ -219,7 +219,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         provider_id_oids=_oids(items_of(said, "providerIDOIDs")),
         insecure_allowed=said.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
-        left_out=frozenset(str(one) for one in items_of(said, "leftOut")),
+        overflow=frozenset(str(one) for one in items_of(said, "overflow")),
         answers=tuple(one for one in items_of(said, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
         redacted=tuple(printable(str(one)) for one in items_of(said, "redacted")[:_MAXIMUM_REDACTED]),
     )

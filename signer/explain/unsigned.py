@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from signer.authority import Authority, IssuanceRefused, IssuanceRequest, require_issuable
-from signer.controller.certificates import Certificate, NotRepeatable, bad_certificate
+from signer.decision.certificates import Certificate, NotRepeatable, bad_certificate
 
 _NO_DIGEST: Final = "0" * 64
 
 
 class Unsigned:
-    """Implements :class:`~signer.controller.certificates.Signing` without a key."""
+    """Implements :class:`~signer.decision.certificates.Signing` without a key."""
 
     async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
         """What the CA must not sign is told all the same.

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
-from signer.explain.standing_conditions import standing_of
+from signer.explain.current_conditions import current_conditions_of
 from signer.kube.client import Client
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
+from signer.model.csr_header import BuiltinCSRHeader, Condition, NotOurs
 from signer.model.decision import printable
-from signer.model.envelope import Condition, NotOurs, StockEnvelope
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
 from signer.model.signing_request import parse_signing_request
@@ -71,7 +71,7 @@ async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
             for item in page["items"]:
                 if not isinstance(item, dict) or not _is_counted(item, providers):
                     continue
-                standing = standing_of(item)
+                standing = current_conditions_of(item)
                 types = {one.type: one.reason for one in standing.conditions}
                 failed += Condition.FAILED.value in types
                 reason = types.get(Condition.DENIED.value)
@@ -85,13 +85,13 @@ async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
 
 
 def _is_counted(item: Mapping[str, Any], providers: frozenset[str]) -> bool:
-    """Whether the controller would look at it; of the stock signer's only what nodes ask."""
+    """Whether the controller would look at it; of the built-in signer's only what nodes ask."""
     bare = {"metadata": mapping_of(item, "metadata"), "spec": {**mapping_of(item, "spec"), "request": ""}}
     parsed = parse_signing_request(bare, providers)
     if isinstance(parsed, NotOurs):
         return False
-    is_stock = isinstance(parsed.envelope, StockEnvelope)
-    return not is_stock or text_of(mapping_of(item, "spec"), "username").startswith(NODE_USER_PREFIX)
+    is_builtin = isinstance(parsed.header, BuiltinCSRHeader)
+    return not is_builtin or text_of(mapping_of(item, "spec"), "username").startswith(NODE_USER_PREFIX)
 
 
 def _bounded(denied: Counter[str]) -> dict[str, int]:

@@ -16,16 +16,16 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.allowances import Allowances, NoRoom, Room
-from signer.kube.calls import bearer, target
 from signer.kube.connection import ClusterConnection
 from signer.kube.decoding import decoded
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
-from signer.kube.http.failures import MalformedAnswer
-from signer.kube.http.pool import Answer, Pool
+from signer.kube.http.errors import MalformedAnswer
+from signer.kube.http.pool import Pool, Response
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
-from signer.kube.rests import CALL_REST_SECONDS, Rests
+from signer.kube.request_target import bearer, target
+from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, ResourceLimits
+from signer.kube.throttle import CALL_THROTTLE_SECONDS, Throttle
 from signer.kube.tls import client_context
 from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 from signer.kube.watch_lines import TOO_MANY_EVENTS, lines_of
@@ -85,12 +85,12 @@ class Client:
         maximum_event_bytes: int = MAXIMUM_EVENT_BYTES,
         connection_limit: int = DEFAULT_CONNECTION_LIMIT,
         token_source: TokenSource | None = None,
-        allowances: Allowances | None = None,
+        resource_limits: ResourceLimits | None = None,
     ) -> None:
         """``timeout_seconds`` bounds each call as a whole, waiting for one of ``connection_limit`` slots included.
 
-        Watches take no slot: with one for each resource they would leave none for calls. ``allowances`` are those that
-        clients of several servers share that may be hostile; without them, this server is trusted not to be.
+        Watches take no slot: with one for each resource they would leave none for calls. ``resource_limits`` are those
+        that clients of several servers share that may be hostile; without them, this server is trusted not to be.
         """
         self._origin = Origin.of(connection.server)
         self._server_name = connection.tls_server_name
@@ -100,9 +100,9 @@ class Client:
         self._maximum_event_bytes = maximum_event_bytes
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
-        self._allowances = allowances if allowances is not None else Allowances.boundless()
+        self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.boundless()
         # Of all that it says: a server that ends each watch soon gains nothing.
-        self._rests = Rests(self._allowances.pace(), self._origin.authority)
+        self._throttle = Throttle(self._resource_limits.rate_limiter(), self._origin.authority)
         fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, fields)
         token = connection.bearer_token
@@ -113,7 +113,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._pool is not None:
             raise RuntimeError("a client is opened once")
-        self._pool = Pool(self._origin, self._tls, self._server_name, self._rests.owe)
+        self._pool = Pool(self._origin, self._tls, self._server_name, self._throttle.charge)
         return self
 
     async def __aexit__(
@@ -154,10 +154,10 @@ class Client:
         loop, rested = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            rested += await self._rests.before()
-            with self._allowances.room() as room:
+            rested += await self._throttle.before()
+            with self._resource_limits.memory_quota() as memory_quota:
                 try:
-                    page, size = await self._ask(room, "GET", path, listing.query)
+                    page, size = await self._ask(memory_quota, "GET", path, listing.query)
                 except AnswerTooLarge:
                     if not listing.ask_for_less():
                         raise
@@ -167,7 +167,7 @@ class Client:
                 yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
                 del page
             looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
-            rested += await self._rests.after(_PAGE_CPU_SECONDS + looked)
+            rested += await self._throttle.after(_PAGE_CPU_SECONDS + looked)
             if not listing.goes_on(loop.time() - rested):
                 return
 
@@ -223,7 +223,7 @@ class Client:
         closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
         a quiet collection follows up with silence.
         """
-        await self._rests.before()
+        await self._throttle.before()
         loop = asyncio.get_running_loop()
         query = {**(params or {}), "watch": True, "timeoutSeconds": max(1, round(timeout_seconds))}
         ends_at = loop.time() + timeout_seconds + WATCH_GRACE_SECONDS
@@ -235,15 +235,15 @@ class Client:
                     raise await self._error(answer)
                 check_is_json(answer)
             accepted()
-            with self._allowances.room() as room:
+            with self._resource_limits.memory_quota() as memory_quota:
                 found = lines_of(
-                    answer, self._rests, room, idle_seconds, ends_at, maximum_bytes=self._maximum_event_bytes
+                    answer, self._throttle, memory_quota, idle_seconds, ends_at, maximum_bytes=self._maximum_event_bytes
                 )
                 async with contextlib.aclosing(found) as lines:
                     async for line in lines:
                         try:
-                            event = decoded(line, "the watch holds an event that is no JSON object", room)
-                        except NoRoom:
+                            event = decoded(line, "the watch holds an event that is no JSON object", memory_quota)
+                        except MemoryQuotaExceeded:
                             raise UnexpectedAnswer(TOO_MANY_EVENTS, status=200) from None
                         del line
                         yield event
@@ -265,23 +265,23 @@ class Client:
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> JsonObject:
         """The answer's JSON object; after a large one comes a rest."""
-        await self._rests.before(maximum=CALL_REST_SECONDS)
-        with self._allowances.room() as room:
-            answer, size = await self._ask(room, method, path, params, body, content_type)
+        await self._throttle.before(maximum=CALL_THROTTLE_SECONDS)
+        with self._resource_limits.memory_quota() as memory_quota:
+            answer, size = await self._ask(memory_quota, method, path, params, body, content_type)
             if size > PACED_ANSWER_BYTES:
-                await self._rests.after(maximum=CALL_REST_SECONDS)
+                await self._throttle.after(maximum=CALL_THROTTLE_SECONDS)
             return answer
 
     async def _ask(
         self,
-        room: Room,
+        memory_quota: MemoryQuota,
         method: str,
         path: str,
         params: Parameters | None,
         body: JsonObject | list[JsonObject] | None = None,
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> tuple[JsonObject, int]:
-        """The answer's JSON object, held in ``room``, and its size in bytes."""
+        """The answer's JSON object, held in ``memory_quota``, and its size in bytes."""
         payload = None if body is None else self._encode(body)
         answer = None
         try:
@@ -290,7 +290,7 @@ class Client:
                 if not 200 <= answer.head.status < 300:
                     raise await self._error(answer)
                 check_is_json(answer)
-                raw = await read_bounded(answer, self._maximum_body_bytes, room, self._rests.after)
+                raw = await read_bounded(answer, self._maximum_body_bytes, memory_quota, self._throttle.after)
         except (MalformedAnswer, OSError) as error:  # TimeoutError is an OSError
             raise unreachable(error, self._origin.authority) from None
         finally:
@@ -299,16 +299,16 @@ class Client:
                 answer.close()
         began = time.thread_time()
         try:
-            return decoded(raw, "the answer is no JSON object", room), len(raw)
-        except NoRoom:
+            return decoded(raw, "the answer is no JSON object", memory_quota), len(raw)
+        except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=200) from None
         finally:
             if len(raw) > PACED_ANSWER_BYTES:
-                self._rests.owe(max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE))
+                self._throttle.charge(max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE))
 
     async def _send(
         self, method: str, path: str, params: Parameters | None, payload: bytes | None, content_type: str
-    ) -> Answer:
+    ) -> Response:
         if self._pool is None or self._pool.closed:
             raise Unreachable("the client is closed", cause=Cause.RESET)
         fields = dict(self._authorization)
@@ -319,8 +319,8 @@ class Client:
         request = self._requests.write(method, target(path, params), fields, payload)
         return await self._pool.send(request, repeatable=method == "GET")
 
-    async def _error(self, answer: Answer) -> ApiError:
-        error = await error_from_answer(answer, self._allowances)
+    async def _error(self, answer: Response) -> ApiError:
+        error = await error_from_answer(answer, self._resource_limits)
         if isinstance(error, Unauthorized) and self._token_source is not None:
             self._token_source.rejected()
         return error

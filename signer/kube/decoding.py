@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from signer.kube.allowances import Room
+from signer.kube.depth_limit import shallow
 from signer.kube.errors import AnswerTooLarge, UnexpectedAnswer
-from signer.kube.shallow import shallow
+from signer.kube.resource_limits import MemoryQuota
 
 MAXIMUM_VALUES: Final = 500_000
 """In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
@@ -34,19 +34,19 @@ read_object: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_number).de
 """A JSON object. Raises msgspec.DecodeError, ValueError, or RecursionError."""
 
 
-def decoded(raw: bytes, message: str, room: Room) -> dict[str, Any]:
-    """The JSON object in ``raw``; it is held in ``room`` afterwards, instead of what was.
+def decoded(raw: bytes, message: str, memory_quota: MemoryQuota) -> dict[str, Any]:
+    """The JSON object in ``raw``; it is held in ``memory_quota`` afterwards, instead of what was.
 
     Raises:
         AnswerTooLarge: it holds more than ``MAXIMUM_VALUES`` values.
-        NoRoom: there is no memory for it just now.
+        MemoryQuotaExceeded: there is no memory for it just now.
         UnexpectedAnswer: it is no JSON object, of which ``message`` is said.
     """
     if len(raw) > _COUNTED_BYTES:
         values = values_in(raw)
         if values > MAXIMUM_VALUES:
             raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
-        room.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
+        memory_quota.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
     try:
         try:
             return read_object(raw)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from signer.kube.allowances import Allowances, NoRoom, Room
 from signer.kube.errors import (
     AnswerTooLarge,
     ApiError,
@@ -18,8 +17,9 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
-from signer.kube.http.failures import BrokenOff, MalformedAnswer
-from signer.kube.http.pool import Answer
+from signer.kube.http.errors import ConnectionClosed, MalformedAnswer
+from signer.kube.http.pool import Response
+from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, ResourceLimits
 
 MAXIMUM_ERROR_BODY_BYTES = 64 * 1024
 TOO_MANY_ANSWERS = "too many large answers are being read"
@@ -41,7 +41,7 @@ class _Status(msgspec.Struct):
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
-def check_is_json(answer: Answer) -> None:
+def check_is_json(answer: Response) -> None:
     """Raise UnexpectedAnswer for a body that is not plain JSON: another content type, compressed unasked, or of no
     length that the server says: it may have been cut off.
     """
@@ -55,10 +55,10 @@ def check_is_json(answer: Answer) -> None:
 
 
 async def read_bounded(
-    answer: Answer, maximum_bytes: int, room: Room, rest: Callable[[], Awaitable[object]] | None = None
+    answer: Response, maximum_bytes: int, memory_quota: MemoryQuota, rest: Callable[[], Awaitable[object]] | None = None
 ) -> bytes:
-    """The body, held in ``room``; AnswerTooLarge as soon as it is, or says it will be, larger than ``maximum_bytes``,
-    or than there is room for beside what others read. ``rest`` is awaited after each piece.
+    """The body, held in ``memory_quota``; AnswerTooLarge as soon as it is, or says it will be, larger than
+    ``maximum_bytes``, or than there is room for beside what others read. ``rest`` is awaited after each piece.
     """
     # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
     # collector of cycles comes by, which is seldom.
@@ -71,8 +71,8 @@ async def read_bounded(
         if size > maximum_bytes:
             raise _too_large(answer, maximum_bytes)
         try:
-            room.hold(size)
-        except NoRoom:
+            memory_quota.hold(size)
+        except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
         chunks.append(chunk)
         if rest is not None:
@@ -80,11 +80,11 @@ async def read_bounded(
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _too_large(answer: Answer, maximum_bytes: int) -> AnswerTooLarge:
+def _too_large(answer: Response, maximum_bytes: int) -> AnswerTooLarge:
     return AnswerTooLarge(f"the answer is larger than {maximum_bytes} bytes", status=answer.head.status)
 
 
-async def error_from_answer(answer: Answer, allowances: Allowances) -> ApiError:
+async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -> ApiError:
     """The error that an answer outside 2xx means, with the Kubernetes Status of its body where there is one."""
     status = answer.head.status
     if 300 <= status < 400:
@@ -92,8 +92,8 @@ async def error_from_answer(answer: Answer, allowances: Allowances) -> ApiError:
     details = _Status()
     try:
         check_is_json(answer)
-        with allowances.room() as room:
-            parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, room))
+        with resource_limits.memory_quota() as memory_quota:
+            parsed = _decode_status(await read_bounded(answer, MAXIMUM_ERROR_BODY_BYTES, memory_quota))
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):
@@ -112,11 +112,11 @@ def unreachable(error: OSError | MalformedAnswer, authority: str) -> ApiError:
     error.__traceback__ = None
     if isinstance(error, MalformedAnswer):
         return UnexpectedAnswer(f"the answer is not HTTP/1.1 as an API server speaks it ({authority})")
-    what, cause = _broken_off(error) if isinstance(error, BrokenOff) else _not_connected(error)
+    what, cause = _connection_closed(error) if isinstance(error, ConnectionClosed) else _not_connected(error)
     return Unreachable(f"{what} ({authority})", cause=cause)
 
 
-def _broken_off(error: BrokenOff) -> tuple[str, Cause]:
+def _connection_closed(error: ConnectionClosed) -> tuple[str, Cause]:
     if error.tls_reason is not None:
         return f"TLS failed: {error.tls_reason}", Cause.TLS
     what = "the answer ended before its end" if error.within_answer else "the server closed the connection"

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 from signer.kube.backoff import Backoff
 from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
+from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -33,7 +34,6 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
-from signer.kube.slices import Slices
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0
@@ -207,7 +207,7 @@ class _Loop:
             self.sink.failed(UnexpectedAnswer("the server ends every watch at once"), delay)
         return delay
 
-    def _failure(self, error: ApiError, watching_since: float | None, following: _Next) -> float:
+    def _failure(self, error: ApiError, watching_since: float | None, event_history: _Next) -> float:
         lived = watching_since is not None and self.clock() - watching_since >= STABLE_SECONDS
         # Events and then 410, for ever, must back off; events and then a broken connection need not.
         if lived or (self.progressed and isinstance(error, Unreachable)):
@@ -216,7 +216,7 @@ class _Loop:
         if isinstance(error, (TooManyRequests, ServerError)) and error.retry_after_seconds is not None:
             delay = max(delay, error.retry_after_seconds)
         self.attempt += 1
-        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else following
+        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else event_history
         self.sink.failed(error, delay)
         return delay
 
@@ -237,13 +237,13 @@ class _Loop:
         self.sink.synced()
 
     async def _take_page(self, page: JsonObject, objects: list[JsonObject]) -> None:
-        slices = Slices()
+        cooperative_yield = CooperativeYield()
         for item in page["items"]:
             if not isinstance(item, dict):
                 raise UnexpectedAnswer("the list holds an item that is no object", status=200)
             if self.keep(item):
                 objects.append(item)
-            await slices.leave_turn()
+            await cooperative_yield.leave_turn()
         if len(objects) > self.maximum_objects:
             raise UnexpectedAnswer(f"the list holds more than {self.maximum_objects} objects", status=200)
 

@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
-from signer.kube.allowances import NoRoom, Room
 from signer.kube.errors import UnexpectedAnswer
-from signer.kube.http.pool import Answer
-from signer.kube.rests import Rests
+from signer.kube.http.pool import Response
+from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded
+from signer.kube.throttle import Throttle
 
 WATCH_READ_BYTES = 16 * 1024
 """At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
@@ -17,7 +17,13 @@ TOO_MANY_EVENTS = "too many large events are being read"
 
 
 async def lines_of(
-    answer: Answer, rests: Rests, room: Room, idle_seconds: float, ends_at: float, *, maximum_bytes: int
+    answer: Response,
+    throttle: Throttle,
+    memory_quota: MemoryQuota,
+    idle_seconds: float,
+    ends_at: float,
+    *,
+    maximum_bytes: int,
 ) -> AsyncGenerator[bytes, None]:
     """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too.
 
@@ -46,9 +52,9 @@ async def lines_of(
         if len(pending) > maximum_bytes:
             raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
         try:
-            room.hold(len(pending))
-        except NoRoom:
+            memory_quota.hold(len(pending))
+        except MemoryQuotaExceeded:
             raise UnexpectedAnswer(TOO_MANY_EVENTS, status=200) from None
-        await rests.after(time.thread_time() - began)
+        await throttle.after(time.thread_time() - began)
     if pending:
         raise UnexpectedAnswer("the watch ended within an event", status=200)

@@ -2,7 +2,7 @@
 
 The semantics are client-go's (``client-go/util/workqueue``): a key stands for "look at this object again", so it is in
 the queue at most once, is never with two workers at once, and when added while a worker has it, comes again afterwards.
-Which of the ready keys comes next is a matter of their lanes (``signer.kube.fair_order``). Time is the event loop's.
+Which of the ready keys comes next is a matter of their flows (``signer.kube.fair_queue``). Time is the event loop's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from random import Random, SystemRandom
 from typing import Generic, TypeVar
 
 from signer.kube.backoff import Backoff
-from signer.kube.fair_order import FairOrder
-from signer.model.lane import ONE_LANE, Lane
+from signer.kube.fair_queue import FairQueue
+from signer.model.flow import ONE_FLOW, Flow
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -35,7 +35,7 @@ class QueueClosed(Exception):
 class WorkQueue(Generic[Key]):
     """Keys to work on: now, later, or again after a failure. Made and used in one event loop.
 
-    ``lane_of`` is asked each time a key becomes ready; by default all keys are in one lane, first come, first served.
+    ``flow_of`` is asked each time a key becomes ready; by default all keys are in one flow, first come, first served.
     ``unattended`` is called each time a key becomes ready while no worker waits for one.
     """
 
@@ -44,15 +44,15 @@ class WorkQueue(Generic[Key]):
         *,
         backoff: Backoff = DEFAULT_BACKOFF,
         random: Random | None = None,
-        lane_of: Callable[[Key], Lane] = lambda key: ONE_LANE,
+        flow_of: Callable[[Key], Flow] = lambda key: ONE_FLOW,
         unattended: Callable[[], None] = lambda: None,
     ) -> None:
         self._backoff = backoff
-        self._lane_of = lane_of
+        self._flow_of = flow_of
         self._unattended = unattended
         self._random = random if random is not None else SystemRandom()
         self._ready: OrderedDict[Key, float] = OrderedDict()  # key -> since when, oldest first
-        self._order: FairOrder[Key] = FairOrder()  # of the ready keys
+        self._order: FairQueue[Key] = FairQueue()  # of the ready keys
         self._processing: dict[Key, float] = {}  # key -> since when
         self._again: dict[Key, float] = {}  # added while processing -> since when
         self._due: dict[Key, tuple[float, int]] = {}  # delayed key -> (loop time, serial): the valid heap entry
@@ -67,7 +67,7 @@ class WorkQueue(Generic[Key]):
 
     def add(self, key: Key) -> None:
         """Work on ``key`` when its turn comes; a pending later time for it is dropped. One that is ready changes to
-        its present lane.
+        its present flow.
         """
         if self._closed:
             return
@@ -76,7 +76,7 @@ class WorkQueue(Generic[Key]):
         if key in self._processing:
             self._again.setdefault(key, now)
         elif key in self._ready:
-            self._order.put(key, self._lane_of(key))
+            self._order.put(key, self._flow_of(key))
         else:
             self._make_ready(key, now)
 
@@ -159,7 +159,7 @@ class WorkQueue(Generic[Key]):
         self._due.clear()
         self._heap.clear()
         self._ready.clear()
-        self._order = FairOrder()
+        self._order = FairQueue()
         self._again.clear()
         self._set_timer()
         while self._getters:
@@ -216,7 +216,7 @@ class WorkQueue(Generic[Key]):
 
     def _make_ready(self, key: Key, since: float) -> None:
         self._ready[key] = since
-        self._order.put(key, self._lane_of(key))
+        self._order.put(key, self._flow_of(key))
         if not self._wake_one():
             self._unattended()
 

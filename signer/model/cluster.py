@@ -230,7 +230,7 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
 def attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Those for attestors, in the order of their keys.
 
-    Few, short, and ours by their prefix: a mirror of 100,000 Machines holds them in memory. One that is too long is
+    Few, short, and ours by their prefix: a cache of 100,000 Machines holds them in memory. One that is too long is
     kept as an empty text: with a slip in it, it must not look as if nobody had said anything.
     """
     annotations = mapping_of(metadata, "annotations")

@@ -35,7 +35,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class ApproveOnly:
-    """A stock serving request of an attested node, journaled: approve it; kube-controller-manager signs."""
+    """A built-in serving request of an attested node, journaled: approve it; kube-controller-manager signs."""
 
     node_name: str
     reason: Reason

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from signer.model.fields import required_text
 from signer.model.kubernetes_time import format_time, parse_time
-from signer.model.record import JournalEntry, StockApproval
+from signer.model.record import BuiltinApproval, JournalEntry
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
 """Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
@@ -52,7 +52,7 @@ def entry_line(entry: JournalEntry) -> str:
 
 
 @functools.lru_cache(maxsize=_LINES)
-def approval_line(approval: StockApproval) -> str:
+def approval_line(approval: BuiltinApproval) -> str:
     """One entry of ``spec.stockApprovalLines``."""
     return _ENCODER.encode(
         {
@@ -75,7 +75,7 @@ def parse_entry_line(line: str) -> JournalEntry:
 
 
 @functools.lru_cache(maxsize=_LINES)
-def parse_approval_line(line: str) -> StockApproval:
+def parse_approval_line(line: str) -> BuiltinApproval:
     """Read what :func:`approval_line` wrote.
 
     Raises:
@@ -110,13 +110,13 @@ def parse_entry(entry: Mapping[str, Any]) -> JournalEntry:
     )
 
 
-def parse_approval(approval: Mapping[str, Any]) -> StockApproval:
+def parse_approval(approval: Mapping[str, Any]) -> BuiltinApproval:
     """Read the object in a line, or in ``spec.stockApprovals``, where 0.1.0 had them.
 
     Raises:
         KeyError, TypeError, ValueError: a field is missing or of another form.
     """
-    return StockApproval(
+    return BuiltinApproval(
         csr_name=required_text(approval, "csrName"),
         csr_uid=required_text(approval, "csrUID"),
         spec_digest=required_text(approval, "specDigest"),

@@ -60,7 +60,7 @@ class NodeNameReuse(enum.Enum):
     IMMEDIATE = "Immediate"
 
 
-class StockServingRequests(enum.Enum):
+class BuiltinServingRequests(enum.Enum):
     """What to do with requests to ``kubernetes.io/kubelet-serving``, which nobody approves in a stock cluster."""
 
     FOLLOW_MODE = "FollowMode"
@@ -108,18 +108,18 @@ class Policy:
     client_duration: timedelta
     serving_duration: timedelta
     insecure_duration: timedelta
-    stock_serving_requests: StockServingRequests = StockServingRequests.FOLLOW_MODE
+    builtin_serving_requests: BuiltinServingRequests = BuiltinServingRequests.FOLLOW_MODE
     untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
     deleting_for_move: bool = False
     """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
 
     @property
-    def approves_stock_serving(self) -> bool:
-        """Whether requests to the stock serving signer are approved, rather than left alone."""
-        if self.stock_serving_requests is StockServingRequests.FOLLOW_MODE:
+    def approves_builtin_serving(self) -> bool:
+        """Whether requests to the built-in serving signer are approved, rather than left alone."""
+        if self.builtin_serving_requests is BuiltinServingRequests.FOLLOW_MODE:
             return self.mode is Mode.ENFORCE
-        return self.stock_serving_requests is StockServingRequests.APPROVE
+        return self.builtin_serving_requests is BuiltinServingRequests.APPROVE
 
     def authorized(self, provider: str) -> AuthorizedAttestor:
         """The attestor of that name.
@@ -160,9 +160,9 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         client_duration=_duration(certificates, "clientDuration", DEFAULT_CERTIFICATE_DURATION),
         serving_duration=_duration(certificates, "servingDuration", DEFAULT_CERTIFICATE_DURATION),
         insecure_duration=_duration(certificates, "insecureDuration", DEFAULT_INSECURE_CERTIFICATE_DURATION),
-        stock_serving_requests=_choice(
-            StockServingRequests,
-            spec.get("stockServingRequests", StockServingRequests.FOLLOW_MODE.value),
+        builtin_serving_requests=_choice(
+            BuiltinServingRequests,
+            spec.get("stockServingRequests", BuiltinServingRequests.FOLLOW_MODE.value),
             "spec.stockServingRequests",
         ),
         untraceable_tokens=_choice(

@@ -310,7 +310,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "minute. Status 403 in the message means that a grant is missing; 422 means that the "
             "CustomResourceDefinitions are of another version.",
             "Check the management API server or the controller's [grants](operating.md#grants), or apply the "
-            "[definitions of this version](upgrading.md#how).",
+            "[definitions of this version](upgrading.md#how-to-upgrade).",
         ),
         Reason.WORKLOAD_CLUSTER_UNREACHABLE: ReasonExplanation(
             "The controller could not write the decision to the workload cluster. Status 403 in the message means that "

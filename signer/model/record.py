@@ -21,8 +21,8 @@ _TICK: Final = timedelta(seconds=1)
 """Times are written in whole seconds."""
 JOURNAL_ENTRIES: Final = 16
 """Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
-STOCK_APPROVALS: Final = 8
-"""Approvals of stock serving requests kept per record."""
+BUILTIN_APPROVALS: Final = 8
+"""Approvals of built-in serving requests kept per record."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 """By how much the clocks of replicas may."""
 
@@ -100,8 +100,8 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StockApproval:
-    """One request to the stock serving signer that was approved; kube-controller-manager chose the certificate."""
+class BuiltinApproval:
+    """One request to the built-in serving signer that was approved; kube-controller-manager chose the certificate."""
 
     csr_name: str
     csr_uid: str
@@ -123,7 +123,7 @@ class AttestedNode:
     """When the last certificate ever allowed by this record runs out."""
     journal: Sequence[JournalEntry]
     """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
-    stock_approvals: tuple[StockApproval, ...] = ()
+    builtin_approvals: tuple[BuiltinApproval, ...] = ()
     seal: str = field(default="", compare=False)
     """As it stands in the object; :mod:`signer.model.seal` says whether it is ours."""
     resource_version: str = ""
@@ -178,13 +178,13 @@ class AttestedNode:
         last = self.last_client_entry()
         return next(entry for entry in self.journal if entry != last)
 
-    def has_stock_approval(self, csr_uid: str, spec_digest: str) -> bool:
-        """Whether exactly that stock serving request with exactly that content was journaled."""
-        return any(one.csr_uid == csr_uid and one.spec_digest == spec_digest for one in self.stock_approvals)
+    def has_builtin_approval(self, csr_uid: str, spec_digest: str) -> bool:
+        """Whether exactly that built-in serving request with exactly that content was journaled."""
+        return any(one.csr_uid == csr_uid and one.spec_digest == spec_digest for one in self.builtin_approvals)
 
-    def with_stock_approval(self, approval: StockApproval) -> AttestedNode:
-        """The record after one more stock serving request was allowed; the oldest go when there are too many."""
-        return replace(self, stock_approvals=(*self.stock_approvals, approval)[-STOCK_APPROVALS:])
+    def with_builtin_approval(self, approval: BuiltinApproval) -> AttestedNode:
+        """The record after one more built-in serving request was allowed; the oldest go when there are too many."""
+        return replace(self, builtin_approvals=(*self.builtin_approvals, approval)[-BUILTIN_APPROVALS:])
 
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
         """The record after one more attestation; when the journal is full, one entry makes way.
@@ -210,7 +210,7 @@ class AttestedNode:
             last_attestation=max(self.last_attestation, entry.decided),
             last_not_after=max(self.last_not_after, entry.not_after),
             journal=(*(one for one in self.journal if one != going), entry)[-JOURNAL_ENTRIES:],
-            stock_approvals=self.stock_approvals if same else (),
+            builtin_approvals=self.builtin_approvals if same else (),
         )
 
 

@@ -18,7 +18,7 @@ from signer.model.journal_lines import (
 )
 from signer.model.kubernetes_time import format_time
 from signer.model.packed_journal import read_journal
-from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey, StockApproval
+from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
 
 
 class InvalidRecord(ValueError):
@@ -40,7 +40,7 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
         "lastAttestationTime": format_time(record.last_attestation),
         "lastNotAfter": format_time(record.last_not_after),
         "journalLines": [entry_line(entry) for entry in record.journal],
-        "stockApprovalLines": [approval_line(approval) for approval in record.stock_approvals],
+        "stockApprovalLines": [approval_line(approval) for approval in record.builtin_approvals],
     }
 
 
@@ -53,7 +53,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
         reference = spec["machineRef"]
-        journal, stock_approvals = _allowed(spec)
+        journal, builtin_approvals = _allowed(spec)
         cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
         record = AttestedNode(
             machine=MachineKey(
@@ -71,7 +71,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
             last_attestation=required_time(spec, "lastAttestationTime"),
             last_not_after=required_time(spec, "lastNotAfter"),
             journal=journal,
-            stock_approvals=stock_approvals,
+            builtin_approvals=builtin_approvals,
             seal=required_text(spec, "seal"),
             resource_version=required_text(metadata, "resourceVersion"),
             uid=required_text(metadata, "uid"),
@@ -84,8 +84,8 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     return record
 
 
-def _allowed(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[StockApproval, ...]]:
-    """Journal and stock approvals: as lines, or as the objects that 0.1.0 wrote; never some of both."""
+def _allowed(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:
+    """Journal and built-in approvals: as lines, or as the objects that 0.1.0 wrote; never some of both."""
     if "journalLines" not in spec and "stockApprovalLines" not in spec:
         entries, approvals = _list(spec, "journal"), _list(spec, "stockApprovals")
         lines = [entry_line(parse_entry(entry)) for entry in entries]

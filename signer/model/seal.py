@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from signer.model.record import AttestedNode, JournalEntry, StockApproval
+from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""
@@ -152,8 +152,8 @@ def _sealed(record: AttestedNode) -> str:
         str(len(record.journal)),
     )
     journal = "".join([_sealed_entry(entry) for entry in record.journal])
-    stock_approvals = "".join([_sealed_approval(approval) for approval in record.stock_approvals])
-    return _joined(*head) + journal + _joined(str(len(record.stock_approvals))) + stock_approvals
+    builtin_approvals = "".join([_sealed_approval(approval) for approval in record.builtin_approvals])
+    return _joined(*head) + journal + _joined(str(len(record.builtin_approvals))) + builtin_approvals
 
 
 # All but the newest were sealed and verified before.
@@ -176,7 +176,7 @@ def _sealed_entry(entry: JournalEntry) -> str:
     )
 
 
-def _sealed_approval(approval: StockApproval) -> str:
+def _sealed_approval(approval: BuiltinApproval) -> str:
     return _joined(approval.csr_name, approval.csr_uid, approval.spec_digest, _seconds(approval.decided))
 
 

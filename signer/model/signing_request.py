@@ -21,8 +21,8 @@ from attestors.wire.names import (
     CERTIFICATE_REQUEST_LABEL,
     MAXIMUM_REQUEST_BYTES,
     PROVIDER_ID_OID,
+    BuiltinSigner,
     ForeignSigner,
-    StockSigner,
 )
 from attestors.wire.request import MalformedRequestBlocks
 from signer.model.certificate_request import (
@@ -30,13 +30,13 @@ from signer.model.certificate_request import (
     MalformedCertificateRequest,
     parse_certificate_request,
 )
-from signer.model.envelope import (
+from signer.model.csr_header import (
+    AttestedCSRHeader,
+    BuiltinCSRHeader,
     Condition,
     NotOurs,
-    RequestEnvelope,
-    StockEnvelope,
     has_certificate,
-    read_envelope,
+    read_csr_header,
     signer_of,
 )
 from signer.model.reasons import Reason
@@ -51,7 +51,7 @@ _MAXIMUM_KEPT_TEXT: Final = 24 * 1024
 class SigningRequest:
     """One of our CSRs, read completely; every part of it is still a claim."""
 
-    envelope: RequestEnvelope
+    header: AttestedCSRHeader
     certificate_request: CertificateRequest
     provider: str
     """The provider block."""
@@ -59,10 +59,10 @@ class SigningRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class StockServingRequest:
+class BuiltinServingRequest:
     """A kubelet's own request to ``kubernetes.io/kubelet-serving``, read completely: it carries no evidence."""
 
-    envelope: StockEnvelope
+    header: BuiltinCSRHeader
     certificate_request: CertificateRequest
 
 
@@ -70,27 +70,29 @@ class StockServingRequest:
 class Settled:
     """Ended: it has its certificate, or was denied, or has failed; a stock one also once anybody approved it."""
 
-    envelope: RequestEnvelope | StockEnvelope
+    header: AttestedCSRHeader | BuiltinCSRHeader
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
     """Ours, and its content cannot be read: to be denied."""
 
-    envelope: RequestEnvelope
+    header: AttestedCSRHeader
     reason: Reason
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class MalformedStockServingRequest:
-    """To the stock serving signer, and its content cannot be read: to be denied where such requests are decided."""
+class MalformedBuiltinServingRequest:
+    """To the built-in serving signer, and its content cannot be read: to be denied where such requests are decided."""
 
-    envelope: StockEnvelope
+    header: BuiltinCSRHeader
     message: str
 
 
-Parsed: TypeAlias = SigningRequest | StockServingRequest | NotOurs | Settled | Malformed | MalformedStockServingRequest
+Parsed: TypeAlias = (
+    SigningRequest | BuiltinServingRequest | NotOurs | Settled | Malformed | MalformedBuiltinServingRequest
+)
 
 
 def parse_signing_request(
@@ -103,17 +105,17 @@ def parse_signing_request(
     signer = signer_of(manifest, providers)
     if isinstance(signer, ForeignSigner):
         return NotOurs()
-    if isinstance(signer, StockSigner):
-        return _parse_stock_serving(manifest, signer, provider_id_oids)
-    envelope = read_envelope(manifest, partial(RequestEnvelope, signer=signer))
-    if isinstance(envelope, NotOurs):
-        return envelope
-    if has_certificate(manifest) or envelope.conditions & {Condition.DENIED, Condition.FAILED}:
-        return Settled(envelope)
+    if isinstance(signer, BuiltinSigner):
+        return _parse_builtin_serving(manifest, signer, provider_id_oids)
+    header = read_csr_header(manifest, partial(AttestedCSRHeader, signer=signer))
+    if isinstance(header, NotOurs):
+        return header
+    if has_certificate(manifest) or header.conditions & {Condition.DENIED, Condition.FAILED}:
+        return Settled(header)
     content = _content_of(manifest["spec"].get("request"), provider_id_oids)
     if isinstance(content, _Unreadable):
-        return Malformed(envelope, content.reason, content.message)
-    return SigningRequest(envelope, content.certificate_request, content.provider, content.evidence)
+        return Malformed(header, content.reason, content.message)
+    return SigningRequest(header, content.certificate_request, content.provider, content.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +161,15 @@ def _read_content(text: Any, provider_id_oids: tuple[str, ...]) -> _Content | _U
 _kept_content = functools.lru_cache(maxsize=_KEPT_CONTENTS)(_read_content)
 
 
-def _parse_stock_serving(
-    manifest: Mapping[str, Any], signer: StockSigner, provider_id_oids: tuple[str, ...]
-) -> StockServingRequest | NotOurs | Settled | MalformedStockServingRequest:
+def _parse_builtin_serving(
+    manifest: Mapping[str, Any], signer: BuiltinSigner, provider_id_oids: tuple[str, ...]
+) -> BuiltinServingRequest | NotOurs | Settled | MalformedBuiltinServingRequest:
     """One ``CERTIFICATE REQUEST`` block and nothing else, as kubelets write it (``util/certificate/csr/csr.go``)."""
-    envelope = read_envelope(manifest, partial(StockEnvelope, signer=signer))
-    if isinstance(envelope, NotOurs):
-        return envelope
-    if has_certificate(manifest) or envelope.conditions:
-        return Settled(envelope)
+    header = read_csr_header(manifest, partial(BuiltinCSRHeader, signer=signer))
+    if isinstance(header, NotOurs):
+        return header
+    if has_certificate(manifest) or header.conditions:
+        return Settled(header)
     try:
         data = request_bytes(manifest["spec"].get("request"))
         (block,) = pem.split(data, maximum_bytes=MAXIMUM_REQUEST_BYTES, maximum_blocks=1)
@@ -175,8 +177,8 @@ def _parse_stock_serving(
             raise MalformedRequestBlocks(f"the block is not {CERTIFICATE_REQUEST_LABEL}")
         certificate_request = parse_certificate_request(block.content, provider_id_oids)
     except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest) as error:
-        return MalformedStockServingRequest(envelope, str(error))
-    return StockServingRequest(envelope, certificate_request)
+        return MalformedBuiltinServingRequest(header, str(error))
+    return BuiltinServingRequest(header, certificate_request)
 
 
 def request_bytes(text: Any) -> bytes:

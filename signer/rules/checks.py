@@ -9,13 +9,13 @@ match     provider ID → the one Machine              signer.rules.machine.the_
 reserve   identity ↔ Machine, journal                signer.store, atomic
 issue     approve, sign, publish                     signer.authority
 
-A kubelet's own request to the stock serving signer carries no evidence; its attestation was recorded before:
+A kubelet's own request to the built-in serving signer carries no evidence; its attestation was recorded before:
 
-parse     bytes → StockServingRequest                signer.model.signing_request
-          the request alone                          STOCK_REQUEST_CHECKS
-match     node name → record → its Machine           signer.rules.stock_serving.the_attested_machine
-          record, Machine, names                     STOCK_SERVING_CHECKS
-journal, approve                                     signer.controller.stock_serving; kube-controller-manager signs
+parse     bytes → BuiltinServingRequest                signer.model.signing_request
+          the request alone                          BUILTIN_REQUEST_CHECKS
+match     node name → record → its Machine           signer.rules.builtin_serving.the_attested_machine
+          record, Machine, names                     BUILTIN_SERVING_CHECKS
+journal, approve                                     signer.decision.builtin_serving; kube-controller-manager signs
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from signer.model.decision import Deferred, Refused
-from signer.rules import identity, machine, request, serving, shape, stock_serving
+from signer.rules import builtin_serving as builtin_serving
+from signer.rules import identity, machine, request, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
+from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.request import RequestFacts
 from signer.rules.shape import ClusterFacts
-from signer.rules.stock_serving import StockRequestFacts, StockServingFacts
 from signer.rules.trace import SILENCE, Step, Trace
 from signer.rules.trace import Check as Check
 
@@ -100,7 +101,7 @@ MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     ),
 )
 
-STOCK_REQUEST_CHECKS: Final[tuple[Check[StockRequestFacts], ...]] = (
+BUILTIN_REQUEST_CHECKS: Final[tuple[Check[BuiltinRequestFacts], ...]] = (
     *CLUSTER_CHECKS,
     Check(shape.requester_may_ask, "the requester is a node", asked.requester),
     Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
@@ -117,31 +118,31 @@ STOCK_REQUEST_CHECKS: Final[tuple[Check[StockRequestFacts], ...]] = (
     Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
-STOCK_SERVING_CHECKS: Final[tuple[Check[StockServingFacts], ...]] = (
-    Check(stock_serving.record_is_this_nodes, "the record is this node's", matched.whose_record),
-    Check(stock_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
-    Check(stock_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
+BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
+    Check(builtin_serving.record_is_this_nodes, "the record is this node's", matched.whose_record),
+    Check(builtin_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
+    Check(builtin_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
     Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
     Check(machine.machine_is_not_paused, "its Machine is not paused", matched.machine_paused),
     Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
     Check(
-        stock_serving.machine_is_the_attested_one,
+        builtin_serving.machine_is_the_attested_one,
         "the Machine was not made anew since the node was attested",
         matched.attested_machine,
     ),
-    Check(stock_serving.reservation_stands, "identity and Machine are reserved for each other", matched.reservation),
+    Check(builtin_serving.reservation_stands, "identity and Machine are reserved for each other", matched.reservation),
     Check(
-        stock_serving.client_certificate_is_valid,
+        builtin_serving.client_certificate_is_valid,
         "a client certificate of the node is still valid",
         matched.client_certificates,
     ),
     Check(
-        stock_serving.no_former_credential_is_valid,
+        builtin_serving.no_former_credential_is_valid,
         "no former node of that name could have asked",
         matched.former_certificates,
     ),
     Check(
-        stock_serving.posted_since_attested,
+        builtin_serving.posted_since_attested,
         "the request was not there before the node was attested",
         matched.posted_and_attested,
     ),
@@ -176,13 +177,13 @@ SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
 )
 """All that stands between a request to one of our signers and its certificate."""
 
-STOCK_SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
+BUILTIN_SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
     Step.READ,
     Step.POLICY,
-    *STOCK_REQUEST_CHECKS,
+    *BUILTIN_REQUEST_CHECKS,
     Step.RECORD,
-    *STOCK_SERVING_CHECKS,
-    Step.STOCK_JOURNAL,
+    *BUILTIN_SERVING_CHECKS,
+    Step.BUILTIN_JOURNAL,
 )
 """All that stands between a kubelet's own serving request and its approval."""
 

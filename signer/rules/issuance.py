@@ -29,10 +29,10 @@ def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord)
     thousands.
     """
     if not isinstance(record, NoRecord) and record.entries_for_key(
-        public_key_digest(request), str(request.envelope.signer)
+        public_key_digest(request), str(request.header.signer)
     ):
         return None
-    return request.envelope.expiration_seconds
+    return request.header.expiration_seconds
 
 
 def public_key_digest(request: SigningRequest) -> str:
@@ -51,10 +51,10 @@ def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: d
     Copies of a request can be posted at any later time: they are as old as the first one.
     """
     try:
-        created = parse_time(request.envelope.created)
+        created = parse_time(request.header.created)
     except ValueError:
         created = now.replace(microsecond=0)
     if isinstance(record, NoRecord):
         return created
-    entries = record.entries_for_key(public_key_digest(request), str(request.envelope.signer))
+    entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
     return min((created, *(entry.created for entry in entries)))

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
+from signer.model.csr_header import Credential
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import Credential
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
@@ -71,7 +71,7 @@ class MachineFacts:
     """Other Machines of the cluster, not being deleted, that have the node name as a name, or that node."""
     other_names: tuple[AttestedNode, ...]
     """What is recorded for this very Machine under other node names."""
-    held_by_others: frozenset[str]
+    conflicting_names: frozenset[str]
     """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
     credential: Credential
     """What the requester authenticated with, as far as the workload API server says."""

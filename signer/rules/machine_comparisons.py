@@ -14,15 +14,15 @@ from signer.model.certificate_request import (
     ORGANIZATION,
 )
 from signer.model.cluster import MachineView
+from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Deferred
-from signer.model.envelope import CertificateCredential, NoCredentialNamed
 from signer.model.record import AttestedNode
+from signer.rules.builtin_serving import IN_FLIGHT, BuiltinServingFacts, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_client_entries
-from signer.rules.stock_serving import IN_FLIGHT, StockServingFacts, own_since
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
 _MINUTES: Final = "%Y-%m-%d %H:%M UTC"
@@ -137,10 +137,10 @@ def alternative_names(facts: AlternativeNameFacts) -> Comparison:
     return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), f"of: {listed(dict.fromkeys(own))}")
 
 
-# What stands for evidence in a stock serving request
+# What stands for evidence in a built-in serving request
 
 
-def whose_record(facts: StockServingFacts) -> Comparison:
+def whose_record(facts: BuiltinServingFacts) -> Comparison:
     """``record_is_this_nodes``."""
     return Comparison(
         f"node {facts.record.node_name} of {facts.record.machine.cluster}",
@@ -148,13 +148,13 @@ def whose_record(facts: StockServingFacts) -> Comparison:
     )
 
 
-def recorded_security(facts: StockServingFacts) -> Comparison:
+def recorded_security(facts: BuiltinServingFacts) -> Comparison:
     """``attestation_was_secure``."""
     identity = facts.record.identity
     return Comparison(f"{identity.provider} ({identity.security.value})", "secure")
 
 
-def recorded_attestor(facts: StockServingFacts) -> Comparison:
+def recorded_attestor(facts: BuiltinServingFacts) -> Comparison:
     """``attestor_is_still_authorized``."""
     operator = "" if facts.operator_allows else "; this controller does not allow it here"
     return Comparison(
@@ -163,7 +163,7 @@ def recorded_attestor(facts: StockServingFacts) -> Comparison:
     )
 
 
-def attested_machine(facts: StockServingFacts) -> Comparison:
+def attested_machine(facts: BuiltinServingFacts) -> Comparison:
     """``machine_is_the_attested_one``."""
     return Comparison(
         f"UID {facts.machine.uid}; the Cluster is of {facts.cluster.created:{_SECONDS}}",
@@ -171,18 +171,18 @@ def attested_machine(facts: StockServingFacts) -> Comparison:
     )
 
 
-def reservation(facts: StockServingFacts) -> Comparison:
+def reservation(facts: BuiltinServingFacts) -> Comparison:
     """``reservation_stands``."""
     return Comparison(facts.pair.value, f"{facts.record.machine} for {facts.record.identity.identity}")
 
 
-def client_certificates(facts: StockServingFacts) -> Comparison:
+def client_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``client_certificate_is_valid``."""
     ends = [f"valid until {one.not_after:{_MINUTES}}" for one in valid_client_entries(facts.record, facts.now)]
     return Comparison(listed(ends), f"one that is valid at {facts.now:{_MINUTES}}")
 
 
-def former_certificates(facts: StockServingFacts) -> Comparison:
+def former_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``no_former_credential_is_valid``."""
     if not isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names the credential", "not asked then")
@@ -196,7 +196,7 @@ def former_certificates(facts: StockServingFacts) -> Comparison:
     return Comparison(f"of former nodes: {listed(former)}", f"none when created, at {facts.created:{_MINUTES}}")
 
 
-def posted_and_attested(facts: StockServingFacts) -> Comparison:
+def posted_and_attested(facts: BuiltinServingFacts) -> Comparison:
     """``posted_since_attested``."""
     if not isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names the credential", "not asked then")

@@ -38,13 +38,13 @@ def facts_belong_together(facts: RequestFacts) -> None:
     """The policy is the Cluster's and the attestor the signer's; a defect of ours otherwise."""
     if facts.policy.cluster != facts.cluster.key:
         raise Deferred(Reason.INTERNAL_ERROR, f"judged by the policy of Cluster {facts.policy.cluster}")
-    if facts.attestor.provider != facts.request.envelope.signer.provider:
+    if facts.attestor.provider != facts.request.header.signer.provider:
         raise Deferred(Reason.INTERNAL_ERROR, f"judged by attestor {facts.attestor.provider}")
 
 
 def provider_is_the_signers(facts: RequestFacts) -> None:
     """The provider block and the signer name say the same."""
-    provider = facts.request.envelope.signer.provider
+    provider = facts.request.header.signer.provider
     if facts.request.provider != provider:
         raise Refused(
             Reason.PROVIDER_MISMATCH, f"the provider block says {facts.request.provider}, the signer name {provider}"
@@ -101,10 +101,10 @@ def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool
 
 def attestor_supports_the_purpose(facts: RequestFacts) -> None:
     """Insecure attestors neither serve nor renew (proposal, "Insecure providers")."""
-    envelope = facts.request.envelope
-    if envelope.signer.purpose is Purpose.SERVING and not facts.attestor.serves:
+    header = facts.request.header
+    if header.signer.purpose is Purpose.SERVING and not facts.attestor.serves:
         raise Refused(Reason.SERVING_NOT_SUPPORTED, f"attestor {facts.attestor.provider} signs no serving certificates")
-    if envelope.username.startswith(NODE_USER_PREFIX) and not facts.attestor.renews:
+    if header.username.startswith(NODE_USER_PREFIX) and not facts.attestor.renews:
         raise Refused(
             Reason.RENEWAL_NOT_SUPPORTED,
             f"attestor {facts.attestor.provider} does not renew: the node joins again with a new bootstrap token",

@@ -31,7 +31,7 @@ def policy_and_attestor(facts: RequestFacts) -> Comparison:
     """``facts_belong_together``."""
     return Comparison(
         f"policy of {facts.policy.cluster}, attestor {facts.attestor.provider}",
-        f"Cluster {facts.cluster.key}, signer {facts.request.envelope.signer}",
+        f"Cluster {facts.cluster.key}, signer {facts.request.header.signer}",
     )
 
 
@@ -49,16 +49,16 @@ def deleting(facts: ClusterFacts) -> Comparison:
 
 def requester(facts: ShapeFacts) -> Comparison:
     """``requester_may_ask``."""
-    envelope = facts.request.envelope
+    header = facts.request.header
     wanted = f"{NODE_USER_PREFIX}<name> in {NODES_GROUP}"
-    if envelope.signer.purpose is Purpose.CLIENT:
+    if header.signer.purpose is Purpose.CLIENT:
         wanted = f"system:bootstrap:<token id> in {BOOTSTRAPPERS_GROUP}, or {wanted}"
-    return Comparison(f"{envelope.username} in {listed(sorted(envelope.groups), 'no group')}", wanted)
+    return Comparison(f"{header.username} in {listed(sorted(header.groups), 'no group')}", wanted)
 
 
 def provider(facts: RequestFacts) -> Comparison:
     """``provider_is_the_signers``."""
-    return Comparison(facts.request.provider, facts.request.envelope.signer.provider)
+    return Comparison(facts.request.provider, facts.request.header.signer.provider)
 
 
 def authorization(facts: RequestFacts) -> Comparison:
@@ -72,11 +72,11 @@ def authorization(facts: RequestFacts) -> Comparison:
 
 def purpose(facts: RequestFacts) -> Comparison:
     """``attestor_supports_the_purpose``."""
-    envelope, attestor = facts.request.envelope, facts.attestor
-    asker = "a node" if envelope.username.startswith(NODE_USER_PREFIX) else "a bootstrap token"
+    header, attestor = facts.request.header, facts.attestor
+    asker = "a node" if header.username.startswith(NODE_USER_PREFIX) else "a bootstrap token"
     can = [what for what, does in (("renews", attestor.renews), ("serves", attestor.serves)) if does]
     return Comparison(
-        f"{envelope.signer.purpose.value} certificate for {asker}",
+        f"{header.signer.purpose.value} certificate for {asker}",
         f"attestor {attestor.provider}: first join{''.join(f', {what}' for what in can)}",
     )
 
@@ -94,7 +94,7 @@ def subject(facts: ShapeFacts) -> Comparison:
 def asks_for(facts: ShapeFacts) -> Comparison:
     """``requester_is_the_node``."""
     asked = NODE_USER_PREFIX + _node_name(facts.request)
-    username = facts.request.envelope.username
+    username = facts.request.header.username
     if username.startswith(NODE_USER_PREFIX):
         return Comparison(f"{username} asks for {asked}", asked)
     return Comparison(f"{username} asks for {asked}", "a node asks for itself; a token for any, judged below")
@@ -119,14 +119,14 @@ def kinds_of_names(facts: ShapeFacts) -> Comparison:
     """``alternative_names_fit_the_purpose``."""
     request = facts.request.certificate_request
     found = listed([*request.dns_names, *request.ip_addresses, *(f"a {kind}" for kind in request.other_name_kinds)])
-    serving = facts.request.envelope.signer.purpose is Purpose.SERVING
+    serving = facts.request.header.signer.purpose is Purpose.SERVING
     return Comparison(found, "DNS names or IP addresses, at least one" if serving else "none")
 
 
 def usages(facts: ShapeFacts) -> Comparison:
     """``usages_fit_the_purpose``."""
-    envelope = facts.request.envelope
-    return Comparison(listed(envelope.usages), f"{usages_of(envelope.signer.purpose)}, perhaps key encipherment")
+    header = facts.request.header
+    return Comparison(listed(header.usages), f"{usages_of(header.signer.purpose)}, perhaps key encipherment")
 
 
 def key(facts: ShapeFacts) -> Comparison:

@@ -36,8 +36,8 @@ from typing import Final, Protocol
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
+from signer.model.csr_header import Credential, NoCredentialNamed, OtherCredential
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import Credential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
 from signer.model.record import JOURNAL_ENTRIES, AttestedNode, JournalEntry
 from signer.rules.machine import NoRecord
@@ -111,7 +111,7 @@ class AlternativeNameFacts(Protocol):
         ...
 
     @property
-    def held_by_others(self) -> frozenset[str]:
+    def conflicting_names(self) -> frozenset[str]:
         """Names and addresses of other Machines and nodes of the cluster, each as :func:`canonical` writes it.
 
         Those are enough that are asked for; of addresses, their :func:`faces`.
@@ -254,7 +254,7 @@ def _foreign(
     So what the Machine shows none of may still come, where it is nobody else's. One without any lacks them all, as
     after a move.
     """
-    if facts.machine.addresses and (any_of_its_kind or not facts.held_by_others.isdisjoint(written)):
+    if facts.machine.addresses and (any_of_its_kind or not facts.conflicting_names.isdisjoint(written)):
         return _refused(name, facts, f"does not belong to {facts.machine}")
     if facts.machine.kind == MACHINE_POOL_KIND:
         return Deferred(
@@ -271,7 +271,7 @@ def _foreign(
 
 def _require_nobody_elses(name: str, written: tuple[str, ...], facts: AlternativeNameFacts) -> None:
     """Both have it, as the platform says: whichever is wrong, the data can be put right, so this is no denial."""
-    if not facts.held_by_others.isdisjoint(written):
+    if not facts.conflicting_names.isdisjoint(written):
         raise Deferred(
             Reason.MACHINE_AMBIGUOUS,
             f"alternative name {name} belongs to {facts.machine}, and to another Machine or node of the cluster too",

@@ -23,7 +23,7 @@ from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.requested_key import KeyKind
-from signer.model.signing_request import SigningRequest, StockServingRequest
+from signer.model.signing_request import BuiltinServingRequest, SigningRequest
 from signer.rules.node_name import is_node_name
 
 MINIMUM_RSA_BITS: Final = 2048
@@ -41,8 +41,8 @@ _USAGES: Final = {
 }
 
 
-ShapedRequest: TypeAlias = SigningRequest | StockServingRequest
-"""What is judged by its shape: a request to one of our signers, or a kubelet's own to the stock serving signer."""
+ShapedRequest: TypeAlias = SigningRequest | BuiltinServingRequest
+"""What is judged by its shape: a request to one of our signers, or a kubelet's own to the built-in serving signer."""
 
 
 class ClusterFacts(Protocol):
@@ -88,12 +88,12 @@ def cluster_is_not_deleting(facts: ClusterFacts) -> None:
 
 def requester_may_ask(facts: ShapeFacts) -> None:
     """A bootstrap token of the bootstrappers' group, for client certificates; or a node. Nobody else."""
-    envelope = facts.request.envelope
-    username, groups = envelope.username, envelope.groups
+    header = facts.request.header
+    username, groups = header.username, header.groups
     if username.startswith(NODE_USER_PREFIX) and NODES_GROUP in groups:
         return
     if (
-        envelope.signer.purpose is Purpose.CLIENT
+        header.signer.purpose is Purpose.CLIENT
         and username.startswith(BOOTSTRAP_USER_PREFIX)
         and _BOOTSTRAP_TOKEN_ID.fullmatch(username.removeprefix(BOOTSTRAP_USER_PREFIX))
         and BOOTSTRAPPERS_GROUP in groups
@@ -101,7 +101,7 @@ def requester_may_ask(facts: ShapeFacts) -> None:
         return
     wanted = (
         f"{NODE_USER_PREFIX}<name> in {NODES_GROUP}"
-        if envelope.signer.purpose is Purpose.SERVING
+        if header.signer.purpose is Purpose.SERVING
         else f"{BOOTSTRAP_USER_PREFIX}<token id> in {BOOTSTRAPPERS_GROUP}, or {NODE_USER_PREFIX}<name> in {NODES_GROUP}"
     )
     raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"requested by {username}; only {wanted} may ask")
@@ -124,7 +124,7 @@ def subject_is_a_node(facts: ShapeFacts) -> None:
 
 def requester_is_the_node(facts: ShapeFacts) -> None:
     """A node asks for itself; the API server checks that for the signers of kubernetes.io only."""
-    username = facts.request.envelope.username
+    username = facts.request.header.username
     common_name = NODE_USER_PREFIX + node_name_of(facts.request)
     if username.startswith(NODE_USER_PREFIX) and username != common_name:
         raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"{username} asks for a certificate of {common_name}")
@@ -157,20 +157,20 @@ def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
             f"subject alternative names may be DNS names and IP addresses only, not {request.other_name_kinds[0]}",
         )
     has_names = any(extension.oid == SUBJECT_ALTERNATIVE_NAME for extension in request.extensions)
-    if facts.request.envelope.signer.purpose is Purpose.CLIENT and has_names:
+    if facts.request.header.signer.purpose is Purpose.CLIENT and has_names:
         raise Refused(Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES, "a client certificate has no alternative names")
-    if facts.request.envelope.signer.purpose is Purpose.SERVING and not (request.dns_names or request.ip_addresses):
+    if facts.request.header.signer.purpose is Purpose.SERVING and not (request.dns_names or request.ip_addresses):
         raise Refused(Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES, "a serving certificate needs an alternative name")
 
 
 def usages_fit_the_purpose(facts: ShapeFacts) -> None:
     """Digital signature and client or server auth, each once; key encipherment may come with them."""
-    envelope = facts.request.envelope
-    asked = frozenset(envelope.usages)
-    if asked - {_KEY_ENCIPHERMENT} != _USAGES[envelope.signer.purpose] or len(asked) != len(envelope.usages):
+    header = facts.request.header
+    asked = frozenset(header.usages)
+    if asked - {_KEY_ENCIPHERMENT} != _USAGES[header.signer.purpose] or len(asked) != len(header.usages):
         raise Refused(
             Reason.INVALID_USAGES,
-            f"usages must be {usages_of(envelope.signer.purpose)}, with or without {_KEY_ENCIPHERMENT}",
+            f"usages must be {usages_of(header.signer.purpose)}, with or without {_KEY_ENCIPHERMENT}",
         )
 
 

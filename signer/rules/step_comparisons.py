@@ -30,7 +30,7 @@ from signer.rules.comparison import Comparison, listed
 
 def read(signer_name: str) -> Comparison:
     """``Step.READ``."""
-    return Comparison(signer_name, "a signer of an installed attestor; three PEM blocks, or one for a stock signer")
+    return Comparison(signer_name, "a signer of an installed attestor; three PEM blocks, or one for a built-in signer")
 
 
 def policy(found: Policy) -> Comparison:

@@ -40,7 +40,7 @@ class Step(enum.Enum):
     RESERVE = "identity and Machine are, or can be, reserved for each other"
     JOURNAL = "a certificate can be planned, and written into the journal"
     RECORD = "the node was attested, and its Machine is there"
-    STOCK_JOURNAL = "there is room for the approval in the record"
+    BUILTIN_JOURNAL = "there is room for the approval in the record"
 
 
 Compares: TypeAlias = Callable[[], Comparison]

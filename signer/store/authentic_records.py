@@ -1,6 +1,6 @@
 """The AttestedNodes that we sealed ourselves, by name, by Machine and by identity. No other record is ever used.
 
-Tenants may come to write into their namespaces, so the mirror of AttestedNodes is only material. Each version of a
+Tenants may come to write into their namespaces, so the cache of AttestedNodes is only material. Each version of a
 record is verified once, when it arrives; what does not authenticate, or cannot be read, counts as no record, and is
 only remembered so that the next write can replace it.
 """
@@ -24,8 +24,8 @@ from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
-from signer.store.foreign_metadata import KeptMetadata, NotKept, foreign_metadata
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
+from signer.store.preserved_metadata import KeptMetadata, NotKept, preserved_metadata
 
 _LOG = logging.getLogger(__name__)
 _KEY_RETRY: Final = timedelta(seconds=2)
@@ -75,7 +75,7 @@ class NothingInTheWay:
 def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
     """Read an AttestedNode from the API server; whose it is, only :class:`AuthenticRecords` says."""
     try:
-        return UnverifiedRecord(parse_record(manifest), foreign_metadata(manifest["metadata"]))
+        return UnverifiedRecord(parse_record(manifest), preserved_metadata(manifest["metadata"]))
     except InvalidRecord as error:
         metadata = manifest.get("metadata")
         metadata = metadata if isinstance(metadata, Mapping) else {}
@@ -100,7 +100,7 @@ def _no_one() -> None:
 
 
 class AuthenticRecords:
-    """Records under the controller keys; told of each change by the mirror of AttestedNodes.
+    """Records under the controller keys; told of each change by the cache of AttestedNodes.
 
     ``keys_changed`` is called when other keys were read than before.
     """
@@ -250,7 +250,7 @@ class AuthenticRecords:
             raise _not_verified(namespace, name)
 
     def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
-        """See :class:`~signer.store.mirror.Changed`."""
+        """See :class:`~signer.store.cache.Changed`."""
         if after is None:
             self._is_verified(key)
             for known in (self._stored, self._reported):

@@ -1,4 +1,4 @@
-"""KubeadmConfigs as they are mirrored and as they are listed: the version, the index by token, and how often one asks.
+"""KubeadmConfigs as they are cached and as they are listed: the version, the index by token, and how often one asks.
 
 Tenants write them: each may be large, and there may be many. Of none is more held than its view.
 """
@@ -24,7 +24,7 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import MACHINE_POOL_KIND
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
-from signer.store.mirror import Changed, Mirror, ObjectKey
+from signer.store.cache import Cache, Changed, ObjectKey
 
 LIVE_LIST_SECONDS: Final = 10.0
 """From the end of one live list of a namespace to the next, whoever asks; and for how long one confirms a trace."""
@@ -54,8 +54,8 @@ class ConfigCalls(Source, Protocol):
         ...
 
 
-class ConfigMirror(Mirror[BootstrapConfigView]):
-    """A mirror that knows when asking on is of no use: no grant, or no such resource."""
+class ConfigCache(Cache[BootstrapConfigView]):
+    """A cache that knows when asking on is of no use: no grant, or no such resource."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Which Machine or MachinePool a bootstrap token was made for, from the KubeadmConfigs of the management cluster.
 
-A mirror beside the inventory, and not one of its collections: KubeadmConfigs hold live tokens, so an operator may keep
+A cache beside the inventory, and not one of its collections: KubeadmConfigs hold live tokens, so an operator may keep
 them from the controller, and other bootstrap providers have none. Then tracing is off, says why, and is tried again;
 everything else goes on.
 """
@@ -46,16 +46,16 @@ from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
 from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
     LIVE_LIST_SECONDS,
+    ConfigCache,
     ConfigCalls,
     ConfigIndex,
-    ConfigMirror,
     LiveConfigs,
     LiveList,
     NotListed,
     discover_kubeadm_configs,
 )
-from signer.store.inventory import Inventory, ProviderIDs, Wake
-from signer.store.mirror import InTouch, Mirror, ObjectKey
+from signer.store.cache import Cache, InTouch, ObjectKey
+from signer.store.caches import Caches, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class BootstrapTokens:
     def __init__(
         self,
         client: ConfigCalls,
-        inventory: Inventory,
+        caches: Caches,
         *,
         watch_namespace: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -85,13 +85,13 @@ class BootstrapTokens:
         self.answered = self._state.answered
         """Set once the first list has arrived or failed, or takes too long: till then requests with a token wait."""
         self._client = client
-        self._inventory = inventory
+        self._caches = caches
         self._watch_namespace = watch_namespace
         self._monotonic = monotonic
         self._random = SystemRandom()
         self._wakes: list[Wake] = []
         self._index = ConfigIndex()
-        self._configs = self._new_mirror()
+        self._configs = self._new_cache()
         self._resource = KUBEADM_CONFIGS_V1BETA2
         self._live = LiveConfigs(client, monotonic)
 
@@ -106,7 +106,7 @@ class BootstrapTokens:
         return self._state.now(self._configs.touch())
 
     def trace(self, cluster: ClusterKey, token_id: str) -> Trace:
-        """Follow a token to its owners, as far as the mirror knows."""
+        """Follow a token to its owners, as far as the cache knows."""
         tracing = self.tracing()
         if not isinstance(tracing, TracingOn):
             return tracing
@@ -116,7 +116,7 @@ class BootstrapTokens:
         """Follow a token to its owners in the API server itself, as far as lists may be made of it.
 
         By a list that begins after this call; or by one that began within the last ``LIVE_LIST_SECONDS``, where the
-        mirror, which is in touch, says the same now. Otherwise, and whatever goes wrong, it is an interruption, which
+        cache, which is in touch, says the same now. Otherwise, and whatever goes wrong, it is an interruption, which
         neither denies nor clears.
         """
         asked = self._monotonic()
@@ -129,7 +129,7 @@ class BootstrapTokens:
         return TracingInterrupted("KubeadmConfigs were listed a moment ago, and are not listed again yet")
 
     def _is_recent(self, found: LiveList) -> bool:
-        """Whether the mirror can be relied on to have seen what changed since that list."""
+        """Whether the cache can be relied on to have seen what changed since that list."""
         in_touch = isinstance(self._configs.touch(), InTouch)
         return in_touch and self._monotonic() - found.began <= LIVE_LIST_SECONDS
 
@@ -181,10 +181,10 @@ class BootstrapTokens:
         )
 
     def _is_living_pool(self, owner: TokenOwner, cluster: ClusterKey) -> bool:
-        pool = self._inventory.machine_pools.get(owner.namespace, owner.name)
+        pool = self._caches.machine_pools.get(owner.namespace, owner.name)
         return pool is not None and pool.cluster == cluster and not pool.deleting
 
-    # The mirror
+    # The cache
 
     async def look_once(self) -> None:
         """List the KubeadmConfigs once, for who looks and does not stay; where that fails, tracing says why."""
@@ -202,7 +202,7 @@ class BootstrapTokens:
             self._configs.replaced(objects)
 
     async def run(self) -> NoReturn:
-        """Keep the mirror up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
+        """Keep the cache up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
         self._state.begins()
         too_long = asyncio.get_running_loop().call_later(token_tracing.INTERRUPTION_SECONDS, self.answered.set)
         try:
@@ -235,7 +235,7 @@ class BootstrapTokens:
         except ApiError as error:
             return _ended_by(error)
         self._index = ConfigIndex()
-        configs = self._configs = self._new_mirror()
+        configs = self._configs = self._new_cache()
         watching = asyncio.create_task(
             list_and_watch(
                 self._client,
@@ -257,8 +257,8 @@ class BootstrapTokens:
             refused.cancel()
             await asyncio.gather(watching, refused, return_exceptions=True)
 
-    def _new_mirror(self) -> ConfigMirror:
-        return ConfigMirror(self._changed, self._listed, self._state.failed, self._monotonic)
+    def _new_cache(self) -> ConfigCache:
+        return ConfigCache(self._changed, self._listed, self._state.failed, self._monotonic)
 
     def _listed(self) -> None:
         self._state.listed(len(self._configs))
@@ -282,15 +282,15 @@ class BootstrapTokens:
     def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
         """Whose requests wait for a token of this owner. A Machine without a provider ID is waited for by itself."""
         if owner.kind == MACHINE_POOL_KIND:
-            pool = self._inventory.machine_pools.get(owner.namespace, owner.name)
+            pool = self._caches.machine_pools.get(owner.namespace, owner.name)
             return frozenset() if pool is None else pool.provider_ids
-        machine = self._inventory.machines.get(owner.namespace, owner.name)
+        machine = self._caches.machines.get(owner.namespace, owner.name)
         return frozenset({machine.provider_id}) if machine is not None and machine.provider_id else frozenset()
 
     def _cluster_of(self, view: BootstrapConfigView, owner: TokenOwner) -> ClusterKey:
         """The owner's own Cluster, which cannot change; while the owner is not known, what the label says."""
-        owners: Mirror[MachineView] | Mirror[MachinePoolView] = (
-            self._inventory.machine_pools if owner.kind == MACHINE_POOL_KIND else self._inventory.machines
+        owners: Cache[MachineView] | Cache[MachinePoolView] = (
+            self._caches.machine_pools if owner.kind == MACHINE_POOL_KIND else self._caches.machines
         )
         known = owners.get(owner.namespace, owner.name)
         return ClusterKey(view.namespace, view.cluster_name) if known is None else known.cluster

@@ -100,10 +100,10 @@ class ControllerKey:
             return False
         except ApiError as error:
             deleted = self._was_read and isinstance(error, NotFound)
-            cure = "the controller key was deleted: put its copy back before this controller ends"
+            remedy = "the controller key was deleted: put its copy back before this controller ends"
             _LOG.log(
                 logging.ERROR if deleted else logging.WARNING,
-                cure if deleted else "cannot read the controller key",
+                remedy if deleted else "cannot read the controller key",
                 extra={"secret": secret, "error": str(error)},
             )
             if not self._was_read:  # else the keys that were read stay good

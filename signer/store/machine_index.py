@@ -16,7 +16,7 @@ from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.record import MachineKey
 from signer.rules.machine import MachineGone
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
 """The provider IDs whose Machines or instances a change concerns."""

@@ -9,7 +9,7 @@ from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.rules.node_name import scale_set_names
 from signer.rules.serving import canonical
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
 
 
 class NameIndex:
@@ -73,7 +73,7 @@ class NameIndex:
         nodes = self._nodes.get(held, set()) - own
         return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
 
-    def held_by_others(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
+    def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names`` that another Machine of the same Cluster has; each is in its one spelling."""
         own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
         return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)

@@ -18,7 +18,7 @@ from attestors.contract import Security
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.record import AttestedNode, JournalEntry, MachineKey
 from signer.rules.machine import MachineGone, NoRecord
-from signer.store.mirror import ObjectKey
+from signer.store.cache import ObjectKey
 
 OVERDUE_SHARE: Final = 0.15
 """Share of its life that a certificate has left when its renewal counts as overdue: nodes renew at 0.2.

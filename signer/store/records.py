@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from signer.kube.client import JsonObject
+from signer.kube.coalescing_cache import CoalescingCache
+from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
-from signer.kube.fresh_answers import FreshAnswers
 from signer.kube.resources import ATTESTED_NODES
-from signer.kube.slices import Slices
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
@@ -27,10 +27,10 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
-from signer.store.arrivals import Arrival
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
-from signer.store.foreign_metadata import NotKept, foreign_fields
-from signer.store.inventory import Inventory
+from signer.store.caches import Caches
+from signer.store.preserved_metadata import NotKept, preserved_fields
+from signer.store.records_barrier import UnlistedNamespace
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,44 +70,45 @@ class _Version:
 class Records:
     """The AttestedNodes of all clusters."""
 
-    def __init__(self, client: RecordCalls, inventory: Inventory) -> None:
+    def __init__(self, client: RecordCalls, caches: Caches) -> None:
         self._client = client
-        self._inventory = inventory
-        self._lists: FreshAnswers[None] = FreshAnswers(time.monotonic, lambda nothing: 0)
+        self._caches = caches
+        self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
-        """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the mirror
-        began, the records of its namespace are listed, once for all who came meanwhile (:mod:`signer.store.arrivals`).
+        """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the cache
+        began, the records of its namespace are listed, once for all who came meanwhile
+        (:mod:`signer.store.records_barrier`).
 
         Raises:
             ApiError: they cannot be listed.
         """
-        while isinstance(arrival := self._inventory.arrivals.of(cluster), Arrival):
-            await self._lists.ask(arrival, ATTESTED_NODES, partial(self._list, arrival))
+        while isinstance(unlisted := self._caches.records_barrier.of(cluster), UnlistedNamespace):
+            await self._lists.ask(unlisted, ATTESTED_NODES, partial(self._list, unlisted))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
         """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.
 
         Raises:
-            Deferred: it has, or the mirror may have lost what was listed.
+            Deferred: it has, or the cache may have lost what was listed.
         """
-        if isinstance(self._inventory.arrivals.of(cluster), Arrival):
+        if isinstance(self._caches.records_barrier.of(cluster), UnlistedNamespace):
             raise Deferred(
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
-    async def _list(self, arrival: Arrival) -> None:
-        self._inventory.arrivals.begins(arrival)
-        pages = self._client.list_pages(ATTESTED_NODES.collection(arrival.namespace))
+    async def _list(self, unlisted: UnlistedNamespace) -> None:
+        self._caches.records_barrier.begins(unlisted)
+        pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):
             async for page in pages:
-                slices = Slices()
+                cooperative_yield = CooperativeYield()
                 for item in page["items"]:
                     if not isinstance(item, dict):
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-                    self._inventory.records.found(item)
-                    await slices.leave_turn()
-        self._inventory.arrivals.listed(arrival)
+                    self._caches.records.found(item)
+                    await cooperative_yield.leave_turn()
+        self._caches.records_barrier.listed(unlisted)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
         """What we recorded under that node name.
@@ -115,17 +116,17 @@ class Records:
         Raises:
             Deferred: the controller key is not available, or there is a newer one.
         """
-        return self._inventory.authentic.get(cluster.namespace, record_name(cluster, node_name))
+        return self._caches.authentic.get(cluster.namespace, record_name(cluster, node_name))
 
     async def write(self, record: AttestedNode, cluster: ClusterView) -> AttestedNode:
         """Seal and create the record, or change the very version that it was derived from.
 
         Raises:
-            RecordChanged: it was created or changed meanwhile; the mirror now has the new one.
+            RecordChanged: it was created or changed meanwhile; the cache now has the new one.
             Deferred: the controller key is not available, or there is a newer one.
             ApiError: from the management cluster.
         """
-        spec = {**record_spec(record), "seal": self._inventory.authentic.require_keys().seal(record)}
+        spec = {**record_spec(record), "seal": self._caches.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
                 written = await self._change(record, cluster, spec)
@@ -134,19 +135,19 @@ class Records:
         except (AlreadyExists, Conflict, NotFound) as error:
             await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
-        stored = self._inventory.records.written(written)
+        stored = self._caches.records.written(written)
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
     async def _change(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
         path, version = _path(record), _Version(record.uid, record.resource_version)
-        kept = self._inventory.authentic.metadata_of(record)
+        kept = self._caches.authentic.metadata_of(record)
         foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
         return await self._client.replace(path, _whole(record, version, self._owned(foreign, cluster), spec))
 
     def _owned(self, foreign: JsonObject, cluster: ClusterView) -> JsonObject:
         """With the Cluster as owner where none is: backups are restored without owners, and nobody would delete it."""
-        owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._inventory)
+        owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._caches)
         if any(isinstance(owner, Mapping) and _kind_of(owner) == _kind_of(own) for owner in owners):
             return foreign
         return {**foreign, "ownerReferences": [*owners, own]}
@@ -154,10 +155,10 @@ class Records:
     async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Create it where there was no record, or no record of ours."""
         namespace, name = record.machine.cluster.namespace, record.name
-        if not isinstance(self._inventory.authentic.get(namespace, name), NoRecord):
+        if not isinstance(self._caches.authentic.get(namespace, name), NoRecord):
             raise RecordChanged(name)
-        manifest = _manifest(record, cluster, self._inventory, spec)
-        match self._inventory.authentic.in_the_way(namespace, name):
+        manifest = _manifest(record, cluster, self._caches, spec)
+        match self._caches.authentic.in_the_way(namespace, name):
             case NothingInTheWay():
                 return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
             case InTheWay(uid, resource_version):
@@ -177,10 +178,10 @@ class Records:
         metadata = mapping_of(await self._client.get(path), "metadata")
         if _Version(text_of(metadata, "uid"), text_of(metadata, "resourceVersion")) != version:
             raise Conflict("another version than was read", status=409)
-        return foreign_fields(metadata)
+        return preserved_fields(metadata)
 
     async def refresh(self, cluster: ClusterKey, name: str) -> None:
-        """Look at a record in the API server itself, and show the mirror what is there.
+        """Look at a record in the API server itself, and show the cache what is there.
 
         Raises:
             ApiError: from the management cluster.
@@ -188,9 +189,9 @@ class Records:
         try:
             current = await self._client.get(ATTESTED_NODES.object(name, cluster.namespace))
         except NotFound:
-            self._inventory.records.forget(cluster.namespace, name)
+            self._caches.records.forget(cluster.namespace, name)
             return
-        self._inventory.records.written(current)
+        self._caches.records.written(current)
 
 
 def _path(record: AttestedNode) -> str:
@@ -214,7 +215,7 @@ def _whole(record: AttestedNode, version: _Version, foreign: JsonObject, spec: J
     return {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
 
 
-def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory, spec: JsonObject) -> JsonObject:
+def _manifest(record: AttestedNode, cluster: ClusterView, caches: Caches, spec: JsonObject) -> JsonObject:
     return {
         "apiVersion": ATTESTED_NODES.api_version,
         "kind": "AttestedNode",
@@ -222,15 +223,15 @@ def _manifest(record: AttestedNode, cluster: ClusterView, inventory: Inventory, 
             "name": record.name,
             "namespace": cluster.key.namespace,
             "labels": {CLUSTER_NAME_LABEL: cluster.key.name},
-            "ownerReferences": [_owner_reference(cluster, inventory)],
+            "ownerReferences": [_owner_reference(cluster, caches)],
         },
         "spec": spec,
     }
 
 
-def _owner_reference(cluster: ClusterView, inventory: Inventory) -> JsonObject:
+def _owner_reference(cluster: ClusterView, caches: Caches) -> JsonObject:
     return {
-        "apiVersion": inventory.version.clusters.api_version,
+        "apiVersion": caches.version.clusters.api_version,
         "kind": "Cluster",
         "name": cluster.key.name,
         "uid": cluster.uid,

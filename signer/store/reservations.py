@@ -17,8 +17,8 @@ Between finding that a side is dead and removing it, its author may complete it 
   dead, and deletes exactly that resourceVersion;
 - who has both sides looks at the first once more before it relies on them, and clears such a mark, which changes the
   resourceVersion. Who has just created both need not read it: the watch tells in order
-  (:mod:`signer.store.following`), and where it has said of these two that each was created, and nothing else, no mark
-  was made before the pair was whole.
+  (:mod:`signer.store.event_history`), and where it has said of these two that each was created, and nothing else, no
+  mark was made before the pair was whole.
 
 Whatever the order, either the remover sees the whole pair, or the owner sees the mark, or the delete fails.
 No step rests on time or on who holds a Lease; ``tests/unit/signer/store`` explores the interleavings.
@@ -47,10 +47,10 @@ from signer.model.reservation import (
     reservation_spec,
 )
 from signer.rules.machine import NoRecord
-from signer.store.existence import Existence
-from signer.store.following import Following, Heard, Order
-from signer.store.inventory import Inventory
-from signer.store.mirror import InTouch
+from signer.store.cache import InTouch
+from signer.store.caches import Caches
+from signer.store.event_history import EventHistory, Heard, Order
+from signer.store.live_reads import LiveReads
 
 _ATTEMPTS: Final = 8
 _WATCH_SECONDS: Final = 0.5
@@ -84,24 +84,24 @@ class _Changed(Exception):
 class Reservations:
     """The reservations in the controller's own namespace."""
 
-    def __init__(self, client: ManagementCalls, inventory: Inventory) -> None:
+    def __init__(self, client: ManagementCalls, caches: Caches) -> None:
         self._client = client
-        self._inventory = inventory
-        self._namespace = inventory.own_namespace
-        self.existence = Existence(client, inventory)
+        self._caches = caches
+        self._namespace = caches.own_namespace
+        self.live_reads = LiveReads(client, caches)
         self._waited_in_vain = float("-inf")
-        """When the mirror had last heard something while the watch was waited for, and said nothing."""
+        """When the cache had last heard something while the watch was waited for, and said nothing."""
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
         """Return once both sides said ``pair``, at some moment of this call. Where that was read, and not told by the
         watch, its Machine's side still says so at the end of it.
 
         An insecure attestor's pair may be displaced between the two, and at any later moment: who has it looks at the
-        mirror again before he relies on it (``Admission._require_still``).
+        cache again before he relies on it (``ReserveAndJournal._require_still``).
 
         ``record`` is what the caller will change next, at exactly the version that it holds. Where it names ``pair``,
-        the mirror is believed: whoever takes the pair for another writes that record too, and the caller's write would
-        fail. One that was released without that, as a pool's instance that left the list, is believed until the mirror
+        the cache is believed: whoever takes the pair for another writes that record too, and the caller's write would
+        fail. One that was released without that, as a pool's instance that left the list, is believed until the cache
         hears of it.
 
         Raises:
@@ -109,10 +109,10 @@ class Reservations:
             Deferred: others keep changing the same objects, or one of them cannot be read.
             ApiError: from the management cluster.
         """
-        if _names(record, pair) and self.mirrored(pair):
+        if _names(record, pair) and self.cached(pair):
             return
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(_Changed), self._follow(pair) as following:
+            with contextlib.suppress(_Changed), self._follow(pair) as event_history:
                 created: list[Heard] = []
                 machine_side = await self._take(ReservationSide.MACHINE, pair, created)
                 if machine_side.pair != pair:
@@ -127,7 +127,7 @@ class Reservations:
                             await self._remove_dead(machine_side)
                         raise
                     continue
-                if await self._undisturbed(pair, created, following) is Order.OTHERWISE:
+                if await self._undisturbed(pair, created, event_history) is Order.OTHERWISE:
                     await self._confirm(machine_side, identity_side)
                 return
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
@@ -139,35 +139,35 @@ class Reservations:
             Deferred: one of its objects cannot be read.
             ApiError: from the management cluster.
         """
-        if not await self.existence.is_gone(pair.machine):
+        if not await self.live_reads.is_gone(pair.machine):
             return
         found = [await self._read(side, pair) for side in ReservationSide]
         with contextlib.suppress(_Changed):
             await self._release([side for side in found if side is not None and side.pair == pair])
 
-    def mirrored(self, pair: Pair) -> bool:
-        """Whether both sides said ``pair`` when the mirror last heard of them: a hint, and no ground for approval."""
-        sides = (self._inventory.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
+    def cached(self, pair: Pair) -> bool:
+        """Whether both sides said ``pair`` when the cache last heard of them: a hint, and no ground for approval."""
+        sides = (self._caches.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
-    def _follow(self, pair: Pair) -> contextlib.AbstractContextManager[Following]:
+    def _follow(self, pair: Pair) -> contextlib.AbstractContextManager[EventHistory]:
         """Hear from now on what the watch says of both sides."""
-        return self._inventory.reservations.followers.follow(
+        return self._caches.reservations.event_histories.follow(
             (self._namespace, pair.name(side)) for side in ReservationSide
         )
 
-    async def _undisturbed(self, pair: Pair, created: Sequence[Heard], following: Following) -> Order:
+    async def _undisturbed(self, pair: Pair, created: Sequence[Heard], event_history: EventHistory) -> Order:
         """Whether nothing became of the Machine's side but that we created it, until we created the identity's.
 
         Not asked for an insecure pair: by when that is heard, a secure one may have displaced it.
         """
-        mirror = self._inventory.reservations
-        heard_at = mirror.heard_at
-        heard = isinstance(mirror.touch(), InTouch) and heard_at != self._waited_in_vain
+        cache = self._caches.reservations
+        heard_at = cache.heard_at
+        heard = isinstance(cache.touch(), InTouch) and heard_at != self._waited_in_vain
         if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not heard:
             return Order.OTHERWISE
-        order = await following.expect(created, _WATCH_SECONDS)
-        if mirror.heard_at == heard_at and order is Order.OTHERWISE:
+        order = await event_history.expect(created, _WATCH_SECONDS)
+        if cache.heard_at == heard_at and order is Order.OTHERWISE:
             self._waited_in_vain = heard_at  # a watch that hangs holds up one, and not each of thousands
         return order
 
@@ -218,7 +218,7 @@ class Reservations:
         partner = await self._read(ReservationSide.MACHINE, found.pair)
         if partner is None or not partner.is_partner_of(found):
             await self._remove_dead(found)
-        elif await self.existence.is_gone(found.pair.machine):
+        elif await self.live_reads.is_gone(found.pair.machine):
             await self._release((partner, found))
         else:
             await self._unchanged(found)
@@ -239,7 +239,7 @@ class Reservations:
     async def _release(self, sides: Sequence[Reservation]) -> None:
         """Remove what stands of a pair whose Machine is gone, unless the Machine, or its owner, is back."""
         contested = [await self._mark(side, contested=True) for side in sides]
-        if contested and await self.existence.is_gone(contested[0].pair.machine):
+        if contested and await self.live_reads.is_gone(contested[0].pair.machine):
             for side in contested:
                 await self._delete(side)
 
@@ -260,17 +260,17 @@ class Reservations:
             return existing
         reservation = parse_reservation(manifest)
         created.append(((self._namespace, reservation.name), reservation.resource_version))
-        return self._inventory.reservations.written(manifest) or reservation
+        return self._caches.reservations.written(manifest) or reservation
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
         name = pair.name(side)
         try:
             manifest = await self._client.get(self._path(name))
         except NotFound:
-            self._inventory.reservations.forget(self._namespace, name)
+            self._caches.reservations.forget(self._namespace, name)
             return None
         try:
-            return self._inventory.reservations.written(manifest) or parse_reservation(manifest)
+            return self._caches.reservations.written(manifest) or parse_reservation(manifest)
         except InvalidReservation as error:
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"IdentityReservation {name} cannot be read ({error}): delete it"
@@ -296,7 +296,7 @@ class Reservations:
             written = await self._client.patch(self._path(reservation.name), {"metadata": metadata})
         except (NotFound, Conflict):
             raise _Changed from None
-        return self._inventory.reservations.written(written) or parse_reservation(written)
+        return self._caches.reservations.written(written) or parse_reservation(written)
 
     async def _delete(self, reservation: Reservation) -> None:
         """Delete exactly the version that was read; one that was changed or re-created meanwhile stays."""
@@ -305,7 +305,7 @@ class Reservations:
             await self._client.delete(path, uid=reservation.uid, resource_version=reservation.resource_version)
         except (NotFound, Conflict):
             raise _Changed from None
-        self._inventory.reservations.forget(self._namespace, reservation.name)
+        self._caches.reservations.forget(self._namespace, reservation.name)
 
     def _path(self, name: str) -> str:
         return IDENTITY_RESERVATIONS.object(name, self._namespace)

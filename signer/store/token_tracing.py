@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from signer.model.bootstrap_token import TracingInterrupted, TracingOff
-from signer.store import inventory as inventory_module
-from signer.store.mirror import InTouch, OutOfTouch
+from signer.store import caches as caches_module
+from signer.store.cache import InTouch, OutOfTouch
 
 _LOG = logging.getLogger(__name__)
 INTERRUPTION_SECONDS: Final = 300.0
@@ -55,7 +55,7 @@ class TokenTracing:
         """When the last refusal was."""
 
     def now(self, touch: InTouch | OutOfTouch) -> Tracing:
-        """Whether tokens are traced now, and if not, why; ``touch`` is the mirror's."""
+        """Whether tokens are traced now, and if not, why; ``touch`` is the cache's."""
         match self._tracing:
             case TracingOff():
                 return self._tracing
@@ -63,7 +63,7 @@ class TokenTracing:
                 return _interrupted(touch, cause, self._monotonic() - self._began)
             case TracingOn():
                 # The bound of all that decisions rest on: what was seen longer ago may deny nobody, and clear nobody.
-                if isinstance(touch, OutOfTouch) and touch.seconds > inventory_module.OUT_OF_TOUCH_SECONDS:
+                if isinstance(touch, OutOfTouch) and touch.seconds > caches_module.OUT_OF_TOUCH_SECONDS:
                     return _interrupted(touch, "", touch.seconds)
                 return self._tracing
             case never:

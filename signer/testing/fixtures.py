@@ -86,7 +86,7 @@ class MakeNode(Protocol):
         *,
         cluster: WorldCluster | None = None,
     ) -> SimulatedNode:
-        """A node of ``cluster``, by default ``workload_cluster``; ``settings`` go to the attestor's node half."""
+        """A node of ``cluster``, by default ``workload_cluster``; ``settings`` go to the attestor's agent plugin."""
         ...
 
 
@@ -167,7 +167,7 @@ def make_machine(request: pytest.FixtureRequest) -> MakeMachine:
 
 @pytest.fixture
 def make_node(request: pytest.FixtureRequest) -> MakeNode:
-    """Factory of simulated nodes, which make keys, evidence and requests with the attestor's own node half."""
+    """Factory of simulated nodes, which make keys, evidence and requests with the attestor's own agent plugin."""
     from signer.testing.nodes import SimulatedNode
 
     def make(

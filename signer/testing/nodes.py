@@ -1,7 +1,7 @@
 """A simulated node: it makes keys, evidence and CertificateSigningRequest manifests, honest or otherwise.
 
-For tests of the controller and of attestors. It uses the real node half of whatever attestor it is given, found through
-the entry points as ``kubelet-authenticator`` does.
+For tests of the controller and of attestors. It uses the real agent plugin of whatever attestor it is given, found
+through the entry points as ``kubelet-authenticator`` does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SimulatedNode:
     """Hash of the workload cluster's CA, as the node's kubeconfig gives it: ``sha256:`` and hexadecimal digits."""
     provider: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the attestor's node half."""
+    """Settings of the attestor's agent plugin."""
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = field(
         default_factory=lambda: ec.generate_private_key(ec.SECP256R1())
     )
@@ -56,7 +56,7 @@ class SimulatedNode:
         return self.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
     def evidence(self, purpose: Purpose = Purpose.CLIENT, challenge: str = "") -> Evidence:
-        """Evidence for this node's key, from the attestor's node half."""
+        """Evidence for this node's key, from the attestor's agent plugin."""
         cluster = CACertHash(self.ca_cert_hash)
         expected = binding.compute(
             evidence_version=EVIDENCE_VERSION,
@@ -64,8 +64,8 @@ class SimulatedNode:
             signer_name=SignerName(purpose, self.provider),
             subject_public_key_info=self.subject_public_key_info,
         )
-        node_half = self.registry.load(self.provider).node_half(self.settings)
-        return node_half.gather(GatherRequest(expected, cluster.text, EVIDENCE_VERSION, purpose, challenge))
+        agent_plugin = self.registry.load(self.provider).agent_plugin(self.settings)
+        return agent_plugin.gather(GatherRequest(expected, cluster.text, EVIDENCE_VERSION, purpose, challenge))
 
     def certificate_request(
         self, dns_names: Sequence[str] = (), ip_addresses: Sequence[IPv4Address | IPv6Address] = ()

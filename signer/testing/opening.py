@@ -57,7 +57,7 @@ class StartController(Protocol):
         connection: ClusterConnection | None = None,
         **configuration: Any,
     ) -> RunningController:
-        """Start a controller; ``configuration`` are the fields of ``signer.controller.configuration.Configuration``.
+        """Start a controller; ``configuration`` are the fields of ``signer.configuration.Configuration``.
 
         It acts as an administrator of the management cluster, or as the user of ``connection``.
         """
@@ -125,7 +125,7 @@ def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorklo
 @contextlib.contextmanager
 def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
     """What ``attestation_controller`` gives; all controllers stop at its end."""
-    from signer.controller.configuration import Configuration
+    from signer.configuration import Configuration
     from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 
     with contextlib.ExitStack() as stack:

@@ -9,10 +9,10 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
 
+from signer.configuration import Configuration
 from signer.controller.cluster_api_change import ClusterAPIChanged
-from signer.controller.configuration import Configuration
-from signer.controller.leadership import Leadership, LeadershipLost
 from signer.controller.replica import run_replica
+from signer.controller.replicas.leadership import Leadership, LeadershipLost
 from signer.controller.run import ControllerOptions
 from signer.kube.connection import ClusterConnection
 from signer.testing.clients import DEFAULT_WAIT_SECONDS, LoopThread
@@ -46,7 +46,7 @@ class RunningController:
                 self._configuration,
                 stop=self._stop,
                 options=self.options,
-                started=lambda inventory: started.set(),
+                started=lambda caches: started.set(),
                 standing_by=lambda leadership: self._elected_by(leadership, started),
             )
         )

@@ -20,17 +20,17 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.bench.drain import controller_process
 from tests.bench.honest_nodes import Joins, add_machines, join_in_turn
 from tests.bench.thief import write_loot
-from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.tpm.fake_tpm_node import PaperNode
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 
 REQUESTS: Final = 10_000
 MAXIMUM_GROWTH: Final = 50 * 1024 * 1024

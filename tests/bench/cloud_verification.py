@@ -1,6 +1,6 @@
 """What evidence of AWS and GCP costs the controller in CPU time: ``python -m tests.bench.cloud_verification``.
 
-The whole controller half, without network: STS's answer and published keys are there already, and EC2, IAM and Compute
+The whole server plugin, without network: STS's answer and published keys are there already, and EC2, IAM and Compute
 Engine are not asked. Every run reads document, request and token anew from bytes; keys are kept, as in earnest.
 """
 
@@ -16,16 +16,16 @@ from typing import Final
 
 from attestors.aws import wire
 from attestors.aws.caller_identity import SecurityTokenService
-from attestors.aws.controller import AWSControllerHalf
+from attestors.aws.controller import AWSServerPlugin
 from attestors.aws.issuers import IssuerKeys
 from attestors.aws.services import make_services
 from attestors.clouds.https import HTTPSAnswer
-from attestors.contract import AttestationRequest, ControllerHalf, VerifiedIdentity
+from attestors.contract import AttestationRequest, ServerPlugin, VerifiedIdentity
 from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSource
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import NoLookUp
 from tests.bench.verification import RUNS, Verification, measure
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, fields, presigned, settings, token_fields
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, fields, presigned, settings, token_fields
 from tests.support.aws_documents import ACCOUNT, INSTANCE, REGION
 from tests.support.fake_aws.accounts import Issuer, Session
 from tests.unit.attestors.gcp import support as google
@@ -72,7 +72,7 @@ class _Answers:
         return HTTPSAnswer(200, "application/json", self.documents[target.partition("?")[0]])
 
 
-def _aws(session: Session, issuer: Issuer) -> AWSControllerHalf:
+def _aws(session: Session, issuer: Issuer) -> AWSServerPlugin:
     result = {"Account": session.account, "Arn": session.arn, "UserId": session.user_id}
     documents: Mapping[str, object] = {
         "/": {"GetCallerIdentityResponse": {"GetCallerIdentityResult": result}},
@@ -82,27 +82,27 @@ def _aws(session: Session, issuer: Issuer) -> AWSControllerHalf:
     https = _Answers({path: json.dumps(document).encode() for path, document in documents.items()})
     nobody = make_services({})
     services = type(nobody)(SecurityTokenService(https), IssuerKeys(https), nobody.instances, nobody.roles)
-    return AWSControllerHalf(settings({**_AWS_ALONE, "webIdentityIssuers": {ACCOUNT: issuer.url}}), services)
+    return AWSServerPlugin(settings({**_AWS_ALONE, "webIdentityIssuers": {ACCOUNT: issuer.url}}), services)
 
 
 def _to_aws(evidence: Mapping[str, str]) -> AttestationRequest:
     return attestation_request(evidence_of(evidence), binding=BINDING, provider_id=PROVIDER_ID)
 
 
-def _gcp() -> GCPControllerHalf:
+def _gcp() -> GCPServerPlugin:
     async def fetch() -> CertificatesAnswer:
         body = json.dumps({google.KEY.key_id: google.KEY.certificate_pem}).encode()
         return CertificatesAnswer(body, timedelta(hours=1), timedelta())
 
     source = CertificateSource(fetch)
-    return GCPControllerHalf(google.SETTINGS, lambda: source, NoLookUp())
+    return GCPServerPlugin(google.SETTINGS, lambda: source, NoLookUp())
 
 
 def _measure(
-    loop: asyncio.Runner, title: str, half: ControllerHalf, request: AttestationRequest, runs: int
+    loop: asyncio.Runner, title: str, plugin: ServerPlugin, request: AttestationRequest, runs: int
 ) -> Verification:
     def verify() -> None:
-        outcome = loop.run(half.verify_client(request))
+        outcome = loop.run(plugin.verify_client(request))
         if not isinstance(outcome, VerifiedIdentity):
             raise TypeError(f"{title}: {outcome}")
 

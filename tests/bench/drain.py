@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS

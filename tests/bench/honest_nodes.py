@@ -15,8 +15,8 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.clients import LoopThread
 from signer.testing.world import Verdict, WorldCluster
 from tests.bench.figures import percentile
-from tests.integration.house import provider_id
-from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.fixtures import provider_id
+from tests.integration.tpm.fake_tpm_node import PaperNode
 
 _WAIT_SECONDS: Final = 120.0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.client import JsonObject
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.clients import BlockingClient
@@ -17,7 +17,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.support.raw_client import RawClient
 
-STOCK_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+BUILTIN_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Load:
         }
 
 
-def for_stock_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObject]:
+def for_builtin_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObject]:
     """The same requests, addressed to kube-controller-manager."""
     return [
         {
             **manifest,
             "metadata": {"name": f"{prefix}-{manifest['metadata']['name']}"},
-            "spec": {**manifest["spec"], "signerName": STOCK_SIGNER},
+            "spec": {**manifest["spec"], "signerName": BUILTIN_SIGNER},
         }
         for manifest in manifests
     ]

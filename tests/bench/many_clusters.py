@@ -19,9 +19,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from tests.bench.drain import controller_process, cpu_seconds
-from tests.support.cluster_park import ClusterPark
+from tests.support.many_clusters import ClusterPark
 
 CLUSTERS: Final = 1000
 FEW: Final = 100
@@ -31,7 +31,7 @@ SETTLE_SECONDS: Final = 30.0
 """After the last one is Ready: what is kept open for a while after a call is closed by then."""
 IDLE_SECONDS: Final = 60.0
 """For as long as this the CPU of idle clusters is measured."""
-_PATIENCE_SECONDS: Final = 600.0
+_TIMEOUT_SECONDS: Final = 600.0
 _ATTESTOR: Final = "keyed-mac"
 
 
@@ -43,7 +43,7 @@ class Started:
     watched_seconds: float
     """From the start of the process until the requests of every cluster were watched."""
     ready_seconds: float
-    """Until every policy said that it is Ready: the side door is shut, and proven to be."""
+    """Until every policy said that it is Ready: the auto-approval is shut, and proven to be."""
     start_cpu_seconds: float
     """Of the controller, until then."""
     resident: int
@@ -130,7 +130,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes], is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = time.monotonic() + _TIMEOUT_SECONDS
     while not is_done():
         if process.poll() is not None:
             raise RuntimeError(f"the controller ended with {process.returncode}")

@@ -42,7 +42,7 @@ YOUNG: Final = 2
 _LIFE: Final = timedelta(days=7)
 _AT_ONCE: Final = 24
 _REST_SECONDS: Final = 10.0
-_PATIENCE_SECONDS: Final = 300.0
+_TIMEOUT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def measure(nodes: int) -> list[Stage]:
 
 def _stage(what: str, load: Load, control_plane: ControlPlane) -> Stage:
     with controller_process(control_plane.connection(), load.configuration.attestors) as process:
-        wait_until(lambda: _rests(process.pid), "the controller rests", _PATIENCE_SECONDS)
+        wait_until(lambda: _rests(process.pid), "the controller rests", _TIMEOUT_SECONDS)
         return Stage(what, resident_bytes(process.pid), cpu_seconds(process.pid))
 
 

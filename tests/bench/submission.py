@@ -16,7 +16,7 @@ from signer.kube.client import JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import client_context
-from tests.bench.load import Load, for_stock_signer
+from tests.bench.load import Load, for_builtin_signer
 from tests.support.control_plane import ControlPlane
 
 CONNECTIONS: Final = 8
@@ -41,8 +41,8 @@ def first_joins(load: Load, prefix: str, token: str) -> list[Submission]:
 
 
 def for_peer(load: Load, prefix: str, token: str) -> list[Submission]:
-    """The same to the stock signer, which is kube-controller-manager's."""
-    return _with_token(for_stock_signer(load.requests(prefix), "stock"), token)
+    """The same to the built-in signer, which is kube-controller-manager's."""
+    return _with_token(for_builtin_signer(load.requests(prefix), "stock"), token)
 
 
 def renewals(load: Load, prefix: str) -> list[Submission]:

@@ -36,7 +36,7 @@ EVERY_SECONDS: Final = 0.5
 JOINS_BEFORE: Final = 40
 _WARM: Final = 5
 _SINGLE_AT_MOST: Final = 1_200
-_PATIENCE_SECONDS: Final = 120.0
+_TIMEOUT_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class _Joining:
 
 async def _certified(client: Client, manifest: JsonObject) -> float:
     began = time.monotonic()
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
         await post(client, manifest)
         verdict = await decision(client, manifest["metadata"]["name"])
     assert verdict.certificate, verdict

@@ -10,8 +10,8 @@ from tests.conformance.api import Clients, fields, refused
 from tests.support import kubeadm
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import (
+    BUILTIN_CLIENT_SIGNER,
     COLLECTION,
-    STOCK_CLIENT_SIGNER,
     condition,
     pem_block,
     request_der,
@@ -261,11 +261,11 @@ def test_generated_name_begins_as_asked(admin: RawClient) -> None:
     assert first["name"] != second["name"]
 
 
-def test_node_may_ask_the_stock_signer_only_for_itself(clients: Clients, version: tuple[int, int], name: str) -> None:
+def test_node_may_ask_the_builtin_signer_only_for_itself(clients: Clients, version: tuple[int, int], name: str) -> None:
     node = clients.node("n1")
-    own = signing_request(name, request_pem("system:node:n1"), signer=STOCK_CLIENT_SIGNER)
+    own = signing_request(name, request_pem("system:node:n1"), signer=BUILTIN_CLIENT_SIGNER)
     node.post(COLLECTION, own).expect(201)
-    foreign = signing_request(f"{name}-2", request_pem("system:node:n2"), signer=STOCK_CLIENT_SIGNER)
+    foreign = signing_request(f"{name}-2", request_pem("system:node:n2"), signer=BUILTIN_CLIENT_SIGNER)
     answer = node.post(COLLECTION, foreign)
     if version < (1, 31):
         answer.expect(201)

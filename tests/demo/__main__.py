@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 
 from attestors.gcp import GCPAttestor
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.testing.api import EmbeddedAPI
 from signer.testing.nodes import SimulatedNode

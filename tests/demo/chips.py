@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 from tests.demo.machines import Attempt, provider_id, stolen_evidence

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 from tests.demo.machines import Attempt

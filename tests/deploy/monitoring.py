@@ -1,4 +1,4 @@
-"""What alerts and dashboard name, and scrapes for promtool to hold the alerts against."""
+"""What alerts and dashboard name, and scrapes with which promtool tests the alerts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
-from signer.controller.conditions import PolicyCondition
-from signer.controller.figures import ClusterFigures, ProcessFigures, QueueFigures
-from signer.controller.metrics import Metrics
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.metrics_collector import ClusterGauges, ProcessGauges, QueueGauges
+from signer.model.condition import PolicyCondition
 from signer.store.node_certificates import NodeCertificates
 
 MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
@@ -31,7 +31,7 @@ _SHOWN: Final = re.compile(r"\{\{\s*(?:\$labels\.)?(?P<label>[a-z_]+)\s*\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What one expression, with the texts about it, names."""
+    """The names in one expression and in its annotations."""
 
     where: str
     metrics: frozenset[str]
@@ -62,7 +62,7 @@ def expressions() -> Iterator[Named]:
 
 
 def named(where: str, expression: str, *texts: str) -> Named:
-    """What ``expression`` and the templates in ``texts`` name."""
+    """The names in ``expression`` and in the templates of ``texts``."""
     found = list(_SELECTOR.finditer(expression))
     matched = {
         (one["name"], matcher["label"], matcher["value"])
@@ -76,16 +76,16 @@ def named(where: str, expression: str, *texts: str) -> Named:
     return Named(where, frozenset(one["name"] for one in found), frozenset(matched), frozenset(grouped))
 
 
-def well() -> ClusterFigures:
-    """A cluster that is well at time 0, and stays so for the days that a test lasts."""
+def well() -> ClusterGauges:
+    """A cluster that is healthy at time 0, and stays so for the days that a test lasts."""
     met = (
         PolicyCondition("CertificateAuthorityAvailable", True, "Loaded", "valid"),
         PolicyCondition("AutoApprovalRemoved", True, "Removed", "shut"),
     )
-    return ClusterFigures(
+    return ClusterGauges(
         pending=1,
         oldest_pending_seconds=5.0,
-        queue=QueueFigures(0, 0.0, 0.0),
+        queue=QueueGauges(0, 0.0, 0.0),
         reachable=True,
         mode="Enforce",
         conditions=met,
@@ -98,16 +98,16 @@ def well() -> ClusterFigures:
 
 @dataclass
 class Scrape:
-    """What a scrape shows; a test breaks something of it."""
+    """The content of a scrape, in which a test breaks something."""
 
-    cluster: ClusterFigures
-    process: ProcessFigures
+    cluster: ClusterGauges
+    process: ProcessGauges
     metrics: Metrics
 
     @classmethod
     def healthy(cls) -> Scrape:
         """Nothing is wrong."""
-        process = ProcessFigures(ready=True, watched={"machines": True}, controller_key_readable=(True,))
+        process = ProcessGauges(ready=True, watched={"machines": True}, controller_key_readable=(True,))
         scrape = cls(well(), process, Metrics())
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
@@ -149,7 +149,7 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a few series go, a sample a minute in promtool's notation, and what fires at which minute."""
+    """A few series, one sample a minute in promtool's notation, and the alerts that fire at each minute."""
 
     about: str
     series: Mapping[str, str]
@@ -167,7 +167,7 @@ class Course:
 
 
 def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset[str]) -> dict[str, Any]:
-    """A unit test for promtool: nothing fires while all is well; then ``expected`` do, and no others."""
+    """A unit test for promtool: nothing fires while all is healthy; then ``expected`` fire, and no others."""
     before, after = Scrape.healthy(), Scrape.healthy()
     break_something(after)
     first, second = before.series(), after.series()
@@ -194,7 +194,7 @@ def _fires(minute: int, names: frozenset[str]) -> dict[str, Any]:
 
 
 def _values(series: Mapping[str, float], name: str, before: Mapping[str, float]) -> str:
-    """Repeated each minute; a counter goes on as it has grown."""
+    """The value repeated each minute; a counter keeps its growth rate."""
     if name not in series:
         return f"_x{MINUTES}"
     step = 0.0

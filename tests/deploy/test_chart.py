@@ -16,7 +16,7 @@ import yaml
 
 from signer.cli import run as run_command
 from signer.cli.leader_election import leader_election
-from signer.controller.configuration import Sharding, read_attestors
+from signer.configuration import Sharding, read_attestors
 from signer.crds.expressions import FIRST_VERSION
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages

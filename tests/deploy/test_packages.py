@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from signer.controller.configuration import read_attestors
+from signer.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from tests.deploy.clusterctl import process, variables_of
 from tests.deploy.packages import COMPONENTS, DEPLOY, PROVIDER_LABEL

@@ -79,10 +79,10 @@ def test_a_worker_is_told_not_to_rotate(name: str) -> None:
 
 @pytest.mark.parametrize("serving", ["SelfSigned", "Kubelet", "Agent"])
 def test_a_machine_of_kubeadm_init_is_left_alone(serving: str) -> None:
-    [_, stock, _] = objects(CLUSTER_CLASS)
+    [_, builtin, _] = objects(CLUSTER_CLASS)
     attested = of_class(CONTROL_PLANE, {**ATTESTATION, "servingCertificates": serving})
     for configuration in ("initConfiguration", "clusterConfiguration"):
-        assert attested.get(configuration) == spec_of(stock).get(configuration)
+        assert attested.get(configuration) == spec_of(builtin).get(configuration)
     for name in (CLOUD_CONFIG, IGNITION):
         assert set(worker(name)) & {"initConfiguration", "clusterConfiguration"} == set()
 
@@ -104,8 +104,8 @@ def test_ways_to_a_serving_certificate_exclude_each_other(
     by_agent = serving == "Agent" and kind == WORKER
     if serving == "Agent" and not by_agent:
         expected = {}
-    stock = {"cloud-provider": "external"}
-    assert flags(spec, "joinConfiguration") == {**stock, "rotate-certificates": "false", **expected}
+    builtin = {"cloud-provider": "external"}
+    assert flags(spec, "joinConfiguration") == {**builtin, "rotate-certificates": "false", **expected}
     assert (SERVING in contents(spec)) is by_agent
     assert ("serving" in json.loads(contents(spec)[CONFIGURATION])) is by_agent
 
@@ -121,7 +121,7 @@ def test_the_configuration_says_what_the_variable_says(kind: str) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["worker", "control-plane"])
-def test_a_cluster_without_the_variable_is_a_stock_cluster(index: int) -> None:
+def test_a_cluster_without_the_variable_is_a_builtin_cluster(index: int) -> None:
     template = objects(CLUSTER_CLASS)[index]
     assert of_class(template["kind"], None) == spec_of(template)
 

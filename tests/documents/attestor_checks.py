@@ -26,11 +26,11 @@ from attestors.gcp.certificate_source import CertificateSource
 from attestors.gcp.certificates import GoogleKey
 from attestors.gcp.instances import InstanceLookUp, check_is_running, check_is_the_same
 from attestors.tpm import controller as tpm
-from attestors.tpm import presented, quote
+from attestors.tpm import presented_keys, quote
 from attestors.tpm.attestation_key import AttestationKey, EndorsementKey
 from attestors.tpm.challenge import Token
 from attestors.tpm.endorsement import verify_endorsement_certificate
-from attestors.tpm.ownership.order import SourcesInOrder
+from attestors.tpm.endorsement_key_sources.order import SourcesInOrder
 from attestors.tpm.statement import decode_quote
 from attestors.tpm.trust import TrustFromFiles
 from attestors.wire.binding import Binding
@@ -78,21 +78,23 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the EK is made from one of the [templates](#the-nodes-settings)",
-            (EndorsementKey.decode, presented.judge_keys),
+            (EndorsementKey.decode, presented_keys.judge_keys),
             ("MalformedEvidence", "UnsuitableTPMKey"),
         ),
         Check(
             EVERY,
             "the AK is a restricted key that is fixed to its TPM and only signs",
-            (AttestationKey.decode, presented.judge_keys),
+            (AttestationKey.decode, presented_keys.judge_keys),
             ("MalformedEvidence", "UnsuitableTPMKey"),
         ),
-        Check(EVERY, "the EK is not on the deny list", (presented._require_not_denied,), ("EndorsementKeyDenied",)),
+        Check(
+            EVERY, "the EK is not on the deny list", (presented_keys._require_not_denied,), ("EndorsementKeyDenied",)
+        ),
         Check(
             EVERY,
             "with endorsement roots: there is an EK certificate; it is an endorsement key certificate of this EK, is "
             "valid now, and chains to a root",
-            (verify_endorsement_certificate, presented._check_certificate),
+            (verify_endorsement_certificate, presented_keys._check_certificate),
             (
                 "EndorsementCertificateMissing",
                 "EndorsementCertificateRefused",
@@ -131,7 +133,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             ANSWER,
             "the quote is over the challenge's secret and this request's binding",
-            (Binding.prove, tpm.TPMControllerHalf._quote, tpm.TPMControllerHalf._challenge_keys),
+            (Binding.prove, tpm.TPMServerPlugin._quote, tpm.TPMServerPlugin._challenge_keys),
             ("BindingMismatch", "ChallengeKeysMissing"),
         ),
         Check(
@@ -144,13 +146,13 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the first [source](#which-chip-is-in-the-machine) that says anything names this EK",
-            (SourcesInOrder.ask, tpm.TPMControllerHalf._owner),
+            (SourcesInOrder.ask, tpm.TPMServerPlugin._owner),
             ("EndorsementKeyMismatch", "EndorsementKeyUnknown", "EndorsementKeySourceUnavailable"),
         ),
         Check(
             FIRST,
             "a first request never suffices: it gets a challenge for this EK, AK and binding",
-            (tpm.TPMControllerHalf._challenge, tpm.TPMControllerHalf._challenge_keys),
+            (tpm.TPMServerPlugin._challenge, tpm.TPMServerPlugin._challenge_keys),
             ("ChallengeIssued", "ChallengeKeysMissing"),
         ),
     ),
@@ -164,32 +166,32 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the document [is EC2's](#identity-documents)",
-            (verify_identity_document, aws.AWSControllerHalf._document),
+            (verify_identity_document, aws.AWSServerPlugin._document),
             ("MalformedEvidence", "IdentityDocumentRefused", "RegionCertificateMissing"),
         ),
         Check(
             EVERY,
             "its Region is allowed, a role of its account is allowed, and it is of the claimed instance",
-            (aws.AWSControllerHalf._require_allowed,),
+            (aws.AWSServerPlugin._require_allowed,),
             ("RegionNotAllowed", "AccountNotAllowed", "ProviderIDMismatch"),
         ),
         Check(
             PRESIGNED,
             "the operator accepts presigned requests, and the URL is well formed",
-            (PresignedRequest.parse, aws.AWSControllerHalf._presigned),
+            (PresignedRequest.parse, aws.AWSServerPlugin._presigned),
             ("PresignedRequestNotAccepted", "MalformedEvidence"),
         ),
         Check(
             PRESIGNED,
             "it is for STS of the document's partition, in the document's Region or in an allowed one with a known "
             "certificate",
-            (aws.AWSControllerHalf._require_sts_of,),
+            (aws.AWSServerPlugin._require_sts_of,),
             ("PartitionMismatch", "RegionNotAllowed", "RegionCertificateMissing"),
         ),
         Check(
             TOKEN,
             "the token is well formed, and of the issuer that the operator names for the document's account",
-            (WebIdentity.read, aws.AWSControllerHalf._token),
+            (WebIdentity.read, aws.AWSServerPlugin._token),
             ("MalformedEvidence", "WebIdentityNotAccepted", "IssuerMismatch"),
         ),
         Check(EVERY, "the proof was made for this request's binding", (Binding.prove,), ("BindingMismatch",)),
@@ -221,7 +223,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the role is of the document's account, and is allowed",
-            (aws.AWSControllerHalf._allowed_role,),
+            (aws.AWSServerPlugin._allowed_role,),
             ("CallerOfAnotherAccount", "RoleNotAllowed"),
         ),
         Check(PRESIGNED, "the session is this instance's", (aws._require_own_session,), ("CallerIsAnotherInstance",)),
@@ -229,7 +231,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
             TOKEN,
             "the issuer's key signed the token; if the controller's copy of the keys may be older than the token, the "
             "request waits",
-            (aws.AWSControllerHalf._verify_token,),
+            (aws.AWSServerPlugin._verify_token,),
             ("WebIdentityRefused", "WebIdentityKeyNotPublished", "CloudUnavailable"),
         ),
         Check(
@@ -239,13 +241,13 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
             PRESIGNED,
             "with `checkRoleTrust`: [EC2 alone may assume the role](#who-may-assume-the-role), and the role was not "
             "replaced",
-            (require_trust, aws.AWSControllerHalf._require_trust),
+            (require_trust, aws.AWSServerPlugin._require_trust),
             ("RoleTrustTooWide", "RoleWasReplaced", "RoleMissing", *_CLOUD),
         ),
         Check(
             EVERY,
             "with `describeInstances`: EC2 lists the instance",
-            (InstanceDirectory.find, aws.AWSControllerHalf._describe),
+            (InstanceDirectory.find, aws.AWSServerPlugin._describe),
             ("InstanceNotListed", *_CLOUD),
         ),
         Check(

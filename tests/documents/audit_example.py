@@ -11,10 +11,10 @@ from typing import Final
 from rich.console import Console
 
 from attestors.registry import Registry
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import Broken, Finding, decisions, verify
 from signer.cli.audit import show_described, show_findings
-from signer.controller.configuration import operator_settings, read_attestors
+from signer.configuration import operator_settings, read_attestors
 from tests.documents.markdown import ROOT
 
 WIDTH: Final = 110
@@ -25,10 +25,10 @@ _LOG: Final = _FOLDER / "audit.log"
 def verified(*, with_config: bool = True) -> str:
     """What ``audit verify`` prints."""
     configured = read_attestors(_FOLDER / "config.yaml") if with_config else {}
-    halves = Halves(Registry(), partial(operator_settings, configured))
+    plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
 
     async def collect() -> list[Finding]:
-        return [finding async for finding in verify([_LOG], halves)]
+        return [finding async for finding in verify([_LOG], plugins)]
 
     return _printed(lambda console: show_findings(asyncio.run(collect()), console))
 

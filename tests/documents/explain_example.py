@@ -14,7 +14,8 @@ from rich.console import Console
 from signer.authority import load_authority_certificates
 from signer.cli import explain_output, status
 from signer.cli.output import WIDTH_OF_FILES
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
+from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import explain
 from signer.explain.fleet import (
     DAYS,
@@ -24,7 +25,6 @@ from signer.explain.fleet import (
     Lives,
     Readiness,
 )
-from signer.explain.judging import Circumstances
 from signer.explain.offline import OfflineRegistry
 from signer.explain.recorded_objects import RecordedObjects
 from signer.explain.workload_requests import RequestCounts, Unreachable

@@ -23,24 +23,24 @@ from authenticator.model.failures import EXPLANATIONS as EXIT_CODES
 from authenticator.model.failures import ExitCode
 from signer import cli
 from signer.authority.lenient_certificate import parse_ca_certificate
-from signer.controller.log_fields import LOG_FIELDS
-from signer.controller.metrics import Metrics
+from signer.controller.telemetry.log_fields import LOG_FIELDS
+from signer.controller.telemetry.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    BUILTIN_SERVING_CHECKS,
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
-    STOCK_REQUEST_CHECKS,
-    STOCK_SERVING_CHECKS,
     Check,
 )
 from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
-from tests.documents.performance import figures, measured
+from tests.documents.performance import gauges, measured
 from tests.documents.reason_table import PLACES, retry
 from tests.support.helm import CHART
 
@@ -102,7 +102,7 @@ def _reason(reason: str, result: str, explained: ReasonExplanation, *, by: Seque
             f"{first}.",
             "",
             f"- **Meaning:** {explained.cause}",
-            f"- **What to do:** {explained.cure}",
+            f"- **What to do:** {explained.remedy}",
             f"- **Retry:** {retry(reason, result)}",
         )
     )
@@ -142,9 +142,9 @@ def checks() -> str:
     return _checks([*REQUEST_CHECKS, *IDENTITY_CHECKS, *MACHINE_CHECKS])
 
 
-def stock_checks() -> str:
-    """The checks of a request to the stock serving signer."""
-    return _checks([*STOCK_REQUEST_CHECKS, *STOCK_SERVING_CHECKS])
+def builtin_checks() -> str:
+    """The checks of a request to the built-in serving signer."""
+    return _checks([*BUILTIN_REQUEST_CHECKS, *BUILTIN_SERVING_CHECKS])
 
 
 def attestor_checks(attestor: str) -> str:
@@ -198,7 +198,7 @@ def node_flags(command: str) -> str:
 
 def exit_codes() -> str:
     """Every exit code of ``kubelet-authenticator``, with its cause and cure."""
-    rows = ((str(int(code)), EXIT_CODES[code].meaning, EXIT_CODES[code].cure) for code in ExitCode)
+    rows = ((str(int(code)), EXIT_CODES[code].meaning, EXIT_CODES[code].remedy) for code in ExitCode)
     return _table(("exit code", "cause", "cure"), rows)
 
 
@@ -316,7 +316,7 @@ def binding() -> str:
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
-def envelope() -> str:
+def header() -> str:
     """The evidence of the recorded client request, and the labels of its blocks."""
     recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
     text = base64.b64decode(recording["certificateSigningRequest"]["spec"]["request"]).decode("ascii")
@@ -340,7 +340,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         reasons,
         attestor_reasons,
         checks,
-        stock_checks,
+        builtin_checks,
         attestor_checks,
         flags,
         node_flags,
@@ -355,9 +355,9 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         explanation,
         fleet,
         binding,
-        envelope,
+        header,
         quote,
-        figures,
+        gauges,
         measured,
     )
 }

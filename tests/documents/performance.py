@@ -7,7 +7,7 @@ from tests.bench.show import as_markdown, measured_on
 from tests.bench.summary import summary
 
 
-def figures() -> str:
+def gauges() -> str:
     """The summary: what was measured, what is to be reached, and the command."""
     report = documented()
     return f"{summary(report)}\n{measured_on(report)}\n"

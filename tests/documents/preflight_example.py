@@ -10,18 +10,18 @@ from rich.console import Console
 
 from attestors.contract import Security
 from signer.cli.preflight import show
-from signer.controller.preflight import Preflight
-from signer.controller.standing import Attested, Unattested
+from signer.controller.auto_approval.preflight import Preflight
+from signer.controller.status.renewal_coverage import Attested, Unattested
+from signer.model.auto_approval import ApprovalSubresource, ClusterRoleBinding, Subject
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
-from signer.model.side_door import ClusterRoleBinding, Door, Subject
-from signer.rules.side_door import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
+from signer.rules.auto_approval import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
 
 WIDTH: Final = 110
 _CLUSTER: Final = ClusterKey("default", "production")
 _MOMENT: Final = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
-_STOCK_ROLE: Final = "system:certificates.k8s.io:certificatesigningrequests"
+_BUILTIN_ROLE: Final = "system:certificates.k8s.io:certificatesigningrequests"
 _TOKENS: Final = "system:bootstrappers:kubeadm:default-node-token"
 
 
@@ -36,31 +36,33 @@ def example() -> Preflight:
     """One Machine is attested, one never was, and somebody's own role opens the door too."""
     grants = (
         RemovableGrant(
-            _binding("kubeadm:node-autoapprove-bootstrap", f"{_STOCK_ROLE}:nodeclient", _TOKENS),
-            frozenset({Door.NODECLIENT}),
+            _binding("kubeadm:node-autoapprove-bootstrap", f"{_BUILTIN_ROLE}:nodeclient", _TOKENS),
+            frozenset({ApprovalSubresource.NODECLIENT}),
         ),
         RemovableGrant(
-            _binding("kubeadm:node-autoapprove-certificate-rotation", f"{_STOCK_ROLE}:selfnodeclient", "system:nodes"),
-            frozenset({Door.SELFNODECLIENT}),
+            _binding(
+                "kubeadm:node-autoapprove-certificate-rotation", f"{_BUILTIN_ROLE}:selfnodeclient", "system:nodes"
+            ),
+            frozenset({ApprovalSubresource.SELFNODECLIENT}),
         ),
         ReportedGrant(
             _binding("node-provisioner", "node-provisioner", "provisioners"),
-            frozenset({Door.NODECLIENT}),
+            frozenset({ApprovalSubresource.NODECLIENT}),
             Obstacle.GRANTS_MORE,
         ),
     )
     openings = tuple(
-        Opening(door, identity)
+        Opening(auto_approval, identity)
         for identity in reviewed_identities(grants, [])
         for grant in grants
-        for door in grant.doors
+        for auto_approval in grant.subresources
         if {subject.name for subject in grant.binding.subjects} & {*identity.groups}
     )
     return Preflight(
         cluster=_CLUSTER,
         mode=Mode.OBSERVE,
         policy_problem="",
-        standings=(
+        renewal_coverage=(
             Attested(_machine("worker-1"), _record("worker-1")),
             Unattested(_machine("worker-2"), "has no AttestedNode that counts"),
         ),

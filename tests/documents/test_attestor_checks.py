@@ -21,7 +21,7 @@ from attestors.clouds.google import ComputeEngine, GoogleAccess
 from attestors.contract import AttestorSettings, ChallengeIssued, VerifiedIdentity
 from attestors.gcp.certificate_service import certificate_service
 from attestors.gcp.certificate_source import CertificateSource
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import InstanceLookUp
 from attestors.tpm.settings import INTERMEDIATES_SETTING, ROOTS_SETTING, TPMSettings
 from signer.model.reasons import Reason
@@ -39,15 +39,15 @@ from tests.documents.attestor_checks import (
 )
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, _reasons_in, reasons_of
 from tests.integration.aws import test_web_identity_tokens
-from tests.integration.aws.desk import Desk as AWSDesk
-from tests.integration.aws.desk import fields, presigned, settings
+from tests.integration.aws.fixtures import Desk as AWSDesk
+from tests.integration.aws.fixtures import fields, presigned, settings
 from tests.support.aws_documents import ACCOUNT
 from tests.support.fake_aws import ISSUER_HOST, FakeAWS
 from tests.support.fake_google import FakeGoogle
 from tests.unit.attestors.gcp.support import INSTANCE, SETTINGS, claims, request, token
 from tests.unit.attestors.support import NOW
-from tests.unit.attestors.tpm.desk import BINDING, CHIP, Desk
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
+from tests.unit.attestors.tpm.fixtures import BINDING, CHIP, Desk
 
 OF_THE_CORE: Final = {
     "tpm": {Reason.MALFORMED_EVIDENCE, Reason.BINDING_MISMATCH, Reason.CHALLENGE_ISSUED},
@@ -131,17 +131,17 @@ async def aws() -> AsyncIterator[AWSDesk]:
 
 async def test_an_instance_of_aws_with_a_presigned_request(aws: AWSDesk) -> None:
     evidence = aws.request(fields(presigned(aws.session)))
-    half = aws.half
+    plugin = aws.plugin
     with recorded() as called:
-        await half.verify_client(evidence)
+        await plugin.verify_client(evidence)
     assert faults(CHECKS["aws"], {EVERY, PRESIGNED}, called) == []
 
 
 async def test_an_instance_of_aws_with_a_token(aws: AWSDesk) -> None:
     evidence = aws.request(test_web_identity_tokens.evidence(aws))
-    half = aws.half
+    plugin = aws.plugin
     with recorded() as called:
-        await half.verify_client(evidence)
+        await plugin.verify_client(evidence)
     assert faults(CHECKS["aws"], {EVERY, TOKEN}, called) == []
 
 
@@ -151,10 +151,10 @@ async def test_an_instance_of_google(tmp_path: Path) -> None:
         calls = CloudCalls(deadline_seconds=5)
         engine = ComputeEngine(GoogleAccess(google.write_account_key(tmp_path), google.compute_url), calls=calls)
         source = CertificateSource(certificate_service(google.pem_certificates_url, calls=calls))
-        half = GCPControllerHalf(SETTINGS, lambda: source, InstanceLookUp(lambda: engine))
+        plugin = GCPServerPlugin(SETTINGS, lambda: source, InstanceLookUp(lambda: engine))
         asked = request(token(claims(INSTANCE)))
         with recorded() as called:
-            outcome = await half.verify_client(asked)
+            outcome = await plugin.verify_client(asked)
         engine.close()
         calls.close()
     assert isinstance(outcome, VerifiedIdentity)

@@ -1,4 +1,4 @@
-"""What ``docs/audit.md`` says of lines and flags is what the code writes and takes."""
+"""``docs/audit.md`` describes the lines that the code writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.audit.account import Account
+from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.decision_line import DecisionLine
 from signer.cli import main
 from tests.documents.markdown import ROOT
@@ -27,12 +27,12 @@ def fields_between(first: str, last: str) -> list[str]:
 
 def test_every_field_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(DecisionLine)}
-    assert set(fields_between("A decision has besides", "The stages of `account`")) == fields
+    assert set(fields_between("A decision also has", "The stages of `account`")) == fields
 
 
 def test_every_stage_is_explained_in_its_order() -> None:
-    stages = [field.name for field in dataclasses.fields(Account)]
-    assert fields_between("The stages of `account`", "No private key") == stages
+    stages = [field.name for field in dataclasses.fields(DecisionInputs)]
+    assert fields_between("The stages of `decision_inputs`", "No private key") == stages
 
 
 def test_the_recorded_log_verifies_for_ever() -> None:

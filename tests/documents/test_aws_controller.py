@@ -1,4 +1,4 @@
-"""``docs/aws.md`` on the controller half: its settings are accepted, and its reasons and figures are the code's."""
+"""``docs/aws.md`` on the server plugin: its settings are accepted, and its reasons and figures are the code's."""
 
 from __future__ import annotations
 

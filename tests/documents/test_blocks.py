@@ -19,7 +19,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
 from authenticator.configuration import KIND, Given, configure
 from signer import cli
-from signer.controller.configuration import read_attestors
+from signer.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.testing.api import EmbeddedAPI

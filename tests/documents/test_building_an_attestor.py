@@ -101,10 +101,10 @@ def test_its_types_are_checked_against_ours(package: Path, installed: Path, tmp_
 def test_a_type_checker_sees_what_a_half_lacks(package: Path, tmp_path: Path, mistake: tuple[str, str]) -> None:
     written = tmp_path / "readers_own"
     shutil.copytree(package / "readers_own", written)
-    half = written / "controller.py"
-    text = half.read_text(encoding="utf-8")
+    plugin = written / "controller.py"
+    text = plugin.read_text(encoding="utf-8")
     assert mistake[0] in text
-    half.write_text(text.replace(*mistake), encoding="utf-8")
+    plugin.write_text(text.replace(*mistake), encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "readers_own"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert 'variable has type "Attestor"' in done.stdout, done.stdout

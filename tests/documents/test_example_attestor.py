@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 import pytest
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController
 from signer.testing.world import WorldCluster
 
@@ -79,6 +79,6 @@ def test_copied_evidence_is_worthless(
 
 
 @pytest.mark.parametrize("provider_id", ["test:///1", "test:///2"])
-def test_the_settings_are_those_of_the_node_half(provider_id: str, make_node: MakeNode) -> None:
+def test_the_settings_are_those_of_the_agent_plugin(provider_id: str, make_node: MakeNode) -> None:
     node = make_node("worker-1", provider_id, "keyed-mac", node_settings(provider_id))
     assert set(node.evidence().fields) == {"mac"}

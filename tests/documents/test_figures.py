@@ -10,35 +10,32 @@ import pytest
 
 from attestors.tpm import challenge, constants, operator_files, settings, source_settings, wire
 from attestors.tpm.attestation_key import ENDORSEMENT_TEMPLATES
+from attestors.tpm.endorsement_key_sources import SourceName, listing
 from attestors.tpm.node.device import DEFAULT_DEVICES
 from attestors.tpm.node.settings import SETTINGS as NODE_SETTINGS
 from attestors.tpm.node.templates import ENDORSEMENT_CHOICES
-from attestors.tpm.ownership import SourceName, listing
 from attestors.wire import evidence, names
 from authenticator import configuration as node_configuration
 from authenticator import stored_credential
 from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
-from signer import cli
+from signer import cli, configuration
 from signer.authority.duration import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
-from signer.controller import (
-    announcer,
-    attestation,
-    authority_source,
-    configuration,
-    door_keeping,
-    health,
-    infrastructure_status,
-    pending,
-    recorder,
-    run,
-    shards,
-    stock_serving,
-    workload_access,
-)
-from signer.kube import client, fair_order, workqueue
+from signer.controller import run, workload_access
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.diagnostics import health
+from signer.controller.replicas import shards
+from signer.controller.requests import pending
+from signer.controller.requests import reporter as reporter
+from signer.controller.status import infrastructure_status
+from signer.controller.telemetry import recorder
+from signer.decision import attestation, authority_source
+from signer.decision import builtin_serving as builtin_serving
+from signer.kube import client, workqueue
+from signer.kube import fair_queue as fair_queue
+from signer.model import auto_approval as auto_approval
 from signer.model import (
     bootstrap_token,
     certificate_request,
@@ -49,19 +46,21 @@ from signer.model import (
     reservation,
     seal,
     shard,
-    side_door,
 )
 from signer.model.lease import JITTER_FACTOR, ElectionTimes
 from signer.rules import bootstrap_token as bootstrap_token_rules
 from signer.rules import shape
-from signer.store import controller_key, inventory, removed_grants, upkeep
+from signer.store import caches as inventory
+from signer.store import controller_key
+from signer.store import garbage_collection as garbage_collector
+from signer.store import removed_bindings as removed_bindings
 from tests.documents.markdown import OPERATING_GUIDE, ROOT
 
 REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
-_LONGEST_LOOK_MINUTES = math.ceil(door_keeping.LOOK_SECONDS * (1 + door_keeping.SPREAD) / 60)
+_LONGEST_LOOK_MINUTES = math.ceil(reconciler.LOOK_SECONDS * (1 + reconciler.SPREAD) / 60)
 WORDS = {3: "three", 4: "four", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
@@ -87,57 +86,59 @@ PROTOCOL = (
     f"Bounds: {certificate_request.MAXIMUM_EXTENSIONS} extensions, {certificate_request.MAXIMUM_ALTERNATIVE_NAMES} "
     f"alternative names, {certificate_request.MAXIMUM_SUBJECT_ATTRIBUTES} subject attributes",
     f"RSA of {shape.MINIMUM_RSA_BITS} to {shape.MAXIMUM_RSA_BITS} bits",
-    f"the newest {record.JOURNAL_ENTRIES}",
     f"{WORDS[BACKDATE.seconds // 60]} minutes before the decision",
     f"`spec.expirationSeconds` below {MINIMUM_DURATION.seconds} is denied",
     f"less than {WORDS[MINIMUM_DURATION.seconds // 60]} minutes left",
     f"annotation `{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`",
     f"its challenges are good for {WORDS[_CHALLENGE_MINUTES]} minutes",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
-    f"annotation `{side_door.RESTORING_ANNOTATION}`",
-    f"label `{removed_grants.KEPT_LABEL}`",
+    f"annotation `{auto_approval.RESTORING_ANNOTATION}`",
+    f"label `{removed_bindings.SAVED_LABEL}`",
     f"condition `{node_attested.NODE_ATTESTED}`",
-    f"`spec.stockApprovalLines` names the last {record.STOCK_APPROVALS} stock",
-    f"the last {record.STOCK_APPROVALS} approvals are kept",
-    f"With more than {fair_order.CROWD} of one requester waiting",
-    f"every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes, missing reservations",
-    f"or ({announcer.MESSAGES_SAID} times at most) what it says",
-    f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
 )
-SECURITY = (
-    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
-    "PKCS#10 request, and bounds on every count",
+INTERNALS = (
+    f"the newest {record.JOURNAL_ENTRIES}",
+    f"`spec.builtinApprovalLines` names the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"the last {record.BUILTIN_APPROVALS} approvals are kept",
+    f"With more than {fair_queue.CROWD} of one requester waiting",
+    f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
+    f"when its message changes (at most {reporter.MESSAGES_SAID} times)",
+    f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
     f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",
-    f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
-    f"With more than {fair_order.CROWD} of one requester waiting",
     f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
-    f"the next look, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
-    f"before the next look, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
+)
+THREAT_MODEL = (
+    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
+    "PKCS#10 request, and bounds on every count",
+    f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
+    f"With more than {fair_queue.CROWD} of one requester waiting",
+    f"the next re-check, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
+    f"before the next re-check, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
 OPERATING = (
-    f"what is under way has {WORDS[int(run.DRAIN_SECONDS)]} seconds",
-    f"{cli.EXIT_FAILED} failed while running, {cli.EXIT_USAGE} wrong usage",
+    f"work in progress has {WORDS[int(run.DRAIN_SECONDS)]} seconds to finish",
+    f"| {cli.EXIT_FAILED} | failed while running | | {cli.EXIT_USAGE} | wrong usage",
     f"{WORDS[int(authority_source.FAILURE_KEPT_SECONDS)]} seconds after a failure",
     f"every {WORDS[int(recorder.REPEAT_SECONDS) // 60]} minutes",
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
-    f"{preflight.EXIT_NOT_READY} `preflight` found",
-    f"{cli.EXIT_LEADERSHIP_LOST} [leadership lost]",
-    f"looked at again every {WORDS[int(door_keeping.LOOK_SECONDS) // 60]} minutes, give or take a fifth",
-    f"repeated within {WORDS[int(door_keeping.REST_SECONDS + door_keeping.AGAIN.base_seconds)]} seconds",
+    f"| {preflight.EXIT_NOT_READY} | `preflight` found",
+    f"| {cli.EXIT_LEADERSHIP_LOST} | [leadership lost]",
+    f"re-checks every {reconciler.LOOK_SECONDS / 60:.0f} minutes (±{reconciler.SPREAD * 100:.0f} %)",
+    f"repeats within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
-    f"--selector {removed_grants.KEPT_LABEL}",
+    f"--selector {removed_bindings.SAVED_LABEL}",
     f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
     f"The controller reads it every {WORDS[int(controller_key.READ_AGAIN_SECONDS) // 60]} minutes",
     f"conditionType: {node_attested.NODE_ATTESTED}",
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
-    f"looked at every {WORDS[int(upkeep.ROUND_SECONDS) // 60]} minutes",
+    f"checks reservations every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
     f"which renews at {plan.AGENT_SHARE * 100:.0f} % at the latest | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
     f"renews at {100 // pair.RENEWAL_DIVISOR} % | {_LIFETIME_HOURS / pair.RENEWAL_DIVISOR:.1f} hours",
 )
@@ -145,7 +146,7 @@ NODE = (
     f"more than {100 // pair.RENEWAL_DIVISOR} % of its life left",
     f"The agent renews at {plan.AGENT_SHARE * 100:.0f} to {(plan.AGENT_SHARE + plan.AGENT_SPREAD) * 100:.0f} %",
     f"up to `timeoutSeconds` ({node_configuration.DEFAULT_TIMEOUT_SECONDS:.0f})",
-    f"longer than {certificates.RENEWAL_PATIENCE_SECONDS:.0f} seconds",
+    f"longer than {certificates.RENEWAL_TIMEOUT_SECONDS:.0f} seconds",
     f"asks again after {pair.RETRY_SECONDS}",
     f"replaces it after {WORDS[int(own_addresses.MOVED_AFTER_SECONDS) // 60]} minutes",
     f"`{stored_credential.DEFAULT_CONFIGURATION_FILE}`",
@@ -203,7 +204,7 @@ HIGH_AVAILABILITY = (
     f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {cli.EXIT_LEADERSHIP_LOST}",
     f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
     f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
-    f"at most {shard.MAXIMUM_SHARDS}: they are what is moved",
+    f"at most {shard.MAXIMUM_SHARDS}. Shards are the unit that moves",
     f"`{shard.SHARDS_OF_LABEL}: {configuration.DEFAULT_LEASE_NAME}`",
     f"| `{shard.shard_lease(configuration.DEFAULT_LEASE_NAME, 0)}` and so on |",
     f"| `{shard.replica_lease(configuration.DEFAULT_LEASE_NAME, '').rpartition('-')[0]}-…`, one of each replica |",
@@ -217,9 +218,10 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
     ("document", "words"),
     [
         (document, words)
-        for document, figures in (
+        for document, gauges in (
             ("protocol", PROTOCOL),
-            ("security", SECURITY),
+            ("internals", INTERNALS),
+            ("threat-model", THREAT_MODEL),
             ("operating", OPERATING),
             ("writing-an-attestor", WRITING),
             ("node", NODE),
@@ -227,7 +229,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("tpm", TPM),
             ("high-availability", HIGH_AVAILABILITY),
         )
-        for words in figures
+        for words in gauges
     ],
 )
 def test_the_document_says_what_the_code_does(document: str, words: str) -> None:
@@ -264,8 +266,8 @@ def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> No
 
 
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:
-    """``a ninth within an hour waits``, in docs/protocol.md."""
-    assert timedelta(hours=1) == stock_serving.SETTLED_REQUESTS_ARE_KEPT
+    """``a ninth approval within an hour``, in docs/internals.md."""
+    assert timedelta(hours=1) == builtin_serving.SETTLED_REQUESTS_ARE_KEPT
 
 
 def test_the_node_has_a_choice_for_each_template_that_the_controller_accepts() -> None:

@@ -50,7 +50,7 @@ def test_every_reason_is_in_the_table() -> None:
         f"Default `{COMPUTE_URL}`",
         f"Default `http://{METADATA_ADDRESS}`",
         f"clocks may be {local_checks.CLOCK_SKEW.seconds} seconds apart",
-        f"asked again for {metadata.PATIENCE_SECONDS:.0f} seconds",
+        f"asked again for {metadata.TIMEOUT_SECONDS:.0f} seconds",
         f"after {certificate_source.SHORTEST_FRESH.seconds // 60} minutes at the earliest and "
         f"{certificate_source.LONGEST_FRESH.days * 24} hours at the latest",
         f"until they are {certificate_source.STALE_LIMIT.days * 24} hours old",

@@ -11,28 +11,26 @@ from types import ModuleType
 import pytest
 
 from signer.authority.errors import CertificateAuthorityUnavailableReason
-from signer.controller import (
-    authority_source,
-    conditions,
-    door_keeping,
-    pool_tokens,
-    side_door,
-    surveyor,
-    unserved_policies,
-    workload_access,
-    workload_cluster,
-    workload_grants,
-)
+from signer.controller import workload_access
+from signer.controller.auto_approval import pool_tokens, workload_grants
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.auto_approval import removal as auto_approval
+from signer.controller.cluster import workload_cluster
+from signer.controller.status import status_reconciler as status_reconciler
+from signer.controller.status import unserved_policies
+from signer.decision import authority_source
 from signer.kube import errors
+from signer.model import condition as conditions
 from signer.model import node_attested
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.rules.checks import IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS, STOCK_REQUEST_CHECKS
+from signer.rules.checks import BUILTIN_REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
 from tests.documents import generated
 from tests.documents.generated import UnknownSection, render
 from tests.documents.markdown import OPERATING_GUIDE, ROOT, blocks, documents
 
 TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 PROTOCOL = ROOT / "docs/protocol.md"
+INTERNALS = ROOT / "docs/internals.md"
 
 
 def name_of(document: Path) -> str:
@@ -78,7 +76,7 @@ class TestReasons:
 
     def test_explanations_are_sentences(self) -> None:
         for reason, explanation in EXPLANATIONS.items():
-            for text in (explanation.cause, explanation.cure):
+            for text in (explanation.cause, explanation.remedy):
                 assert re.fullmatch(r"[A-Z`].*[.]", text), reason
                 assert "\n" not in text, reason
 
@@ -91,12 +89,12 @@ def test_the_checks_are_numbered_as_in_the_code() -> None:
     """The texts between the table's rows, and the picture, name positions."""
     request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
     last = identity + len(MACHINE_CHECKS)
-    text = " ".join(PROTOCOL.read_text(encoding="utf-8").split())
+    text = " ".join(INTERNALS.read_text(encoding="utf-8").split())
     assert f"Between {request} and {request + 1} the attestor" in text
     assert f"between {identity} and {identity + 1} the Machine" in text
     assert f"after {last} come" in text
-    stock = len(STOCK_REQUEST_CHECKS)
-    assert f"Between {stock} and {stock + 1} the node's record" in text
+    builtin = len(BUILTIN_REQUEST_CHECKS)
+    assert f"Between {builtin} and {builtin + 1} the node's record" in text
     for span in ((1, request), (request + 1, identity), (identity + 1, last)):
         assert f"checks {span[0]}-{span[1]}" in text
 
@@ -112,11 +110,11 @@ def test_every_condition_is_explained() -> None:
 REASONS_IN = (
     authority_source,
     conditions,
-    door_keeping,
+    reconciler,
     node_attested,
     pool_tokens,
-    side_door,
-    surveyor,
+    auto_approval,
+    status_reconciler,
     unserved_policies,
     workload_access,
     workload_cluster,

@@ -15,10 +15,11 @@ import pytest
 from keyed_mac.keys import derive_machine_key
 
 from attestors.wire.names import Purpose, SignerName
-from signer.controller import door_keeping, machine_condition
-from signer.controller.configuration import Configuration, LeaderElection, OperatorAttestor
-from signer.controller.preflight import preflight
+from signer.configuration import Configuration, LeaderElection, OperatorAttestor
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.auto_approval.preflight import preflight
 from signer.controller.run import ControllerOptions
+from signer.controller.status import machine_condition
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import (
@@ -42,7 +43,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.documents.grants import granted, requests_of, used
 from tests.documents.markdown import ROOT
-from tests.integration.kubelets import stock_serving_request
+from tests.integration.kubelets import builtin_serving_request
 from tests.support import reporting_attestor
 from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
@@ -84,8 +85,8 @@ def as_the_service_account(api: EmbeddedAPI) -> ClusterConnection:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
-    monkeypatch.setattr(door_keeping, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "LOOK_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -196,8 +197,8 @@ def add_looked_up(cluster: WorldCluster) -> str:
     """A Machine with an InfraMachine, and an inventory; returns the Machine's bootstrap token."""
     machine = cluster.add_machine(LOOKED_UP, provider_id=f"test:///{LOOKED_UP}")
     add_infra_machine(cluster, machine)
-    inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inventory"}, "data": {"a": "b"}}
-    cluster.management.client.create(CONFIG_MAPS.collection(cluster.namespace), inventory)
+    caches = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inventory"}, "data": {"a": "b"}}
+    cluster.management.client.create(CONFIG_MAPS.collection(cluster.namespace), caches)
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config(LOOKED_UP, token, machine)
     return token
@@ -255,8 +256,8 @@ def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
     assert cluster.wait_until_decided("renew").reason == "Attested"
     cluster.submit(worker.serving_request("serve", dns_names=[WORKER]), kubelet)
     assert cluster.wait_until_decided("serve").reason == "Attested"
-    cluster.submit(stock_serving_request("stock", WORKER, [WORKER]), kubelet)
-    wait_until(lambda: cluster.verdict("stock").reason == "Attested", "the stock serving request is approved")
+    cluster.submit(builtin_serving_request("stock", WORKER, [WORKER]), kubelet)
+    wait_until(lambda: cluster.verdict("stock").reason == "Attested", "the built-in serving request is approved")
     cluster.submit_with_token(worker.but(node_name="another").client_request("impostor"), tokens[WORKER])
     assert cluster.wait_until_decided("impostor").reason == "NodeNameMismatch"
     cluster.submit_with_token(node(cluster, INSTANCE).client_request("join-instance"), tokens[INSTANCE])
@@ -363,7 +364,7 @@ def test_without_the_verb_on_its_signer_nothing_is_approved(
     assert cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))["status"] == {}
 
 
-def test_without_the_verb_on_the_stock_signer_its_requests_wait(
+def test_without_the_verb_on_the_builtin_signer_its_requests_wait(
     management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
 ) -> None:
     take_away(cluster, "node-attestation-stock-serving", "approve")
@@ -373,7 +374,7 @@ def test_without_the_verb_on_the_stock_signer_its_requests_wait(
     worker = node(cluster, WORKER)
     cluster.submit_with_token(worker.client_request("join"))
     kubelet = worker.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
-    cluster.submit(stock_serving_request("stock", WORKER, [WORKER]), kubelet)
+    cluster.submit(builtin_serving_request("stock", WORKER, [WORKER]), kubelet)
     event = management_cluster.client.wait_for_any(
         EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
     )

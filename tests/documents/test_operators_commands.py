@@ -1,4 +1,4 @@
-"""The commands of the operating guide that change something by hand, run by the real kubectl as they stand there."""
+"""The commands of the operating guide that change objects by hand, run unchanged by the real kubectl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from signer.controller import door_keeping
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.kube.resources import (
     ATTESTED_NODES,
     CLUSTER_ROLE_BINDINGS,
@@ -18,11 +18,11 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
     SECRETS,
 )
+from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
-from signer.model.kept_grants import OtherGenerations, generation_field, kept_name, parse_kept
 from signer.model.record_object import parse_record
+from signer.model.saved_bindings import OtherGenerations, generation_field, parse_saved, saved_name
 from signer.model.seal import KEY_BYTES, Fault, RecordSeals, Unauthentic
-from signer.model.side_door import ClusterIdentity
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import MakeMachine, MakeNode, StartController, embedded_api, open_management_cluster
@@ -46,7 +46,7 @@ KEY: Final = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
 
 
 def documented(*words: str) -> list[list[str]]:
-    """Commands of the guide that begin with these words, in its order; without ``kubectl`` and its kubeconfig."""
+    """Commands of the guide that begin with these words, in document order; without ``kubectl`` and its kubeconfig."""
     found = []
     for block, command in commands():
         if block.document in OPERATING_GUIDE and command[1 : len(words) + 1] == list(words):
@@ -71,7 +71,7 @@ def kubectl(api: EmbeddedAPI, arguments: list[str], standard_input: str = "") ->
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -145,8 +145,8 @@ def test_key_and_removed_grants_are_copied_before_a_move(
         kubectl(embedded_api(target), [*apply, "--validate=false"], manifest)
     assert parse_controller_keys(target.client.get(KEY)) == parse_controller_keys(management_cluster.client.get(KEY))
     owner = ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), cluster.ca_cert_hash)
-    path = CONFIG_MAPS.object(kept_name(owner.key), CONTROLLER_NAMESPACE)
-    copied, original = (parse_kept(side.client.get(path)) for side in (target, management_cluster))
+    path = CONFIG_MAPS.object(saved_name(owner.key), CONTROLLER_NAMESPACE)
+    copied, original = (parse_saved(side.client.get(path)) for side in (target, management_cluster))
     assert copied.generations == original.generations
     assert len(copied.of(owner)) == 2
 
@@ -158,7 +158,7 @@ def test_what_was_removed_under_a_former_ca_is_given_back(
     (read,) = documented("get", "configmap")
     (create,) = documented("create")
     owner = ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), cluster.ca_cert_hash)
-    others = OtherGenerations(CONTROLLER_NAMESPACE, kept_name(owner.key), (generation_field(owner),))
+    others = OtherGenerations(CONTROLLER_NAMESPACE, saved_name(owner.key), (generation_field(owner),))
     placeholders = {"NAME": others.config_map, "jsonpath={.data.FIELD}": f"jsonpath={{.data.{others.fields[0]}}}"}
     read = [placeholders.get(word, word) for word in read]
     assert f"{shlex.join(['kubectl', *read])} | kubectl create" in str(others), "the message has the same command"

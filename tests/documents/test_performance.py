@@ -9,7 +9,7 @@ from tests.documents.markdown import ROOT
 
 
 def test_each_line_has_its_figures_in_the_documents_report() -> None:
-    """A column that was renamed would make its line vanish."""
+    """If a column is renamed, its line would disappear from the summary."""
     measured = [line for line in LINES if documented().table(line.section) is not None]
     assert measured
     for line in measured:

@@ -14,9 +14,9 @@ from attestors.wire.names import EVIDENCE_EXPIRED
 from authenticator.model.answer import Answer
 from authenticator.model.attempt import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from authenticator.model.failures import ExitCode
-from signer.controller.announcer import TOLD_AGAIN_SECONDS
-from signer.controller.pauses import LONGEST
-from signer.controller.recorder import BURST, NORMAL_BURST, NORMAL_PER_SECOND, REFILL_SECONDS, REPEAT_SECONDS
+from signer.controller.requests.deferral_backoff import LONGEST
+from signer.controller.requests.reporter import TOLD_AGAIN_SECONDS
+from signer.controller.telemetry.recorder import BURST, NORMAL_BURST, NORMAL_PER_SECOND, REFILL_SECONDS, REPEAT_SECONDS
 from signer.model.documentation import ATTESTORS_SECTION, DOCUMENTATION_URL, DOCUMENTED_ATTESTORS, reason_url
 from signer.model.reasons import EXPLANATIONS, Reason
 from tests.documents import explain_example
@@ -101,7 +101,7 @@ def explanations() -> dict[str, ReasonExplanation]:
 
 
 def test_what_the_causes_link_to_is_on_a_page() -> None:
-    every = "".join(explanation.cause + explanation.cure for explanation in explanations().values())
+    every = "".join(explanation.cause + explanation.remedy for explanation in explanations().values())
     linked = re.findall(r"\]\(([a-z-]+\.md)#([a-z-]+)\)", every)
     assert len(linked) > 8
     assert len(linked) == every.count("](")
@@ -202,9 +202,9 @@ def test_a_cure_names_both_places_of_a_list_that_a_policy_narrows(attestor: str,
     loaded = Registry().load(attestor)
     assert isinstance(loaded, ExplainsReasons)
     told = {
-        reason: one.cure
+        reason: one.remedy
         for reason, one in loaded.explanations().items()
-        if reason.endswith("NotAllowed") and f"`{setting}`" in one.cure
+        if reason.endswith("NotAllowed") and f"`{setting}`" in one.remedy
     }
     assert told
-    assert [reason for reason, cure in told.items() if "the operator's, then the policy's" not in cure] == []
+    assert [reason for reason, remedy in told.items() if "the operator's, then the policy's" not in remedy] == []

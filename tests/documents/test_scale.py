@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from signer.controller import door_keeping, pending, reachability, room, side_door, workload_access, workload_cluster
-from signer.kube import allowances, client, decoding, listing
+from signer.controller import workload_access
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.auto_approval import removal as auto_approval
+from signer.controller.cluster import reachability, workload_cluster
+from signer.controller.requests import pending
+from signer.controller.requests import request_budget as budget
+from signer.kube import client, decoding, listing
+from signer.kube import resource_limits as resource_limits
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
 from tests.integration.test_hostile_together import EVERY_KIND, OF_EACH
@@ -27,23 +33,26 @@ def test_figures_are_those_of_the_code() -> None:
         f"within {most} or {noticed + client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds",
         f"one watch every {watch:.0f} seconds",
         f"| {workload_access.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
-        f"{allowances.LARGE_BYTES // MIB} MiB, beyond the first {allowances.SMALL_BYTES // 1024} KiB of each |",
+        f"{resource_limits.LARGE_BYTES // MIB} MiB, "
+        f"beyond the first {resource_limits.SMALL_BYTES // 1024} KiB of each |",
         f"| {decoding.MAXIMUM_VALUES:,} |",
-        f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {allowances.LARGE_BYTES // MIB} MiB |",
+        f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {resource_limits.LARGE_BYTES // MIB} MiB |",
         f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {listing.LIST_SECONDS / 60:.0f} minutes, "
         f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
-        f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {room.TOGETHER_BYTES // MIB} MiB, "
-        f"beyond the first {room.OWN_BYTES // MIB} MiB of each;",
-        f"| {allowances.BURST_SECONDS} seconds at once, then {allowances.OWN_SHARE:.1%}".replace("%", " % of a core"),
+        f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {budget.SHARED_BYTES // MIB} MiB, "
+        f"beyond the first {budget.OWN_BYTES // MIB} MiB of each;",
+        f"| {resource_limits.BURST_SECONDS} seconds at once, then {resource_limits.OWN_SHARE:.1%}".replace(
+            "%", " % of a core"
+        ),
         f"| one at a time | {dial.LOOKUPS_AT_ONCE} at a time |",
         f"| addresses of its name that are tried | {dial.MAXIMUM_ADDRESSES} of each family |",
-        f"| {workload_cluster.SURVEYS_AT_ONCE} at once, then one in "
-        f"{workload_cluster.SURVEY_AGAIN_SECONDS:.0f} seconds; "
+        f"| {workload_cluster.RECONCILES_AT_ONCE} at once, then one in "
+        f"{workload_cluster.RECONCILE_AGAIN_SECONDS:.0f} seconds; "
         f"{reachability.LINES_AT_ONCE}, then one in {reachability.LINE_SECONDS:.0f} seconds |",
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
-        f"| {door_keeping.LOOK_TURN_SECONDS:.0f} seconds of one of {door_keeping.LOOKS_AT_ONCE} places, "
-        f"{side_door.SURVEY_TIMEOUT_SECONDS / 60:.0f} minutes in all |",
+        f"| {reconciler.CHECK_SECONDS:.0f} seconds of one of {reconciler.CHECKS_AT_ONCE} places, "
+        f"{auto_approval.RECONCILE_TIMEOUT_SECONDS / 60:.0f} minutes in all |",
         f"{WORDS[OF_EACH]} servers of each of {WORDS[len(EVERY_KIND)]} kinds",
     ):
         assert said in text, said
-    assert allowances.LOOP_SHARE == 0.5, "half a core"
+    assert resource_limits.LOOP_SHARE == 0.5, "half a core"

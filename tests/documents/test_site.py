@@ -106,7 +106,7 @@ def test_every_link_leads_to_a_page_and_an_anchor_of_the_site(site: Path, pages:
     ("document", "target", "linked"),
     [
         ("docs/protocol.md", "../signer/rules/checks.py", "signer/rules/checks.py"),
-        ("docs/protocol.md", "security.md#floods", "docs/security.md"),
+        ("docs/protocol.md", "threat-model.md#floods", "docs/threat-model.md"),
         ("deploy/README.md", "node", "deploy/node/README.md"),
         ("docs/protocol.md", "#binding", None),
         ("docs/protocol.md", "https://kubernetes.io/docs", None),

@@ -21,10 +21,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.contract import AttestorSettings
-from attestors.tpm import controller, presented, wire
+from attestors.tpm import controller, wire
+from attestors.tpm import presented_keys as presented
+from attestors.tpm.endorsement_key_sources import INVENTORY_KEY, GCPShieldedVM, Inventory, SourceName
+from attestors.tpm.endorsement_key_sources.listing import ListingLine, parse_listing
 from attestors.tpm.node.settings import NodeSettings
-from attestors.tpm.ownership import INVENTORY_KEY, GCPShieldedVM, Inventory, SourceName
-from attestors.tpm.ownership.listing import ListingLine, parse_listing
 from attestors.tpm.settings import (
     DENIED_FILE_SETTING,
     DENIED_SETTING,
@@ -57,7 +58,7 @@ COMMANDS = [block for block in CONSOLE if block not in JUDGING and block.text.pa
 PROGRAM = f"{sys.executable} -m attestors.tpm "
 
 
-def test_every_reason_of_the_controller_half_is_in_the_table() -> None:
+def test_every_reason_of_the_server_plugin_is_in_the_table() -> None:
     source = inspect.getsource(controller) + inspect.getsource(presented)
     reasons = set(re.findall(r'\b(?:denied|not_yet)\(\s*"(\w+)"', source))
     assert len(reasons) > 11

@@ -1,4 +1,4 @@
-"""What ``docs/security.md`` says is not stopped in this release is not: whoever stops it changes the document too."""
+"""What ``docs/threat-model.md`` lists as not stopped is not: a change that stops it changes the document too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller import door_keeping
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
+from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     ATTESTED_NODES,
@@ -25,7 +25,7 @@ from signer.testing.fixtures import MakeMachine, MakeNode, MakeWorkloadCluster, 
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.markdown import ROOT
-from tests.integration.kubelets import stock_serving_request
+from tests.integration.kubelets import builtin_serving_request
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def start(attestation_controller: StartController) -> Start:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def settings_of(provider_id: str) -> dict[str, str]:
 
 
 def says(words: str) -> bool:
-    return words in " ".join((ROOT / "docs/security.md").read_text(encoding="utf-8").split())
+    return words in " ".join((ROOT / "docs/threat-model.md").read_text(encoding="utf-8").split())
 
 
 def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str) -> None:
@@ -182,7 +182,10 @@ def test_tokens_that_live_long_are_cut_back_before_a_deleted_policy_opens_the_do
 def test_a_policy_deleted_while_no_controller_runs_leaves_tokens_where_nothing_is_kept(
     workload_cluster: WorldCluster, make_workload_cluster: MakeWorkloadCluster, start: Start
 ) -> None:
-    assert says("Only a policy that is deleted while no controller runs, of a cluster of which nothing is kept")
+    assert says(
+        "a policy that is deleted while no controller runs, of a cluster without saved bindings, "
+        "leaves them as they are"
+    )
     without_kept = make_workload_cluster("nothing-kept", seed_kubeadm=False)
     token, controller = extended_token(without_kept, start)
     other_token = extended_token(workload_cluster, lambda: controller)[0]
@@ -226,14 +229,14 @@ def test_before_1_32_any_certificate_of_the_nodes_name_is_good_enough_for_servin
 ) -> None:
     assert says("**API servers before 1.32** do not say which client certificate a node used.")
     cluster = make_workload_cluster(server_version=version)
-    cluster.authorize("keyed-mac", stockServingRequests="Approve")
+    cluster.authorize("keyed-mac", builtinServingRequests="Approve")
     cluster.add_machine("worker-1", provider_id=PROVIDER_ID)
     start()
     node = make_node("worker-1", PROVIDER_ID, "keyed-mac", settings_of(PROVIDER_ID), cluster=cluster)
     cluster.submit_with_token(node.client_request("join"))
     assert cluster.wait_until_decided("join").reason == "Attested"
-    # With a certificate that the stock signer may have issued to whoever held a token.
-    cluster.submit_as_node(stock_serving_request("serving", "worker-1", ["worker-1"]), "worker-1")
+    # With a certificate that the built-in signer may have issued to whoever held a token.
+    cluster.submit_as_node(builtin_serving_request("serving", "worker-1", ["worker-1"]), "worker-1")
     wait_until(lambda: cluster.verdict("serving").condition != "", "it is decided")
     verdict = cluster.verdict("serving")
     assert (verdict.condition, verdict.reason) == {

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from attestors.aws import wire
 from tests.e2e.aws_suspect import Fields, Suspect
-from tests.integration.aws.desk import token_fields
+from tests.integration.aws.fixtures import token_fields
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, OTHER_REGION, REGION
 from tests.support.fake_aws import Answer

@@ -17,8 +17,8 @@ from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.names import EVIDENCE_VERSION, Purpose, SignerName
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.aws.desk import fields, presigned, token_fields
-from tests.integration.house import House, assert_readable, pending
+from tests.integration.aws.fixtures import fields, presigned, token_fields
+from tests.integration.fixtures import House, assert_readable, pending
 from tests.support import aws_documents
 from tests.support.fake_aws import EC2Instance, FakeAccount, Session
 from tests.unit.attestors.support import evidence_of

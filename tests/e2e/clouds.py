@@ -14,12 +14,12 @@ import pytest
 from cryptography import x509
 
 from attestors.contract import Attestor
-from signer.controller import recorder
-from signer.controller.configuration import Configuration, OperatorAttestor, operator_settings
+from signer.configuration import Configuration, OperatorAttestor, operator_settings
 from signer.controller.run import ControllerOptions
+from signer.controller.telemetry import recorder
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
-from tests.integration.house import House
+from tests.integration.fixtures import House
 from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.cluster_api import cluster_api_crds

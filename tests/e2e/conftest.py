@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.side_door_world import SideDoorWorld, open_side_door_world
+from tests.e2e.auto_approval_fixtures import SideDoorWorld, open_side_door_world
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from signer.testing.world import CONTROLLER_NAMESPACE
-from tests.e2e.side_door_world import NAMESPACE, SideDoorWorld, furnished
+from tests.e2e.auto_approval_fixtures import NAMESPACE, SideDoorWorld, furnished
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.contained import ContainedController
 from tests.support.container_engine import ContainerEngine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.world import ManagementCluster
-from tests.integration.house import MASTER_KEY
+from tests.integration.fixtures import MASTER_KEY
 from tests.support.processes import Program, Programs
 
 

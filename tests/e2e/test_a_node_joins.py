@@ -17,7 +17,7 @@ from keyed_mac.keys import derive_machine_key
 
 from signer.cli import main
 from signer.cli.explain import EXIT_DENIED
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.nodes import SimulatedNode

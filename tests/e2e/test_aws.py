@@ -19,8 +19,8 @@ from signer.testing.world import Verdict, WorldCluster
 from tests.e2e.aws_attacks import ANSWERS, ATTACKS, ATTACKS_WITH_THE_ATTACKERS_KEY
 from tests.e2e.aws_suspect import Suspect, launch, machine_name
 from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_house
-from tests.integration.aws.desk import fields
-from tests.integration.house import House, assert_readable, pending
+from tests.integration.aws.fixtures import fields
+from tests.integration.fixtures import House, assert_readable, pending
 from tests.support.aws_documents import ACCOUNT
 from tests.support.control_plane import ControlPlane
 from tests.support.fake_aws import EC2Instance, FakeAccount

@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from signer.controller.configuration import Configuration
+from signer.configuration import Configuration
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import EVENTS, Resource
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
-from tests.integration.house import certificate_of, keyed_mac, node_of, provider_id
-from tests.integration.ownership import assert_every_certificate_is_permitted
+from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted
+from tests.integration.fixtures import certificate_of, keyed_mac, node_of, provider_id
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.certificates import with_client_certificate
 from tests.support.cluster_api import cluster_api_crds

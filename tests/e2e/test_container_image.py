@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from tests.deploy.packages import ROOT
+from tests.e2e.auto_approval_fixtures import THIEF, VICTIM
 from tests.e2e.installation import Installation, installation
-from tests.e2e.side_door_world import THIEF, VICTIM
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.contained import security_options
 from tests.support.container_engine import ContainerEngine, EngineFailed, container_engine

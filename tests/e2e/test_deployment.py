@@ -15,15 +15,15 @@ import pytest
 
 from signer.kube.resources import ATTESTED_NODES, CLUSTER_ROLE_BINDINGS, CUSTOM_RESOURCE_DEFINITIONS
 from signer.testing.world import CONTROLLER_NAMESPACE
-from tests.e2e.installation import DEPLOYMENT, RELEASE, Installation, installation
-from tests.e2e.side_door_world import (
+from tests.e2e.auto_approval_fixtures import (
     KUBEADM_BINDINGS,
     NAMESPACE,
     THIEF,
     VICTIM,
-    stock_client_request,
-    stock_serving_request,
+    builtin_client_request,
+    builtin_serving_request,
 )
+from tests.e2e.installation import DEPLOYMENT, RELEASE, Installation, installation
 from tests.support.grants import service_account_token
 from tests.support.processes import wait_until
 
@@ -106,9 +106,9 @@ def test_with_roles_in_one_namespace_only_the_side_door_is_shut_and_opened(insta
         world.set_mode("Enforce")
         world.wait_for_auto_approval_removed()
         assert not set(KUBEADM_BINDINGS) & set(world.bindings())
-        name = world.post(stock_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
+        name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
         world.assert_waits_for_ever(name)
-        serving = stock_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
+        serving = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         assert world.cluster.wait_until_decided(world.post(serving, world.as_node(VICTIM))).reason == "Attested"
 
         world.set_mode("Observe")

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from signer.controller.diagnostics import diagnostics_server
-from signer.controller.metrics import Metrics
+from signer.controller.diagnostics.server import diagnostics_server
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.client import Client
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from attestors.gcp import GCPAttestor
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
 from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_house
+from tests.integration.fixtures import House
 from tests.integration.gcp import test_virtual_machines as attacks
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER, VirtualMachine
-from tests.integration.house import House
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.fake_google import FakeGoogle, Service

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from signer.controller.configuration import Configuration
+from signer.configuration import Configuration
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.kube.tls import client_context
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
-from tests.integration.house import keyed_mac, node_of, provider_id
+from tests.integration.fixtures import keyed_mac, node_of, provider_id
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 

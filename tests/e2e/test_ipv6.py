@@ -15,7 +15,7 @@ from cryptography import x509
 from keyed_mac.keys import derive_machine_key
 
 from signer.cli import main
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster

@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster

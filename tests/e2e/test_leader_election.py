@@ -11,8 +11,8 @@ from signer.cli import EXIT_LEADERSHIP_LOST
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, LEASES
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.e2e.replicas import Replicas
-from tests.integration.house import node_of, provider_id
-from tests.integration.ownership import assert_every_certificate_is_permitted, verdicts
+from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted, verdicts
+from tests.integration.fixtures import node_of, provider_id
 from tests.integration.replicas import holding
 from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane

@@ -1,4 +1,4 @@
-"""Leaving Enforce gives back exactly the bindings that were there, on a real kube-apiserver."""
+"""Leaving Enforce restores exactly the bindings that were there, on a real kube-apiserver."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 import pytest
 
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
-from tests.e2e.side_door_world import (
+from tests.e2e.auto_approval_fixtures import (
     KUBEADM_BINDINGS,
     NAMESPACE,
     THIEF,
     VICTIM,
     SideDoorWorld,
-    stock_client_request,
+    builtin_client_request,
 )
 from tests.support import kubeadm
 from tests.support.processes import wait_until
@@ -80,8 +80,8 @@ def test_exactly_what_was_there_is_given_back(
         if leave is delete_the_policy:
             removed.cluster.authorize("keyed-mac")
         removed.wait_for_auto_approval_removed("False", "Observing")
-        # What is given back works: the stock signer serves the token again.
-        request = stock_client_request(removed.name("after"), "n1")
+        # What is restored works: the built-in signer serves the token again.
+        request = builtin_client_request(removed.name("after"), "n1")
         name = removed.post(request, removed.as_token_holder())
         verdict = removed.cluster.wait_until_decided(name)
         assert (verdict.condition, verdict.reason) == ("Approved", "AutoApproved"), verdict

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.policy_owner import PolicyOwner
+from signer.controller.status.policy_owner import PolicyOwner
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CLUSTERS_V1BETA2, NODE_ATTESTATION_POLICIES

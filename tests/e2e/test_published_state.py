@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from signer.controller import machine_condition
-from signer.controller.configuration import Configuration
+from signer.configuration import Configuration
+from signer.controller.status import machine_condition
 from signer.kube.client import JsonObject
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
-from tests.integration.house import keyed_mac, node_of, provider_id
+from tests.integration.fixtures import keyed_mac, node_of, provider_id
 from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster

@@ -12,8 +12,8 @@ from signer.model.shard import SHARDS_OF_LABEL, ShardLeases, parse_shard_leases
 from signer.testing.fixtures import open_workload_clusters
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.e2e.replicas import Replicas
-from tests.integration.house import node_of, provider_id
-from tests.integration.ownership import assert_every_certificate_is_permitted, verdicts
+from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted, verdicts
+from tests.integration.fixtures import node_of, provider_id
 from tests.support.cluster_api import cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import Programs, wait_until

@@ -21,17 +21,17 @@ from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import CHALLENGE_ANNOTATION
 from authenticator.model.failures import ExitCode
-from signer.controller import recorder
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
+from signer.controller.telemetry import recorder
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.fixtures import open_controllers
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.e2e.test_tpm import fingerprint
-from tests.integration.house import House, certificate_of, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import House, certificate_of, provider_id
 from tests.integration.tpm import test_attacks as attacks
-from tests.integration.tpm.paper_node import add_machine
+from tests.integration.tpm.fake_tpm_node import add_machine
 from tests.integration.tpm.test_attacks import assert_denied, csr
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane

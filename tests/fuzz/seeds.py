@@ -22,12 +22,12 @@ from attestors.wire import evidence, request
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.model.attempt import Attempt, encode_attempt
+from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
-from signer.model.kept_grants import kept_data, kept_name
-from signer.model.record import StockApproval
+from signer.model.record import BuiltinApproval
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
-from signer.model.side_door import parse_cluster_role_binding
+from signer.model.saved_bindings import saved_data, saved_name
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
     EncryptionAlgorithm,
@@ -37,7 +37,7 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
-from tests.support.journal import journal_of, stock_approvals_of
+from tests.support.journal import builtin_approvals_of, journal_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -74,7 +74,7 @@ def _of_requests() -> Iterator[Seed]:
         assert isinstance(claim, x509.UnrecognizedExtension)
         yield "provider-id", name, claim.value
         yield "signer-name", name, manifest["spec"]["signerName"].encode()
-    yield "signing-request", "stock-serving", _json(builders.stock_serving_manifest())
+    yield "signing-request", "stock-serving", _json(builders.builtin_serving_manifest())
     yield "certificate-request", "rsa", builders.pkcs10(builders.rsa_key("rsa-2048"))
     yield "provider-id-text", "aws", b"aws:///eu-west-1a/i-0123456789abcdef0"
     yield "signer-name", "stock", b"kubernetes.io/kubelet-serving"
@@ -207,11 +207,11 @@ def _of_answers() -> Iterator[Seed]:
 
 
 def _of_objects() -> Iterator[Seed]:
-    record = builders.record().with_stock_approval(StockApproval("csr-s", "uid-s", "cd" * 32, builders.NOW))
+    record = builders.record().with_builtin_approval(BuiltinApproval("csr-s", "uid-s", "cd" * 32, builders.NOW))
     named = {**_NAMED, "namespace": record.machine.cluster.namespace, "name": record.name}
     spec = {**record_spec(record), "seal": "v1.0.0"}
     yield "record", "lines", _json({"metadata": named, "spec": spec})
-    former = {"journal": journal_of(spec), "stockApprovals": stock_approvals_of(spec)}
+    former = {"journal": journal_of(spec), "stockApprovals": builtin_approvals_of(spec)}
     del spec["journalLines"], spec["stockApprovalLines"]
     yield "record", "former", _json({"metadata": named, "spec": {**spec, **former}})
     pair = Pair(record.machine, record.identity)
@@ -317,8 +317,8 @@ def _of_objects() -> Iterator[Seed]:
     }
     yield "cluster-role-binding", "one", _json(binding)
     cluster = ClusterKey("team-a", "prod")
-    kept = kept_data(cluster, {"sha256-" + "0f" * 32: {"one": parse_cluster_role_binding(binding)}})
-    yield "kept-grants", "one", _json({"metadata": {**_NAMED, "name": kept_name(cluster)}, "data": kept})
+    kept = saved_data(cluster, {"sha256-" + "0f" * 32: {"one": parse_cluster_role_binding(binding)}})
+    yield "kept-grants", "one", _json({"metadata": {**_NAMED, "name": saved_name(cluster)}, "data": kept})
     keys = {"current": _base64(bytes(range(32))), "previous": _base64(bytes(range(32, 64)))}
     yield "controller-key", "two", _json({"metadata": _NAMED, "data": keys})
     yield (

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller import (
-    authority_source,
-    left_out_requests,
-    reachability,
-    recorder,
-    request_intake,
-    workload_cluster,
-)
+from signer.controller.cluster import reachability, workload_cluster
+from signer.controller.requests import informer as request_intake
+from signer.controller.requests import overflow as overflow_requests
+from signer.controller.telemetry import recorder
+from signer.decision import authority_source
 from signer.kube.backoff import Backoff
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
@@ -28,7 +25,7 @@ from signer.testing.fixtures import (
 )
 from signer.testing.world import ManagementCluster
 from tests.integration.explaining import Explain
-from tests.integration.house import House
+from tests.integration.fixtures import House
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -91,8 +88,8 @@ def short_waits() -> Iterator[None]:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.5, jitter=0.5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
-        patch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
-        patch.setattr(left_out_requests, "LOOK_SECONDS", 0.1)
+        patch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
+        patch.setattr(overflow_requests, "LOOK_SECONDS", 0.1)
         patch.setattr(request_intake, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from signer.cli import main
-from tests.integration.house import House, keyed_mac
+from tests.integration.fixtures import House, keyed_mac
 
 READER: Final = "reader"
 READ_ONLY: Final = """

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.wire import pem
 from attestors.wire.certificate_request import node_subject
-from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, StockSigner
+from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, BuiltinSigner
 from signer.kube.connection import ClusterConnection
 from signer.testing.nodes import CLIENT_USAGES, SERVING_USAGES, SimulatedNode, signing_request
 from signer.testing.world import WorldCluster
-from tests.integration.house import node_of, provider_id
+from tests.integration.fixtures import node_of, provider_id
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def add_machine(cluster: WorldCluster, name: str, *addresses: str, **more: Any) 
     return cluster.add_machine(name, provider_id=provider_id(name), addresses=listed, **more)
 
 
-def stock_serving_request(
+def builtin_serving_request(
     csr: str,
     node_name: str,
     names: Iterable[str],
@@ -70,7 +70,7 @@ def stock_serving_request(
         builder = builder.add_extension(x509.SubjectAlternativeName(alternative), critical=False)
     der = builder.sign(ec.generate_private_key(ec.SECP256R1()), SHA256()).public_bytes(Encoding.DER)
     text = b"".join(pem.encode(block) for block in (pem.Block(CERTIFICATE_REQUEST_LABEL, der), *blocks))
-    return signing_request(csr, text, StockSigner.KUBELET_SERVING.value, usages)
+    return signing_request(csr, text, BuiltinSigner.KUBELET_SERVING.value, usages)
 
 
 def _general_name(name: str) -> x509.GeneralName:
@@ -88,9 +88,9 @@ def _kind(address: str) -> str:
     return "InternalIP"
 
 
-def stock_client_request(csr: str, node_name: str) -> dict[str, Any]:
-    """A CSR manifest to the stock client signer, as kubeadm's TLS bootstrap makes it: for any node name."""
+def builtin_client_request(csr: str, node_name: str) -> dict[str, Any]:
+    """A CSR manifest to the built-in client signer, as kubeadm's TLS bootstrap makes it: for any node name."""
     builder = x509.CertificateSigningRequestBuilder(subject_name=node_subject(node_name))
     der = builder.sign(ec.generate_private_key(ec.SECP256R1()), SHA256()).public_bytes(Encoding.DER)
     text = pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der))
-    return signing_request(csr, text, StockSigner.KUBELET_CLIENT.value, CLIENT_USAGES)
+    return signing_request(csr, text, BuiltinSigner.KUBELET_CLIENT.value, CLIENT_USAGES)

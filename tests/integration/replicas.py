@@ -6,14 +6,14 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from signer.controller.configuration import DEFAULT_LEASE_NAME, LeaderElection, Sharding
+from signer.configuration import DEFAULT_LEASE_NAME, LeaderElection, Sharding
 from signer.controller.run import ControllerOptions
 from signer.kube.errors import NotFound
 from signer.kube.resources import LEASES
 from signer.model.lease import ElectionTimes, Holding, parse_lease
 from signer.rules.leadership import Leading
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
-from tests.integration.house import MASTERS, House, keyed_mac
+from tests.integration.fixtures import MASTERS, House, keyed_mac
 from tests.support.processes import wait_until
 
 TIMES: Final = ElectionTimes(timedelta(seconds=8), timedelta(seconds=7), timedelta(milliseconds=200))
@@ -79,4 +79,4 @@ def shards_owned(replica: RunningController) -> int:
 
 def watched(replica: RunningController) -> set[str]:
     """The clusters that it serves, by namespace and name."""
-    return set(replica.options.metrics.figures.clusters)
+    return set(replica.options.metrics.gauges.clusters)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import RunningController, WorldCluster
-from tests.integration.house import House, provider_id
+from tests.integration.fixtures import House, provider_id
 from tests.support.reporting_attestor import PROVIDER, PROVIDER_ID_SETTING, REPORT_SETTING, Report, registry
 
 

@@ -11,7 +11,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, provider_id
 from tests.integration.reporting import Reporting
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.processes import wait_until

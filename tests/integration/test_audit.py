@@ -16,9 +16,9 @@ from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import SECRETS
-from signer.model.envelope import spec_digest
+from signer.model.csr_header import spec_digest
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     SECRETS_IN_PLAY,
     House,
     certificate_of,
@@ -220,32 +220,32 @@ def forged(path: Path, content: dict[str, Any]) -> None:
 
 FORGERIES: dict[str, tuple[list[str | int], Any]] = {
     "nothing": (["decision", "message"], "Attested"),
-    "the Machine's provider ID": (["account", "matched", 0, "provider_id"], "test:///other"),
-    "the claimed Machine's provider ID": (["account", "claimed", 0, "provider_id"], "test:///other"),
-    "another Machine": (["account", "matched", 0, "uid"], "another"),
-    "a Machine that is deleted": (["account", "matched", 0, "deleting"], True),
-    "a Machine with another name": (["account", "matched", 0, "addresses", 0, "address"], "other"),
-    "a paused Cluster": (["account", "case", "cluster", "paused"], True),
-    "a policy without the attestor": (["account", "case", "policy", "authorized_attestors"], []),
-    "a policy with another duration": (["account", "case", "policy", "client_duration"], "PT1H"),
-    "an operator who does not allow it": (["account", "request", "operator_allows"], False),
-    "another CA": (["account", "request", "ca_cert_hashes"], ["sha256:" + "00" * 32]),
-    "another CA that signs": (["account", "request", "signing_ca_cert_hash"], "sha256:" + "00" * 32),
-    "a CA that has run out": (["account", "request", "ca_not_after"], "2026-01-01T00:00:00Z"),
-    "another identity": (["account", "answer", "answer", "identity"], "keyed-mac:" + "00" * 32),
-    "another answer": (["account", "answer", "answer", "kind"], "Denied"),
+    "the Machine's provider ID": (["decision_inputs", "matched", 0, "provider_id"], "test:///other"),
+    "the claimed Machine's provider ID": (["decision_inputs", "claimed", 0, "provider_id"], "test:///other"),
+    "another Machine": (["decision_inputs", "matched", 0, "uid"], "another"),
+    "a Machine that is deleted": (["decision_inputs", "matched", 0, "deleting"], True),
+    "a Machine with another name": (["decision_inputs", "matched", 0, "addresses", 0, "address"], "other"),
+    "a paused Cluster": (["decision_inputs", "snapshot", "cluster", "paused"], True),
+    "a policy without the attestor": (["decision_inputs", "snapshot", "policy", "authorized_attestors"], []),
+    "a policy with another duration": (["decision_inputs", "snapshot", "policy", "client_duration"], "PT1H"),
+    "an operator who does not allow it": (["decision_inputs", "request", "operator_allows"], False),
+    "another CA": (["decision_inputs", "request", "ca_cert_hashes"], ["sha256:" + "00" * 32]),
+    "another CA that signs": (["decision_inputs", "request", "signing_ca_cert_hash"], "sha256:" + "00" * 32),
+    "a CA that has run out": (["decision_inputs", "request", "ca_not_after"], "2026-01-01T00:00:00Z"),
+    "another identity": (["decision_inputs", "answer", "answer", "identity"], "keyed-mac:" + "00" * 32),
+    "another answer": (["decision_inputs", "answer", "answer", "kind"], "Denied"),
     "a token of another Machine": (
-        ["account", "token"],
+        ["decision_inputs", "token"],
         {
             "kind": "TracedTo",
             "owners": [{"namespace": "default", "kind": "Machine", "name": "other", "uid": ""}],
             "cause": "",
         },
     ),
-    "no token": (["account", "token"], {}),
-    "no reservation": (["account", "reserved"], False),
-    "no record looked at": (["account", "machine"], {}),
-    "another time": (["account", "case", "now"], "2020-01-01T00:00:00Z"),
+    "no token": (["decision_inputs", "token"], {}),
+    "no reservation": (["decision_inputs", "reserved"], False),
+    "no record looked at": (["decision_inputs", "machine"], {}),
+    "another time": (["decision_inputs", "snapshot", "now"], "2020-01-01T00:00:00Z"),
     "another requester": (["request", "spec", "username"], "system:bootstrap:abcdef"),
     "more usages": (["request", "spec", "usages"], ["digital signature", "client auth", "server auth"]),
     "another digest": (["request", "spec_digest"], "00" * 32),
@@ -257,8 +257,8 @@ FORGERIES: dict[str, tuple[list[str | int], Any]] = {
     "another certificate": (["decision", "certificate"], ""),
     "an entry of another key": (["decision", "entry", "public_key_digest"], "00" * 32),
     "an entry of another request": (["decision", "entry", "csr_uid"], "other"),
-    "a field too much": (["account", "more"], {}),
-    "a field of another kind": (["account", "reserved"], "yes"),
+    "a field too much": (["decision_inputs", "more"], {}),
+    "a field of another kind": (["decision_inputs", "reserved"], "yes"),
 }
 
 

@@ -27,12 +27,12 @@ from signer.model.policy import parse_policy
 from signer.model.reasons import Reason
 from signer.store import bootstrap_tokens, token_tracing
 from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.inventory import Inventory
 from signer.store.token_tracing import TracingOn
 from signer.testing.clients import LoopThread
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -48,17 +48,17 @@ class Tracing:
         self._thread = thread
         self._connection = connection
         self._administrator = administrator
-        self.inventory: Inventory
+        self.caches: Caches
         self.tokens: BootstrapTokens
 
     async def run(self, started: asyncio.Event) -> None:
         async with Client(self._connection) as client, Client(self._administrator) as administrator:
-            self.inventory = Inventory(await discover_cluster_api(administrator), own_namespace=CONTROLLER_NAMESPACE)
-            self.tokens = BootstrapTokens(client, self.inventory)
+            self.caches = Caches(await discover_cluster_api(administrator), own_namespace=CONTROLLER_NAMESPACE)
+            self.tokens = BootstrapTokens(client, self.caches)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.inventory.run(administrator))
+                tasks.create_task(self.caches.run(administrator))
                 tasks.create_task(self.tokens.run())
-                await self.inventory.filled()
+                await self.caches.filled()
                 await self.tokens.answered.wait()
                 started.set()
 
@@ -66,10 +66,10 @@ class Tracing:
         return self.tokens.trace(KEY, token.partition(".")[0])
 
     def knows(self, name: str) -> bool:
-        return self.inventory.machines.get("default", name) is not None
+        return self.caches.machines.get("default", name) is not None
 
     def require(self, token: str, machine: str, **spec: Any) -> None:
-        view = self.inventory.machines.get("default", machine)
+        view = self.caches.machines.get("default", machine)
         assert view is not None
         manifest = {"metadata": {"namespace": "default", "name": "workload"}, "spec": spec}
         username = f"system:bootstrap:{token.partition('.')[0]}"

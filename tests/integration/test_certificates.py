@@ -14,7 +14,7 @@ from signer.kube.errors import Forbidden
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     House,
     assert_one_certificate,
     assert_readable,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from signer.configuration import DEFAULT_LEASE_NAME
 from signer.controller import cluster_api_change
 from signer.controller.cluster_api_change import ClusterAPIChanged
-from signer.controller.configuration import DEFAULT_LEASE_NAME
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MACHINES_V1BETA1, MACHINES_V1BETA2, Resource
 from signer.model.shard import replica_lease, shard_lease
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.integration.replicas import holding, shards_owned, start_replica, wait_until_it_leads
 from tests.support.processes import wait_until
 

@@ -18,7 +18,7 @@ from signer.kube.workqueue import WorkQueue
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     House,
     assert_one_certificate,
     assert_readable,
@@ -202,16 +202,16 @@ AUTHORITIES: Final[dict[str, Callable[[WorldCluster], dict[str, bytes]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", ["absent", *AUTHORITIES])
+@pytest.mark.parametrize("snapshot", ["absent", *AUTHORITIES])
 def test_certificate_authority_is_repaired(
-    house: House, wait: Wait, cluster: WorldCluster, machine: str, case: str
+    house: House, wait: Wait, cluster: WorldCluster, machine: str, snapshot: str
 ) -> None:
     good = {"tls.crt": cluster.api.ca_certificate_pem, "tls.key": cluster.api.ca_key_pem}
     house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
-    if case == "absent":
+    if snapshot == "absent":
         cluster.delete_secret("ca")
     else:
-        cluster.put_secret("ca", AUTHORITIES[case](cluster))
+        cluster.put_secret("ca", AUTHORITIES[snapshot](cluster))
     condition = house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "False")
     key_text = cluster.api.ca_key_pem.decode().splitlines()[1]
     assert_readable(condition["message"], key_text)
@@ -262,18 +262,21 @@ KUBECONFIGS: Final[dict[str, Callable[[str], bytes]]] = {
 
 
 @pytest.mark.parametrize(
-    "case",
-    ["absent", *(pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in KUBECONFIGS)],
+    "snapshot",
+    [
+        "absent",
+        *(pytest.param(snapshot, marks=() if snapshot in FAST else pytest.mark.slow) for snapshot in KUBECONFIGS),
+    ],
 )
 def test_kubeconfig_is_repaired(
-    house: House, healthy: WorldCluster, short_waits: None, machine: str, case: str
+    house: House, healthy: WorldCluster, short_waits: None, machine: str, snapshot: str
 ) -> None:
     cluster = house.cluster(f"kubeconfig-{next(_NUMBERS)}", ())
     text = embedded_api(cluster).kubeconfig()
-    if case == "absent":
+    if snapshot == "absent":
         cluster.delete_secret("kubeconfig")
     else:
-        cluster.put_secret("kubeconfig", {"value": KUBECONFIGS[case](text)})
+        cluster.put_secret("kubeconfig", {"value": KUBECONFIGS[snapshot](text)})
     cluster.authorize("keyed-mac")
     cluster.add_machine(machine, provider_id=provider_id(machine))
     waiting = Waiting(house, healthy, cluster, machine)

@@ -19,7 +19,7 @@ from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.integration.requests import (
     base64_of,
     blocks_of,
@@ -107,16 +107,16 @@ REFUSED_BY_THE_API: Final = ("empty", NOT_BASE64, "no PEM", "CSR not first", "tr
 """What a real API server does not even store."""
 
 
-@pytest.mark.parametrize("case", [case for case in MALFORMED if case != NOT_BASE64])
-def test_malformed_request(shared_house: House, cluster: WorldCluster, machine: str, case: str) -> None:
+@pytest.mark.parametrize("snapshot", [snapshot for snapshot in MALFORMED if snapshot != NOT_BASE64])
+def test_malformed_request(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
     csr = f"malformed-{machine}"
-    plant(cluster, manifest_of(csr, MALFORMED[case](node_of(cluster, machine))))
+    plant(cluster, manifest_of(csr, MALFORMED[snapshot](node_of(cluster, machine))))
     _denied(shared_house, cluster, csr, "MalformedRequest", ("Cluster", cluster.name))
 
 
-@pytest.mark.parametrize("case", REFUSED_BY_THE_API)
-def test_what_an_api_server_does_not_store(cluster: WorldCluster, case: str) -> None:
-    manifest = manifest_of("refused", MALFORMED[case](node_of(cluster, "nobody")))
+@pytest.mark.parametrize("snapshot", REFUSED_BY_THE_API)
+def test_what_an_api_server_does_not_store(cluster: WorldCluster, snapshot: str) -> None:
+    manifest = manifest_of("refused", MALFORMED[snapshot](node_of(cluster, "nobody")))
     with pytest.raises(ApiError) as refused:
         cluster.submit_with_token(manifest)
     assert refused.value.status in (400, 422)
@@ -142,11 +142,11 @@ PROVIDER_IDS: Final[dict[str, Callable[[SimulatedNode], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("case", PROVIDER_IDS)
-def test_invalid_provider_id(shared_house: House, cluster: WorldCluster, machine: str, case: str) -> None:
+@pytest.mark.parametrize("snapshot", PROVIDER_IDS)
+def test_invalid_provider_id(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
     node = node_of(cluster, machine)
     csr = f"provider-id-{machine}"
-    request = _joined(*blocks_of(node, PROVIDER_IDS[case](node)))
+    request = _joined(*blocks_of(node, PROVIDER_IDS[snapshot](node)))
     cluster.submit_with_token(manifest_of(csr, request))
     _denied(shared_house, cluster, csr, "InvalidProviderID", ("Cluster", cluster.name))
 
@@ -176,9 +176,9 @@ REQUESTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REQUESTERS)
-def test_requester_may_not_ask(shared_house: House, cluster: WorldCluster, machine: str, case: str) -> None:
-    username, groups = REQUESTERS[case]
+@pytest.mark.parametrize("snapshot", REQUESTERS)
+def test_requester_may_not_ask(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
+    username, groups = REQUESTERS[snapshot]
     manifest = node_of(cluster, machine).client_request(f"requester-{machine}")
     plant(cluster, manifest, (username.format(machine=machine), groups))
     verdict = _denied(shared_house, cluster, f"requester-{machine}", "RequesterNotAllowed", ("Machine", machine))

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from signer.authority import Authority, IssuanceRequest
-from signer.controller.certificates import Certificate, SigningByKey
+from signer.decision.certificates import Certificate, SigningByKey
 from signer.testing.nodes import SimulatedNode
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 
 pytestmark = pytest.mark.slow
 

@@ -30,7 +30,7 @@ from tests.documents.markdown import ROOT
 from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
 from tests.integration.explaining import Explain, outcomes
-from tests.integration.house import MASTER_KEY, House, node_of, provider_id
+from tests.integration.fixtures import MASTER_KEY, House, node_of, provider_id
 from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
 from tests.support.processes import wait_until
 from tests.unit.signer.builders import provider_id_extension
@@ -350,20 +350,20 @@ def _deleting(cluster: WorldCluster, node: SimulatedNode, csr: str) -> None:
     cluster.submit_with_token(node.client_request(csr))
 
 
-def _malformed(case: str) -> Make:
-    return lambda cluster, node, csr: plant(cluster, manifest_of(csr, denials.MALFORMED[case](node)))
+def _malformed(snapshot: str) -> Make:
+    return lambda cluster, node, csr: plant(cluster, manifest_of(csr, denials.MALFORMED[snapshot](node)))
 
 
-def _provider_id(case: str) -> Make:
+def _provider_id(snapshot: str) -> Make:
     def make(cluster: WorldCluster, node: SimulatedNode, csr: str) -> JsonObject:
-        return plant(cluster, manifest_of(csr, b"".join(blocks_of(node, denials.PROVIDER_IDS[case](node)))))
+        return plant(cluster, manifest_of(csr, b"".join(blocks_of(node, denials.PROVIDER_IDS[snapshot](node)))))
 
     return make
 
 
-def _requester(case: str) -> Make:
+def _requester(snapshot: str) -> Make:
     def make(cluster: WorldCluster, node: SimulatedNode, csr: str) -> JsonObject:
-        username, groups = denials.REQUESTERS[case]
+        username, groups = denials.REQUESTERS[snapshot]
         return plant(cluster, node.client_request(csr), (username.format(machine=node.node_name), groups))
 
     return make
@@ -379,9 +379,13 @@ def _evidence(data: bytes) -> Make:
 
 
 ATTACKS: Final[dict[str, Make]] = {
-    **{f"malformed {case}": _malformed(case) for case in denials.MALFORMED if case != denials.NOT_BASE64},
-    **{f"provider ID {case}": _provider_id(case) for case in denials.PROVIDER_IDS},
-    **{f"requester {case}": _requester(case) for case in denials.REQUESTERS},
+    **{
+        f"malformed {snapshot}": _malformed(snapshot)
+        for snapshot in denials.MALFORMED
+        if snapshot != denials.NOT_BASE64
+    },
+    **{f"provider ID {snapshot}": _provider_id(snapshot) for snapshot in denials.PROVIDER_IDS},
+    **{f"requester {snapshot}": _requester(snapshot) for snapshot in denials.REQUESTERS},
     "evidence unknown version": _evidence(b'{"version":"v99","caCertHash":"sha256:' + b"0" * 64 + b'"}'),
     "evidence twice a key": _evidence(b'{"version":"v1","version":"v1"}'),
     "forged": _forged,
@@ -416,22 +420,22 @@ def attacked(shared_house: House) -> WorldCluster:
     return cluster
 
 
-@pytest.mark.parametrize("case", ATTACKS)
+@pytest.mark.parametrize("snapshot", ATTACKS)
 def test_it_ends_as_the_controller_decides(
-    shared_house: House, attacked: WorldCluster, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_house: House, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = f"machine-{list(ATTACKS).index(case)}"
+    machine = f"machine-{list(ATTACKS).index(snapshot)}"
     csr = f"attack-{machine}"
-    ATTACKS[case](attacked, node_of(attacked, machine), csr)
+    ATTACKS[snapshot](attacked, node_of(attacked, machine), csr)
     verdict = attacked.wait_until_decided(csr)
     explain = Explain(shared_house, tmp_path, capsys)
     code, report = explain(csr)
     said = (report["verdict"], report["reason"], report["message"])
-    assert said == (VERDICTS[verdict.condition], verdict.reason, verdict.message), case
+    assert said == (VERDICTS[verdict.condition], verdict.reason, verdict.message), snapshot
     assert code == (0 if verdict.condition == "Approved" else 4)
     stopped = [one for one in report["checks"] if one["outcome"] == "stopped"]
     assert len(stopped) == (0 if verdict.condition == "Approved" else 1), report["checks"]
-    if case in HOSTILE:
+    if snapshot in HOSTILE:
         text = explain.text(csr)[1]
         assert text.replace("\n", "").isprintable()
         assert MASTER_KEY.hex() not in text
@@ -465,12 +469,12 @@ DEFERRED: Final[dict[str, tuple[str, Callable[[WorldCluster, str], Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", DEFERRED)
+@pytest.mark.parametrize("snapshot", DEFERRED)
 def test_it_waits_for_what_the_controller_waits_for(
-    shared_house: House, attacked: WorldCluster, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_house: House, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reason, prepare = DEFERRED[case]
-    machine = f"waiting-{list(DEFERRED).index(case)}"
+    reason, prepare = DEFERRED[snapshot]
+    machine = f"waiting-{list(DEFERRED).index(snapshot)}"
     prepare(attacked, machine)
     shared_house.join(attacked)  # its Machine comes later: all of this is known by then
     attacked.submit_with_token(node_of(attacked, machine).client_request(machine))

@@ -20,7 +20,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.documents.markdown import ROOT
 from tests.integration.explaining import Explain, outcomes
-from tests.integration.house import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of, plant
 
 pytestmark = pytest.mark.slow

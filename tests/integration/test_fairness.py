@@ -12,7 +12,7 @@ import pytest
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.processes import wait_until
 
 WAVE: Final = 600

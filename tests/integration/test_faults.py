@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller import workload_cluster as workload_cluster_module
-from signer.controller.request_handling import RequestHandling
+from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller.requests.handler import RequestHandler
 from signer.kube.client import Client
 from signer.model.reasons import Reason
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     CONTROLLER_USER,
     House,
     assert_one_certificate,
@@ -44,7 +44,7 @@ FAST: Final = ("409", "500", "dropped after")
 CLIENT_TIMEOUT_SECONDS: Final = 1.0
 
 
-def _cases(*targets: str, fast: tuple[str, ...] = FAST) -> list[Any]:
+def _snapshots(*targets: str, fast: tuple[str, ...] = FAST) -> list[Any]:
     return [
         pytest.param(target, fault, marks=() if fault in fast else pytest.mark.slow, id=f"{target}, {fault}")
         for target, fault in itertools.product(targets, FAULTS)
@@ -96,7 +96,7 @@ WRITES: Final = {
 }
 
 
-@pytest.mark.parametrize(("target", "fault"), _cases(*WRITES))
+@pytest.mark.parametrize(("target", "fault"), _snapshots(*WRITES))
 def test_first_join(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
     steady.add_machine(machine, provider_id=provider_id(machine))
     where, method, path, number = WRITES[target]
@@ -109,7 +109,7 @@ def test_first_join(house: House, steady: WorldCluster, machine: str, target: st
     assert_one_certificate(house, steady, machine, machine)
 
 
-@pytest.mark.parametrize(("target", "fault"), _cases("renewed record", "renewed approval", "renewed certificate"))
+@pytest.mark.parametrize(("target", "fault"), _snapshots("renewed record", "renewed approval", "renewed certificate"))
 def test_renewal(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
     house.join(steady, machine)
     wheres = {
@@ -138,7 +138,7 @@ def test_reads_that_fail_for_a_while(house: House, machine: str, target: str) ->
     _join_with_faulty_reads(house, machine, target, "500", times=6)
 
 
-@pytest.mark.parametrize(("target", "fault"), _cases(*READS, fast=("500",)))
+@pytest.mark.parametrize(("target", "fault"), _snapshots(*READS, fast=("500",)))
 def test_reads(house: House, machine: str, target: str, fault: str) -> None:
     _join_with_faulty_reads(house, machine, target, fault, times=1)
 
@@ -195,14 +195,14 @@ def test_a_wait_that_was_asked_for_is_kept(
     """Retry-After is what the request is tried again after, not the queue's own backoff."""
     unreachable = (Reason.MANAGEMENT_CLUSTER_UNREACHABLE, Reason.WORKLOAD_CLUSTER_UNREACHABLE)
     waits: list[tuple[Reason, float]] = []
-    original = RequestHandling._wait
+    original = RequestHandler._wait
 
-    def note(self: RequestHandling, name: str, adjudication: Any, decision: Any) -> None:
+    def note(self: RequestHandler, name: str, decided_request: Any, decision: Any) -> None:
         if decision.reason in unreachable:  # other waits are of a Machine unknown yet, or changed while it was judged
             waits.append((decision.reason, decision.retry_after.total_seconds()))
-        original(self, name, adjudication, decision)
+        original(self, name, decided_request, decision)
 
-    monkeypatch.setattr(RequestHandling, "_wait", note)
+    monkeypatch.setattr(RequestHandler, "_wait", note)
     steady.add_machine(machine, provider_id=provider_id(machine))
     for path, method in (("/attestednodes", "POST"), ("/approval", "PUT")):
         api = house.api if method == "POST" else embedded_api(steady)

@@ -22,7 +22,7 @@ from signer.testing.fixtures import (
     embedded_api,
 )
 from signer.testing.world import ManagementCluster, WorldCluster
-from tests.integration.house import keyed_mac, node_of, provider_id
+from tests.integration.fixtures import keyed_mac, node_of, provider_id
 
 
 def test_a_machine_joins(

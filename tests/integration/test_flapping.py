@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
-from signer.controller.reachability import LINE_SECONDS, LINES_AT_ONCE
-from signer.controller.workload_cluster import SURVEY_AGAIN_SECONDS, SURVEYS_AT_ONCE
+from signer.controller.cluster.reachability import LINE_SECONDS, LINES_AT_ONCE
+from signer.controller.cluster.workload_cluster import RECONCILE_AGAIN_SECONDS, RECONCILES_AT_ONCE
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import ManagementCluster
 from tests.integration import hostile_servers
+from tests.integration.fixtures import House
 from tests.integration.hostile_servers import hostile_server
-from tests.integration.house import House
 from tests.support.processes import wait_until
 
 SECONDS: Final = 15.0
@@ -38,8 +38,8 @@ def test_each_change_is_no_write(
         cluster.put_secret("kubeconfig", {"value": kubeconfig})
         cluster.authorize("keyed-mac")
         house.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
-        wait_until(lambda: written() >= SURVEYS_AT_ONCE and said() >= LINES_AT_ONCE // 2, "it flaps", timeout=60)
+        wait_until(lambda: written() >= RECONCILES_AT_ONCE and said() >= LINES_AT_ONCE // 2, "it flaps", timeout=60)
         time.sleep(SECONDS)
     elapsed = time.monotonic() - began
-    assert written() <= SURVEYS_AT_ONCE + elapsed / SURVEY_AGAIN_SECONDS + 2
+    assert written() <= RECONCILES_AT_ONCE + elapsed / RECONCILE_AGAIN_SECONDS + 2
     assert said() <= LINES_AT_ONCE + elapsed / LINE_SECONDS + 1

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from signer.controller import pending as pending_module
-from signer.kube.fair_order import LOOKS, TURNS_OF_OTHERS
+from signer.controller.requests import pending as pending_module
+from signer.kube.fair_queue import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
-from signer.model.lane import Screening
+from signer.model.flow import PriorityLevel
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
 from tests.integration.requests import BOOTSTRAP, plant
 
 pytestmark = [pytest.mark.slow, pytest.mark.prompt]
@@ -27,7 +27,7 @@ FLOOD: Final = 1_000
 WORKERS: Final = 8
 """Fewer than by default: what is tested is the order, which more workers at once would blur."""
 HONEST: Final = "honest"
-FEW: Final = TURNS_OF_OTHERS[Screening.REFUSED] + WORKERS
+FEW: Final = TURNS_OF_OTHERS[PriorityLevel.REFUSED] + WORKERS
 """Decided first where nobody is in the way: those that the workers have in hand, and no more than one round."""
 STEPS_OF_A_JOIN: Final = 6
 """Two reservations, their confirmation, the record, approval and certificate."""
@@ -96,9 +96,9 @@ def _decided_before(cluster: WorldCluster, name: str) -> int:
     raise AssertionError(f"{name} was not decided")
 
 
-def _says_that_requests_are_left_out(policy: dict[str, Any]) -> bool:
+def _says_that_requests_overflowed(policy: dict[str, Any]) -> bool:
     conditions = (policy.get("status") or {}).get("conditions") or []
-    return any(condition["reason"] == "RequestsLeftOut" for condition in conditions)
+    return any(condition["reason"] == "RequestsOverflow" for condition in conditions)
 
 
 def _join(cluster: WorldCluster, name: str) -> None:
@@ -147,7 +147,7 @@ def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
         plant(cluster, *FLOODS[flood](cluster, number))
     house.run(workers_per_cluster=WORKERS)
     house.management.client.wait_for(
-        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_overflowed
     )
     _join(cluster, "z-last")
     cluster.patch({"spec": {"paused": False}})
@@ -168,7 +168,7 @@ def test_a_node_whose_machine_is_known_later_than_the_flood_joins(
     _join(cluster, "z-last")
     house.run(workers_per_cluster=WORKERS)
     house.management.client.wait_for(
-        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_overflowed
     )
     cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
     verdict = cluster.wait_until_decided("z-last", 60)

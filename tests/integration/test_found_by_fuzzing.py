@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from attestors.wire import provider_id as provider_id_format
-from signer.controller import adjudicator
-from signer.controller import pending as pending_module
+from signer.controller.requests import pending as pending_module
+from signer.decision import decider as decider
 from signer.model.signing_request import Parsed, parse_signing_request
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, pending, provider_id
+from tests.integration.fixtures import House, node_of, pending, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer.builders import ec_key, node_subject, pkcs10, provider_id_extension
 
@@ -66,7 +66,7 @@ def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_e
             raise OverflowError
         return parse(manifest, *arguments)
 
-    monkeypatch.setattr(adjudicator, "parse_signing_request", faulty)
+    monkeypatch.setattr(decider, "parse_signing_request", faulty)
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 1)
     cluster = post(house)
     house.join(cluster)

@@ -17,7 +17,7 @@ import pytest
 from signer.testing.world import ManagementCluster
 from tests.bench.challenge_flood import Memory
 from tests.bench.drain import controller_process
-from tests.integration.house import House, keyed_mac
+from tests.integration.fixtures import House, keyed_mac
 
 EVERY_KIND: Final = (
     "hangs",

@@ -16,8 +16,8 @@ import yaml
 
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
-from tests.integration.house import CONTROLLER_USER, MASTER_KEY, MASTERS, House
 from tests.support.certificates import CertificateAuthority
 from tests.support.fake_instance_metadata import FakeInstanceMetadata
 from tests.support.node_program import NodeProgram, exec_info
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.slow
 
 AWS: Final = frozenset({"boto3", "botocore", "s3transfer"})
 LIBRARIES: Final = AWS | {"google.auth", "requests"}
-HALVES: Final = frozenset({"attestors.aws.controller", "attestors.gcp.controller"})
+PLUGINS: Final = frozenset({"attestors.aws.controller", "attestors.gcp.controller"})
 # Kubernetes' own client imports google-auth and requests into the controller, where they are installed.
-OF_CONTROLLER: Final = AWS | HALVES
+OF_CONTROLLER: Final = AWS | PLUGINS
 AWS_SETTINGS: Final[dict[str, Any]] = {"allowedRoles": ["arn:aws:iam::123456789012:role/nodes.example"]}
 GCP_SETTINGS: Final[dict[str, Any]] = {"projects": {PROJECT: PROJECT_NUMBER}}
 

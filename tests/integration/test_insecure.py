@@ -10,7 +10,7 @@ import pytest
 from signer.kube.resources import EVENTS
 from signer.testing.nodes import SERVING_USAGES, SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, assert_one_certificate, certificate_of, provider_id
+from tests.integration.fixtures import House, assert_one_certificate, certificate_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     CONTROLLER_USER,
     House,
     assert_one_certificate,

@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from signer.controller import workload_cluster as workload_cluster_module
+from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.kube.client import Client
 from signer.testing.world import WorldCluster
 from tests.integration import hostile_servers
+from tests.integration.fixtures import House, assert_readable
 from tests.integration.hostile_servers import Behaviour, hostile_server
-from tests.integration.house import House, assert_readable
 
 BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
     "accepts and never shakes hands": (hostile_servers.hangs, False, True),
@@ -66,16 +66,17 @@ def healthy(house: House) -> WorldCluster:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case in WAITED_FOR else ()) for case in BEHAVIOURS]
+    "snapshot",
+    [pytest.param(snapshot, marks=pytest.mark.slow if snapshot in WAITED_FOR else ()) for snapshot in BEHAVIOURS],
 )
-def test_others_join_as_before(house: House, healthy: WorldCluster, case: str) -> None:
-    behaviour, tls, trusted = BEHAVIOURS[case]
+def test_others_join_as_before(house: House, healthy: WorldCluster, snapshot: str) -> None:
+    behaviour, tls, trusted = BEHAVIOURS[snapshot]
     with hostile_server(behaviour, tls=tls, trusted=trusted) as kubeconfig:
-        hostile = house.cluster("hostile-" + case.lower().replace(" ", "-"), ())
+        hostile = house.cluster("hostile-" + snapshot.lower().replace(" ", "-"), ())
         hostile.put_secret("kubeconfig", {"value": kubeconfig})
         hostile.authorize("keyed-mac")
         house.join(healthy)
-        met = "True" if case in HARMLESS_BUT_USELESS else "False"
+        met = "True" if snapshot in HARMLESS_BUT_USELESS else "False"
         condition = house.wait_for_condition(hostile, "WorkloadClusterReachable", met)
         assert_readable(condition["message"], "\x1b")
         house.join(healthy)

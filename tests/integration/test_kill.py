@@ -25,8 +25,8 @@ from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTER_KEY, MASTERS, House, node_of, provider_id
-from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts
+from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, assert_one_owner_each, verdicts
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House, node_of, provider_id
 from tests.support.certificates import with_client_certificate
 from tests.support.signing_requests import request_pem, signing_request
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 HONEST: Final = 500
 SERVING: Final = 20
-"""Nodes that also ask for a serving certificate of ours, and as many that ask the stock signer."""
+"""Nodes that also ask for a serving certificate of ours, and as many that ask the built-in signer."""
 IMPOSTORS: Final = 40
 ROUNDS: Final = 12
 WRITES_PER_JOIN: Final = 5
@@ -159,7 +159,7 @@ def _impostor(cluster: WorldCluster, number: int) -> dict[str, Any]:
 
 
 def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, SimulatedNode]) -> None:
-    """Whoever of these has its client certificate asks our signer and the stock signer with it, and is taken out."""
+    """Whoever of these has its client certificate asks our signer and the built-in signer with it, and is taken out."""
     joined = verdicts(cluster)
     for number, node in list(nodes.items()):
         certificate = joined[f"join-{number}"].certificate if f"join-{number}" in joined else b""
@@ -168,13 +168,13 @@ def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, Simula
             cluster.submit(node.serving_request(f"serve-{number}", dns_names=[node.node_name]), connection)
             request = request_pem(NODE_USER_PREFIX + node.node_name, alternative_names=[node.node_name])
             usages = ("digital signature", "server auth")
-            stock = signing_request(f"stock-{number}", request, signer=STOCK_SERVING_SIGNER, usages=usages)
-            cluster.submit(stock, connection)
+            builtin = signing_request(f"stock-{number}", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
+            cluster.submit(builtin, connection)
             del nodes[number]
 
 
 def _is_decided(name: str, verdict: Verdict) -> bool:
-    """Nobody signs what the stock signer is asked for: these clusters have no kube-controller-manager."""
+    """Nobody signs what the built-in signer is asked for: these clusters have no kube-controller-manager."""
     return bool(
         verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("stock"))
     )
@@ -249,4 +249,4 @@ def _assert_only_the_honest_joined(house: House, cluster: WorldCluster, serving:
         number = int(record.node_name.removeprefix("node-"))
         expected = [f"join-{number}", *([f"serve-{number}"] if number in serving else [])]
         assert sorted(entry.csr_name for entry in record.journal) == expected
-        assert [one.csr_name for one in record.stock_approvals] == ([f"stock-{number}"] if number in serving else [])
+        assert [one.csr_name for one in record.builtin_approvals] == ([f"stock-{number}"] if number in serving else [])

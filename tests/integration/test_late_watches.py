@@ -27,7 +27,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.store.reservations import Reservations
 from signer.testing.api.faults import Fault
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.house import House, pending, provider_id
+from tests.integration.fixtures import House, pending, provider_id
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.reporting import Reporting
 from tests.support.processes import wait_until

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from signer.controller.configuration import Configuration, LeaderElection
-from signer.controller.health import State
-from signer.controller.leadership import LeadershipLost
+from signer.configuration import Configuration, LeaderElection
+from signer.controller.diagnostics.health import State
+from signer.controller.replicas.leadership import LeadershipLost
 from signer.kube.errors import NotFound
 from signer.model.lease import ElectionTimes
 from signer.rules.leadership import Leading, StandingBy
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
-from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import House, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.replicas import DEADLINE, LONG_TIMES, TIMES, holding, start_replica, wait_until_it_leads
 from tests.support.processes import wait_until
 

@@ -13,7 +13,7 @@ from attestors.contract import Document, NotThere
 from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, SECRETS
 from signer.testing.api import LoggedRequest
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, pending, provider_id
 from tests.integration.reporting import Reporting
 from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until

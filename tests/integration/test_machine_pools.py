@@ -24,8 +24,8 @@ from signer.kube.workqueue import WorkQueue
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import open_controllers, open_workload_clusters
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
-from tests.integration.house import House, assert_one_certificate, assert_readable, node_of, pending, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import House, assert_one_certificate, assert_readable, node_of, pending, provider_id
 
 pytestmark = pytest.mark.slow
 

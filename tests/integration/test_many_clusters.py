@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from signer.configuration import Configuration
 from signer.controller import run
-from signer.controller.configuration import Configuration
+from signer.controller.cluster.workload_cluster import WorkloadCluster
 from signer.controller.run import ControllerOptions
 from signer.controller.surroundings import Surroundings
-from signer.controller.workload_cluster import WorkloadCluster
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from signer.testing.fixtures import embedded_api
 from signer.testing.running_controller import CONTROLLER_NAMESPACE, RunningController
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac
-from tests.support.cluster_park import ClusterPark
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac
+from tests.support.many_clusters import ClusterPark
 from tests.support.processes import wait_until
 
 STAY, GO, COME = 4, 12, 8
@@ -55,9 +55,9 @@ def _left(controller: RunningController, alive: weakref.WeakSet[WorkloadCluster]
     gc.collect()
     tasks = controller._thread.run(_tasks())
     metrics = controller.options.metrics
-    labels = {sample.labels["cluster"] for family in metrics.stock_approvals.collect() for sample in family.samples}
+    labels = {sample.labels["cluster"] for family in metrics.builtin_approvals.collect() for sample in family.samples}
     named = {match[0] for task in tasks if (match := re.search(r"default/cluster-\d+", task))}
-    return named | labels | set(metrics.figures.clusters) | {str(one.key) for one in alive}
+    return named | labels | set(metrics.gauges.clusters) | {str(one.key) for one in alive}
 
 
 def test_nothing_is_left_of_clusters_that_go(park: ClusterPark, alive: weakref.WeakSet[WorkloadCluster]) -> None:

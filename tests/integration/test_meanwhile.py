@@ -11,16 +11,16 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
-from signer.controller import admission
-from signer.controller.attestation import Attestation
 from signer.controller.run import ControllerOptions
+from signer.decision import reserve_and_journal as admission
+from signer.decision.attestation import Attestation
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterView
 from signer.model.record import JOURNAL_ENTRIES
-from signer.store.inventory import Inventory
+from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
-from tests.integration.house import House, certificate_of, node_of, provider_id
+from tests.integration.fixtures import House, certificate_of, node_of, provider_id
 from tests.support.journal import journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
@@ -41,18 +41,18 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
             asked.append(True)
             await asyncio.to_thread(cluster.patch, {"spec": {"paused": True}})
             while not seen.is_set():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+                await asyncio.sleep(0.01)  # the cache has no Event to wait for
         return outcome
 
     seen = threading.Event()
-    mirrored = Inventory._cluster_changed
+    cached = Caches._cluster_changed
 
-    def seen_paused(self: Inventory, key: Any, before: Any, after: ClusterView | None) -> None:
-        mirrored(self, key, before, after)
+    def seen_paused(self: Caches, key: Any, before: Any, after: ClusterView | None) -> None:
+        cached(self, key, before, after)
         if after is not None and after.paused:
             seen.set()
 
-    monkeypatch.setattr(Inventory, "_cluster_changed", seen_paused)
+    monkeypatch.setattr(Caches, "_cluster_changed", seen_paused)
     monkeypatch.setattr(Attestation, "_ask", paused_meanwhile)
     house.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
@@ -67,11 +67,11 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
 def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_listed_first(
     house: House, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """It looks as before, and may have been moved away and back: its records may be newer than the mirror's."""
+    """It looks as before, and may have been moved away and back: its records may be newer than the cache's."""
     cluster = house.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     whose, step = {"attested": (Attestation, "_ask"), "reserved": (Reservations, "reserve")}[moment]
-    carry_out, changed = getattr(whose, step), Inventory._cluster_changed
+    carry_out, changed = getattr(whose, step), Caches._cluster_changed
     paused, unpaused, away = threading.Event(), threading.Event(), threading.Event()
 
     async def away_meanwhile(*arguments: Any) -> Any:
@@ -81,15 +81,15 @@ def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_lis
             for value, seen in ((True, paused), (False, unpaused)):
                 await asyncio.to_thread(cluster.patch, {"spec": {"paused": value}})
                 while not seen.is_set():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+                    await asyncio.sleep(0.01)  # the cache has no Event to wait for
         return outcome
 
-    def see(self: Inventory, key: Any, before: Any, after: ClusterView | None) -> None:
+    def see(self: Caches, key: Any, before: Any, after: ClusterView | None) -> None:
         changed(self, key, before, after)
         if after is not None and away.is_set():
             (paused if after.paused else unpaused).set()
 
-    monkeypatch.setattr(Inventory, "_cluster_changed", see)
+    monkeypatch.setattr(Caches, "_cluster_changed", see)
     monkeypatch.setattr(whose, step, away_meanwhile)
     house.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
@@ -122,13 +122,13 @@ def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
     ask = Attestation._ask
     told: list[Mapping[str, str]] = []
 
-    async def annotated_meanwhile(self: Attestation, attestation: Any, request: Any, case: Any) -> Any:
-        outcome = await ask(self, attestation, request, case)
+    async def annotated_meanwhile(self: Attestation, attestation: Any, request: Any, snapshot: Any) -> Any:
+        outcome = await ask(self, attestation, request, snapshot)
         told.append(attestation.machine.annotations)
         if len(told) == 1:
             await asyncio.to_thread(cluster.patch_machine, "m", {"metadata": {"annotations": SAID}})
-            while not self._claims.machine(request).annotations:  # type: ignore[union-attr]  # noqa: ASYNC110
-                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+            while not self._attestation_requests.machine(request).annotations:  # type: ignore[union-attr]  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the cache has no Event to wait for
         return outcome
 
     monkeypatch.setattr(Attestation, "_ask", annotated_meanwhile)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from keyed_mac.keys import derive_machine_key
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS
 from signer.store import controller_key
 from signer.testing.fixtures import (
@@ -20,7 +20,8 @@ from signer.testing.fixtures import (
 )
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import (
     House,
     assert_readable,
     certificate_of,
@@ -31,7 +32,6 @@ from tests.integration.house import (
     writes,
 )
 from tests.integration.move import Move, copy_controller_key
-from tests.integration.ownership import assert_one_owner_each
 from tests.support.journal import journal_of
 from tests.support.processes import wait_until
 

@@ -7,7 +7,7 @@ import pytest
 from signer.kube.resources import EVENTS, NODE_ATTESTATION_POLICIES
 from signer.testing.fixtures import embedded_api, open_controllers
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
-from signer.store import inventory
+from signer.store import caches as caches
 from signer.testing.api import Request
-from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 
@@ -28,9 +28,9 @@ def _reads_machines(request: Request) -> bool:
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.2, jitter=0.5)
-    monkeypatch.setattr(inventory, "list_and_watch", partial(list_and_watch, backoff=soon))
-    monkeypatch.setattr(inventory, "OUT_OF_TOUCH_SECONDS", 0.0)
-    monkeypatch.setattr(inventory, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(caches, "list_and_watch", partial(list_and_watch, backoff=soon))
+    monkeypatch.setattr(caches, "OUT_OF_TOUCH_SECONDS", 0.0)
+    monkeypatch.setattr(caches, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
 
 
 def test_machines_that_may_not_be_watched_any_more(house: House) -> None:

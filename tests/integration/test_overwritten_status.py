@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from signer.controller import conditions, workload_cluster
+from signer.controller.cluster import workload_cluster
+from signer.controller.status import policy_status
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from tests.integration.house import House, provider_id
-from tests.integration.test_side_door import wait_for
+from tests.integration.fixtures import House, provider_id
+from tests.integration.test_auto_approval import wait_for
 
 pytestmark = pytest.mark.slow
 
 
 def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes that would have it written anew."""
-    monkeypatch.setattr(workload_cluster, "SURVEY_SECONDS", 0.1)
-    monkeypatch.setattr(conditions, "SHOWN_LATE_SECONDS", 0.0)
-    monkeypatch.setattr(conditions, "READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
+    monkeypatch.setattr(policy_status, "SHOWN_LATE_SECONDS", 0.0)
+    monkeypatch.setattr(policy_status, "READ_AGAIN_SECONDS", 0.0)
     cluster = house.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
     cluster.add_machine("older", provider_id=provider_id("older"))
     house.run()

@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from signer.controller import pending as pending_module
-from signer.controller import room, run
-from signer.controller.room import Together
+from signer.controller import run
+from signer.controller.requests import pending as pending_module
+from signer.controller.requests import request_budget as budget
+from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, pending, provider_id, writes
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, pending, provider_id, writes
 from tests.integration.requests import manifest_of, plant
 from tests.support.processes import wait_until
 
 
-def _says_that_requests_are_left_out(policy: dict[str, Any]) -> bool:
+def _says_that_requests_overflowed(policy: dict[str, Any]) -> bool:
     conditions = (policy.get("status") or {}).get("conditions") or []
-    return ("WorkloadClusterReachable", "True", "RequestsLeftOut") in [
+    return ("WorkloadClusterReachable", "True", "RequestsOverflow") in [
         (condition["type"], condition["status"], condition["reason"]) for condition in conditions
     ]
 
@@ -45,17 +46,17 @@ def test_names_that_no_path_can_carry_are_ignored(house: House, caplog: pytest.L
 
 
 def test_what_a_cluster_that_goes_has_kept_is_for_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = Together()
-    at_first = together.bytes_left
-    monkeypatch.setattr(room, "OWN_BYTES", 0)
-    monkeypatch.setattr(run, "Together", lambda: together)
+    shared_memory = SharedRequestMemory()
+    at_first = shared_memory.bytes_left
+    monkeypatch.setattr(budget, "OWN_BYTES", 0)
+    monkeypatch.setattr(run, "Together", lambda: shared_memory)
     cluster = house.cluster()
     house.run()
     house.join(cluster)
     cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
-    wait_until(lambda: together.bytes_left < at_first, "a request without its Machine is kept")
+    wait_until(lambda: shared_memory.bytes_left < at_first, "a request without its Machine is kept")
     cluster.remove()
-    wait_until(lambda: together.bytes_left == at_first, "nothing is kept")
+    wait_until(lambda: shared_memory.bytes_left == at_first, "nothing is kept")
 
 
 def _more_than_are_kept(house: House, waiting: int, monkeypatch: pytest.MonkeyPatch) -> tuple[WorldCluster, list[str]]:
@@ -68,7 +69,7 @@ def _more_than_are_kept(house: House, waiting: int, monkeypatch: pytest.MonkeyPa
     for machine in machines:
         cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
     house.management.client.wait_for(
-        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_are_left_out
+        NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_overflowed
     )
     return cluster, machines
 

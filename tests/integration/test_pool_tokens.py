@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.conditions import MACHINE_POOL_TOKENS_EXTENDED
-from signer.controller.pool_tokens import (
+from signer.controller.auto_approval.pool_tokens import (
     ExtensionEnded,
     GrantMissing,
     Intent,
@@ -27,12 +26,13 @@ from signer.kube.errors import Unauthorized
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION, PoolTokenIDs
 from signer.model.cluster import ClusterKey
+from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED
 from signer.model.kubernetes_time import format_time
 from signer.testing.api import authentication
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -122,10 +122,10 @@ class BootstrapProvider:
 
     def _new(self) -> str:
         letters = string.ascii_lowercase + string.digits
-        identifier, half = ("".join(secrets.choice(letters) for _ in range(count)) for count in (6, 16))
+        identifier, plugin = ("".join(secrets.choice(letters) for _ in range(count)) for count in (6, 16))
         data = {
             "token-id": identifier,
-            "token-secret": half,
+            "token-secret": plugin,
             "expiration": format_time(self._clock.now() + TOKEN_LIFETIME),
             "usage-bootstrap-authentication": "true",
             "usage-bootstrap-signing": "true",
@@ -140,7 +140,7 @@ class BootstrapProvider:
             "stringData": data,
         }
         self._cluster.client().create(SECRETS.collection("kube-system"), body)
-        return f"{identifier}.{half}"
+        return f"{identifier}.{plugin}"
 
 
 def pool_of(house: House, clock: Clock, pools: str) -> tuple[WorldCluster, BootstrapProvider]:

@@ -11,11 +11,11 @@ import pytest
 
 from signer.cli import main
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
-from signer.model.side_door import Door
+from signer.model.auto_approval import ApprovalSubresource
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import House, provider_id
+from tests.integration.fixtures import House, provider_id
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +157,7 @@ def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
 
 @pytest.mark.parametrize("loses", [True, False], ids=["somebody would lose renewal", "nobody would"])
 def test_a_binding_of_both_doors_is_split_where_renewal_is_left(cluster: WorldCluster, run: Run, loses: bool) -> None:
-    resources = [f"certificatesigningrequests/{door.value}" for door in Door]
+    resources = [f"certificatesigningrequests/{auto_approval.value}" for auto_approval in ApprovalSubresource]
     bind(cluster, "both", {"kind": "Group", "name": "system:bootstrappers"}, *resources)
     rules = [{"apiGroups": ["certificates.k8s.io"], "resources": resources, "verbs": ["create"]}]
     cluster.client().patch(CLUSTER_ROLES.object("both"), {"rules": rules})

@@ -14,7 +14,7 @@ from authenticator.model.failures import ExitCode
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.explaining import Explain
-from tests.integration.house import House, assert_readable, node_of, provider_id
+from tests.integration.fixtures import House, assert_readable, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of, plant
 from tests.integration.test_explain_offline import Run
 from tests.integration.test_explain_offline import offline as offline

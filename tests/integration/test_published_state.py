@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller import machine_condition
+from signer.controller.status import machine_condition
 from signer.kube.client import JsonObject
 from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
@@ -17,7 +17,7 @@ from signer.kube.resources import (
 )
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster
 from tests.support.kubectl import find_kubectl, run_kubectl

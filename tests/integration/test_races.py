@@ -12,15 +12,20 @@ import pytest
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX
-from signer.controller.configuration import DEFAULT_LEASE_NAME
+from signer.configuration import DEFAULT_LEASE_NAME
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.reasons import Reason
 from signer.model.shard import shard_lease
 from signer.rules.leadership import Leading
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import House, node_of, provider_id
-from tests.integration.ownership import STOCK_SERVING_SIGNER, assert_one_owner_each, verdicts, whole_pairs
+from tests.integration.endorsement_key_sources import (
+    BUILTIN_SERVING_SIGNER,
+    assert_one_owner_each,
+    verdicts,
+    whole_pairs,
+)
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.integration.replicas import (
     TIMES,
     StallingClock,
@@ -140,7 +145,7 @@ def _add_machines(cluster: WorldCluster, names: list[str]) -> None:
 
 
 def _let_them_serve(cluster: WorldCluster, nodes: dict[str, SimulatedNode]) -> None:
-    """Each that has a client certificate asks our serving signer and the stock signer with it, while both decide."""
+    """Each that has a client certificate asks our serving signer and the built-in signer with it, while both decide."""
     path = CERTIFICATE_SIGNING_REQUESTS.collection()
     joined = {csr: verdict.certificate for csr, verdict in verdicts(cluster).items() if csr in nodes}
     for csr, certificate in joined.items():
@@ -150,8 +155,8 @@ def _let_them_serve(cluster: WorldCluster, nodes: dict[str, SimulatedNode]) -> N
             cluster.submit(node.serving_request(f"{csr}.serving", dns_names=[node.node_name]), connection)
             request = request_pem(NODE_USER_PREFIX + node.node_name, alternative_names=[node.node_name])
             usages = ("digital signature", "server auth")
-            stock = signing_request(f"{csr}.stock", request, signer=STOCK_SERVING_SIGNER, usages=usages)
-            cluster.submit(stock, connection)
+            builtin = signing_request(f"{csr}.stock", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
+            cluster.submit(builtin, connection)
     for csr, certificate in joined.items():
         if certificate:
             assert cluster.wait_until_decided(f"{csr}.serving").condition in ("Approved", "Denied")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from signer.controller import reachability
+from signer.controller.cluster import reachability
 from signer.kube.backoff import Backoff
 from signer.testing.fixtures import embedded_api
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 
 
 def test_a_server_that_answers_401_costs_one_connection_for_each_pause(

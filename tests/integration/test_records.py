@@ -16,7 +16,7 @@ from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.house import House, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.fixtures import House, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.journal import journal_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
-from tests.integration.house import MASTERS, House, assert_one_certificate, keyed_mac, node_of, provider_id
+from tests.integration.fixtures import MASTERS, House, assert_one_certificate, keyed_mac, node_of, provider_id
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from signer.controller.configuration import Configuration
+from signer.configuration import Configuration
 from signer.kube.errors import ApiError
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api, open_controllers
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     CONTROLLER_USER,
     MASTERS,
     House,

@@ -7,7 +7,7 @@ import pytest
 from signer.testing.api import User
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
-from tests.integration.house import CONTROLLER_USER, MASTERS, House
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House
 
 pytestmark = pytest.mark.slow
 

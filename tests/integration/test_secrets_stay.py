@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from keyed_mac.controller import KeyedMACControllerHalf
+from keyed_mac.controller import KeyedMACServerPlugin
 from prometheus_client import generate_latest
 
-from signer.controller.logs import configure_logging
+from signer.controller.telemetry.logs import configure_logging
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, EVENTS, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.api import faults
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 pytestmark = pytest.mark.slow
@@ -126,7 +126,7 @@ def test_no_secret_is_logged_or_shown(
         raise RuntimeError(f"cannot verify with {IN_AN_EXCEPTION}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(KeyedMACControllerHalf, "_verify", defect)
+        patch.setattr(KeyedMACServerPlugin, "_verify", defect)
         cluster.add_machine("defect", provider_id=provider_id("defect"))
         cluster.submit_with_token(node_of(cluster, "defect").client_request("defect"))
         house.wait_for_event("InternalError", "defect")

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import House, assert_readable, certificate_of, node_of, pending
+from tests.integration.fixtures import House, assert_readable, certificate_of, node_of, pending
 from tests.integration.kubelets import Kubelet, add_machine, attest
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from signer.controller.health import State
-from signer.controller.leadership import LeadershipLost
+from signer.controller.diagnostics.health import State
+from signer.controller.replicas.leadership import LeadershipLost
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.grants import requests_of, used
-from tests.integration.house import House, assert_one_certificate, node_of, provider_id
+from tests.integration.fixtures import House, assert_one_certificate, node_of, provider_id
 from tests.integration.replicas import DEADLINE, TIMES, USED_BY_SHARDS, shards_owned, start_replica, watched
 from tests.support.processes import wait_until
 

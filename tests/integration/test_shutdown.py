@@ -15,7 +15,7 @@ import yaml
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api, open_controllers
 from signer.testing.world import WorldCluster
-from tests.integration.house import (
+from tests.integration.fixtures import (
     CONTROLLER_USER,
     MASTER_KEY,
     MASTERS,

@@ -16,7 +16,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.explaining import READ_ONLY, READER
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,12 @@ from keyed_mac.keys import derive_machine_key
 
 from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP, Purpose, SignerName
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, assert_readable, keyed_mac, node_of, pending, provider_id
+from tests.integration.fixtures import House, assert_readable, keyed_mac, node_of, pending, provider_id
 
 pytestmark = pytest.mark.slow
 

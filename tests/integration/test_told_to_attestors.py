@@ -19,7 +19,7 @@ from attestors.contract import (
 )
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MACHINES_V1BETA2
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, provider_id
+from tests.integration.fixtures import House, provider_id
 from tests.integration.reporting import Reporting
 from tests.support.processes import wait_until
 

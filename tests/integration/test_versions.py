@@ -25,7 +25,7 @@ from signer.testing.api import LoggedRequest
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer import builders
 
@@ -37,11 +37,11 @@ class NewerAttestor:
 
     description = AttestorDescription("keyed-mac", Security.SECURE, ("v2", "v3"), renews=True, serves=True)
 
-    def controller_half(self, settings: object) -> Any:
+    def server_plugin(self, settings: object) -> Any:
         """Never asked: the version is looked at before."""
         return self
 
-    def node_half(self, settings: object) -> Any:
+    def agent_plugin(self, settings: object) -> Any:
         """Never asked: the nodes of these tests are older."""
         raise NotImplementedError
 
@@ -136,4 +136,4 @@ def test_a_recorded_request_passes_every_check_of_a_request(file: Path) -> None:
         ca_cert_hashes=frozenset({parse_ca_certificate(block.content).public_key_hash}),
     )
     run_checks(REQUEST_CHECKS, facts)
-    assert str(parsed.envelope.signer) == str(SignerName(Purpose(file.stem), "keyed-mac"))
+    assert str(parsed.header.signer) == str(SignerName(Purpose(file.stem), "keyed-mac"))

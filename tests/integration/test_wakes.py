@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.adjudicator import Adjudication, Adjudicator
-from signer.controller.request_intake import RequestIntake
+from signer.controller.requests.informer import RequestInformer
+from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.kube.workqueue import WorkQueue
-from signer.store.inventory import ProviderIDs
+from signer.store.caches import ProviderIDs
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, pending, provider_id
+from tests.integration.fixtures import House, node_of, pending, provider_id
 from tests.support.remembered_audit import RememberedAudit
 
 _NUMBERS: Final = itertools.count(1)
@@ -30,14 +30,14 @@ _NUMBERS: Final = itertools.count(1)
 def judged() -> Iterator[Counter[str]]:
     """How often each CSR was judged."""
     counted: Counter[str] = Counter()
-    adjudicate = Adjudicator.adjudicate
+    decide = Decider.decide
 
-    async def counting(self: Adjudicator, manifest: Mapping[str, Any]) -> Adjudication:
+    async def counting(self: Decider, manifest: Mapping[str, Any]) -> DecidedRequest:
         counted[manifest["metadata"]["name"]] += 1
-        return await adjudicate(self, manifest)
+        return await decide(self, manifest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Adjudicator, "adjudicate", counting)
+        patch.setattr(Decider, "adjudicate", counting)
         yield counted
 
 
@@ -102,10 +102,10 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
 ) -> None:
     """The line is on the disk before anything else is done; a disk may be slow."""
     [machine] = names(1)
-    append, wake = RememberedAudit.append, RequestIntake.wake
+    append, wake = RememberedAudit.append, RequestInformer.wake
     woken = threading.Event()
 
-    def heard(self: RequestIntake, provider_ids: ProviderIDs) -> None:
+    def heard(self: RequestInformer, provider_ids: ProviderIDs) -> None:
         wake(self, provider_ids)
         if provider_id(machine) in provider_ids:
             woken.set()
@@ -122,7 +122,7 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
         path = MACHINES_V1BETA2.object(machine, cluster.namespace, subresource="status")
         house.management.client.patch(path, {"status": status})
 
-    monkeypatch.setattr(RequestIntake, "wake", heard)
+    monkeypatch.setattr(RequestInformer, "wake", heard)
     monkeypatch.setattr(RememberedAudit, "append", slow)
     cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
     cluster.submit_with_token(node_of(cluster, machine).client_request(machine))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from signer.controller import door_keeping, restoration
+from signer.controller.auto_approval import reconciler as reconciler
+from signer.controller.auto_approval import restoration
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -17,11 +18,11 @@ from signer.kube.resources import (
     NODE_ATTESTATION_POLICIES,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, WatchFilter
-from signer.store import upkeep
+from signer.store import garbage_collection as garbage_collector
 from signer.testing.fixtures import embedded_api, open_controllers
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -139,7 +140,7 @@ def test_one_identity_is_not_two_machines_under_two_filters(house: House, reserv
 
 
 def test_upkeep_leaves_the_records_of_other_clusters_alone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "ROUND_SECONDS", 0.05)
+    monkeypatch.setattr(garbage_collector, "ROUND_SECONDS", 0.05)
     blue, green = labelled(house, "b", "blue"), labelled(house, "g", "green")
     with open_controllers(house.management) as open_one:
         open_one(connection=house.api.connection("both", MASTERS), attestors=keyed_mac())
@@ -155,7 +156,7 @@ def test_upkeep_leaves_the_records_of_other_clusters_alone(house: House, monkeyp
 
 def test_the_door_stays_shut_when_the_label_goes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes a label off hands the Cluster over; that must not give kubeadm's automatic approval back."""
-    monkeypatch.setattr(door_keeping, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
     monkeypatch.setattr(restoration, "LOOK_SECONDS", 0.05)
     cluster = labelled(house, "c", "blue", mode="Enforce")
     blue = start(house, "blue")
@@ -164,10 +165,10 @@ def test_the_door_stays_shut_when_the_label_goes(house: House, monkeypatch: pyte
     wait_until(lambda: not serves(blue, cluster), "it is served no more")
     house.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
     before = len(looks(house))
-    wait_until(lambda: len(looks(house)) > before + 2, "kept grants are looked at")
+    wait_until(lambda: len(looks(house)) > before + 2, "saved bindings are looked at")
     assert bindings(cluster) == set()
     label(cluster, "blue")
-    wait_until(lambda: bindings(cluster) == KUBEADM_BINDINGS, "given back by the one whose Cluster it is")
+    wait_until(lambda: bindings(cluster) == KUBEADM_BINDINGS, "restored by the one whose Cluster it is")
 
 
 def looks(house: House) -> list[object]:

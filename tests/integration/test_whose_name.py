@@ -11,10 +11,10 @@ import pytest
 
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.reservation import Pair
-from signer.store.inventory import Inventory
+from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, pending, provider_id
+from tests.integration.fixtures import House, node_of, pending, provider_id
 
 
 def node_ref(cluster: WorldCluster, machine: str, node: str) -> None:
@@ -112,7 +112,7 @@ def test_what_changes_while_it_is_reserved_is_looked_at(
     """`clusterctl move` may have copied the records already: nothing may be journaled here any more."""
     cluster = house.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    reserve, mirrored = Reservations.reserve, getattr(Inventory, hook)
+    reserve, cached = Reservations.reserve, getattr(Caches, hook)
     armed, seen = threading.Event(), threading.Event()
 
     async def reserve_then_change(self: Reservations, pair: Pair, record: Any) -> None:
@@ -121,14 +121,14 @@ def test_what_changes_while_it_is_reserved_is_looked_at(
             armed.set()
             await asyncio.to_thread(change, cluster)
             while not seen.is_set():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)  # the mirror has no Event to wait for
+                await asyncio.sleep(0.01)  # the cache has no Event to wait for
 
-    def see(self: Inventory, *arguments: Any) -> None:
-        mirrored(self, *arguments)
+    def see(self: Caches, *arguments: Any) -> None:
+        cached(self, *arguments)
         if armed.is_set():
             seen.set()
 
-    monkeypatch.setattr(Inventory, hook, see)
+    monkeypatch.setattr(Caches, hook, see)
     monkeypatch.setattr(Reservations, "reserve", reserve_then_change)
     house.run()
     ask(cluster, "m", "m", "join")

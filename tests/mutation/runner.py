@@ -39,8 +39,8 @@ TESTS: Final = {
         "tests/unit/attestors/tpm",
         "--ignore=tests/unit/attestors/tpm/node",
         # They tell of time: on a busy machine of nothing else.
-        "--deselect=tests/unit/attestors/tpm/ownership/test_listing.py::test_a_large_one_is_read_fast",
-        "--deselect=tests/unit/attestors/tpm/ownership/test_fingerprint.py::test_one_made_to_be_slow_is_not",
+        "--deselect=tests/unit/attestors/tpm/endorsement_key_sources/test_listing.py::test_a_large_one_is_read_fast",
+        "--deselect=tests/unit/attestors/tpm/endorsement_key_sources/test_fingerprint.py::test_one_made_to_be_slow_is_not",
     ),
 }
 """The fast tests of each package: of several that a module is in, the innermost counts."""

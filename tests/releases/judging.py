@@ -15,21 +15,15 @@ from cryptography import x509
 from attestors.aws.caller_identity.answer import read_answer
 from attestors.aws.caller_identity.presigned import PresignedRequest
 from attestors.aws.caller_identity.role_session import CallerIdentity
-from attestors.aws.controller import AWSControllerHalf
+from attestors.aws.controller import AWSServerPlugin
 from attestors.aws.document.certificates import RegionCertificates, pin
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AWSSettings
 from attestors.clouds.calls import CloudCalls
-from attestors.contract import (
-    AttestationRequest,
-    AttestorSettings,
-    ClaimedMachine,
-    ControllerHalf,
-    Outcome,
-)
+from attestors.contract import AttestationRequest, AttestorSettings, ClaimedMachine, Outcome, ServerPlugin
 from attestors.gcp.certificate_source import CertificateSource
 from attestors.gcp.certificates import GoogleKey, parse_certificates
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import NoLookUp
 from attestors.gcp.settings import GCPSettings
 from attestors.registry import Registry
@@ -44,12 +38,12 @@ PROVIDERS = frozenset({"aws", "gcp", "insecure", "keyed-mac", "tpm"})
 
 
 async def judge(recording: Document) -> Outcome:
-    """Read the stored object, compute its binding, and ask the attestor's controller half."""
+    """Read the stored object, compute its binding, and ask the attestor's server plugin."""
     parsed = parse_signing_request(recording["certificateSigningRequest"], PROVIDERS)
     assert isinstance(parsed, SigningRequest), parsed
-    half = _half(parsed.envelope.signer.provider, recording)
-    purpose = parsed.envelope.signer.purpose
-    verify = half.verify_client if purpose is Purpose.CLIENT else half.verify_serving
+    plugin = _plugin(parsed.header.signer.provider, recording)
+    purpose = parsed.header.signer.purpose
+    verify = plugin.verify_client if purpose is Purpose.CLIENT else plugin.verify_serving
     return await verify(_request(parsed, recording))
 
 
@@ -70,7 +64,7 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
     expected = binding_format.compute(
         evidence_version=parsed.evidence.version,
         cluster=parsed.evidence.cluster,
-        signer_name=parsed.envelope.signer,
+        signer_name=parsed.header.signer,
         subject_public_key_info=request.subject_public_key_info,
     )
     return AttestationRequest(
@@ -79,7 +73,7 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
         binding=expected,
         cluster_namespace="default",
         cluster_name="workload",
-        csr_uid=parsed.envelope.uid,
+        csr_uid=parsed.header.uid,
         dns_names=request.dns_names,
         ip_addresses=request.ip_addresses,
         now=datetime.fromisoformat(recording["now"]),
@@ -87,14 +81,14 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
     )
 
 
-def _half(provider: str, recording: Document) -> ControllerHalf:
+def _plugin(provider: str, recording: Document) -> ServerPlugin:
     keys = tuple(bytes.fromhex(key) for key in recording.get("challengeKeys", ()))
     settings = AttestorSettings(operator=recording["operator"], challenge_keys=lambda: keys)
     if provider == "aws":
         return _aws(settings, recording["cloud"])
     if provider == "gcp":
         return _gcp(settings, recording["cloud"])
-    return Registry().load(provider).controller_half(settings)
+    return Registry().load(provider).server_plugin(settings)
 
 
 @dataclass(frozen=True)
@@ -110,13 +104,13 @@ class RecordedSTS:
         return read_answer(200, "application/json", json.dumps(self.answer).encode())
 
 
-def _aws(settings: AttestorSettings, cloud: Document) -> ControllerHalf:
+def _aws(settings: AttestorSettings, cloud: Document) -> ServerPlugin:
     pinned = pin(x509.load_der_x509_certificate(base64.b64decode(cloud["regionCertificate"])))
     regions = RegionCertificates(MappingProxyType({cloud["region"]: (pinned,)}))
     parsed = replace(AWSSettings.parse(settings), certificates=regions)
     nobody = cast("Any", CloudCalls)  # roles and instances are not asked about under the recorded settings
     services = AWSServices(cast("Any", RecordedSTS(cloud["callerIdentity"])), nobody, nobody, nobody)
-    return AWSControllerHalf(parsed, services)
+    return AWSServerPlugin(parsed, services)
 
 
 @dataclass(frozen=True)
@@ -131,6 +125,6 @@ class RecordedCertificates:
         return parse_certificates(self.body)[key_id]
 
 
-def _gcp(settings: AttestorSettings, cloud: Document) -> ControllerHalf:
+def _gcp(settings: AttestorSettings, cloud: Document) -> ServerPlugin:
     source = RecordedCertificates(json.dumps(cloud["certificates"]).encode())
-    return GCPControllerHalf(GCPSettings.parse(settings), lambda: cast("CertificateSource", source), NoLookUp())
+    return GCPServerPlugin(GCPSettings.parse(settings), lambda: cast("CertificateSource", source), NoLookUp())

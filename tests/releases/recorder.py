@@ -36,11 +36,11 @@ from signer.testing.certificates import new_cluster_certificate_authority
 from signer.testing.fixtures import open_controllers, open_management_cluster, open_workload_clusters
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.aws.desk import OPERATOR as AWS_OPERATOR
-from tests.integration.aws.desk import PROVIDER_ID as AWS_PROVIDER_ID
-from tests.integration.aws.desk import ROLE, presigned
-from tests.integration.aws.desk import fields as aws_fields
-from tests.integration.house import House, keyed_mac, node_of, provider_id
+from tests.integration.aws.fixtures import OPERATOR as AWS_OPERATOR
+from tests.integration.aws.fixtures import PROVIDER_ID as AWS_PROVIDER_ID
+from tests.integration.aws.fixtures import ROLE, presigned
+from tests.integration.aws.fixtures import fields as aws_fields
+from tests.integration.fixtures import House, keyed_mac, node_of, provider_id
 from tests.releases.judging import decision, judge
 from tests.releases.recording import Document
 from tests.support import aws_documents
@@ -48,7 +48,7 @@ from tests.support.aws_documents import ACCOUNT, INSTANCE, REGION
 from tests.support.fake_aws import FakeAWS
 from tests.support.fake_google import FakeInstance, encode_token, identity_claims, signing_key
 from tests.support.node_program import NodeProgram
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 
 NODE: Final = "node-1"
 _ADDRESS: Final = IPv4Address("192.0.2.12")

@@ -30,16 +30,16 @@ from signer.kube.resources import (
     SECRETS,
     Resource,
 )
-from signer.model.kept_grants import parse_kept, parse_owner
 from signer.model.policy import parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import parse_record, record_spec
 from signer.model.reservation import parse_reservation, reservation_spec
+from signer.model.saved_bindings import parse_owner, parse_saved
 from signer.model.seal import RecordSeals
 from signer.store.controller_key import parse_controller_keys
 from signer.testing.certificates import ClusterCertificateAuthority
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import House, node_of
+from tests.integration.fixtures import House, node_of
 from tests.releases.judging import decision, judge
 from tests.releases.recorder import record
 from tests.releases.recording import Document, Release, form_of, releases
@@ -122,7 +122,7 @@ def test_its_objects_are_read_and_written_again_say_the_same(release: Release) -
         assert manifest["spec"] == reservation_spec(parse_reservation(manifest).pair)
     for manifest in release.objects("configMaps"):
         assert parse_owner(manifest).name == "workload"
-        assert parse_kept(manifest).generations
+        assert parse_saved(manifest).generations
 
 
 @each_release

@@ -27,17 +27,17 @@ class Crowd:
     async def come(self) -> None:
         """All of them; what one of them raises ends all."""
         async with asyncio.TaskGroup() as tasks:
-            for lane in range(self.nodes_at_once):
-                tasks.create_task(self._lane(lane))
+            for flow in range(self.nodes_at_once):
+                tasks.create_task(self._flow(flow))
             tasks.create_task(self._impostors(tasks))
 
-    async def _lane(self, lane: int) -> None:
+    async def _flow(self, flow: int) -> None:
         """One machine after the other."""
         for number in itertools.count(1):
             if self.traffic.stop.is_set():
                 return
-            chance = Random(f"{self.seed} {self.name} {lane} {number}")
-            await HonestNode(self.traffic, f"node-{self.name}-{lane}-{number}", chance).live()
+            chance = Random(f"{self.seed} {self.name} {flow} {number}")
+            await HonestNode(self.traffic, f"node-{self.name}-{flow}-{number}", chance).live()
 
     async def _impostors(self, tasks: asyncio.TaskGroup) -> None:
         chance = Random(f"{self.seed} {self.name} impostors")

@@ -30,12 +30,12 @@ from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.reasons import Reason
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict
-from tests.integration.house import MASTER_KEY, provider_id
-from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.fixtures import MASTER_KEY, provider_id
+from tests.integration.tpm.fake_tpm_node import PaperNode
 from tests.soak.ledger import Ledger
 from tests.soak.requests import create, decision, patiently, post
 from tests.soak.world import SoakedCluster
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 
 MOST_CERTIFICATES: Final = 12
 """Of one node. A journal keeps its last sixteen entries, and the invariant is read from there."""

@@ -45,7 +45,7 @@ class Outcome:
     findings: tuple[str, ...]
     """Wrong decisions, ends and errors of the controller."""
     violations: tuple[str, ...]
-    """Of the invariant (``tests/integration/ownership.py``)."""
+    """Of the invariant (``tests/integration/endorsement_key_sources.py``)."""
 
     @classmethod
     def of(

@@ -15,7 +15,7 @@ from typing import Final
 from signer.kube.client import Client
 from signer.testing.api import EmbeddedAPI
 from signer.testing.world import WorldCluster
-from tests.integration.ownership import look, violations
+from tests.integration.endorsement_key_sources import look, violations
 from tests.soak.access import Access
 from tests.soak.chaos import Pace
 from tests.soak.cluster_objects import create_all, delete_all, objects_of
@@ -87,8 +87,8 @@ class PassingClusters:
 
     async def _live(self, traffic: Traffic, number: int, chance: Random) -> None:
         async with asyncio.TaskGroup() as tasks:
-            returning = HonestNode(traffic, _RETURNING, chance, may_have_chip=False)
-            tasks.create_task(returning.live())
+            reinstated = HonestNode(traffic, _RETURNING, chance, may_have_chip=False)
+            tasks.create_task(reinstated.live())
             tasks.create_task(Crowd(traffic, f"{_NAME}-{number}", self.seed, self.nodes_at_once).come())
             await self._last(chance)
             traffic.stop.set()

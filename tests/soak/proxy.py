@@ -167,7 +167,7 @@ class FaultyProxy:
                 raise _Cut
             headers = {key: answer.headers[key] for key in ("Content-Type", "Retry-After") if key in answer.headers}
             if fault is Fault.CUT_WITHIN:
-                await _half(request, answer.status, headers, content)
+                await _plugin(request, answer.status, headers, content)
                 raise _Cut
             return web.Response(status=answer.status, headers=headers, body=content)
 
@@ -246,7 +246,7 @@ def _status(code: int, reason: str) -> web.Response:
     return web.json_response(_status_object(code, reason), status=code, headers=headers)
 
 
-async def _half(request: web.BaseRequest, status: int, headers: dict[str, str], content: bytes) -> None:
+async def _plugin(request: web.BaseRequest, status: int, headers: dict[str, str], content: bytes) -> None:
     response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(content))})
     await response.prepare(request)
     await response.write(content[: len(content) // 2])

@@ -21,7 +21,7 @@ from typing import Final
 from signer.cli import EXIT_FAILED, EXIT_LEADERSHIP_LOST
 from signer.kube.connection import ClusterConnection
 from signer.testing.api.kubeconfig import kubeconfig_of
-from tests.integration.house import MASTER_KEY
+from tests.integration.fixtures import MASTER_KEY
 from tests.soak.launcher import ClockFile
 from tests.soak.ledger import Ledger
 from tests.support.processes import Program, Programs

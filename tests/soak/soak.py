@@ -17,7 +17,7 @@ from rich.markup import escape
 from signer.kube.client import Client
 from signer.kube.errors import NotFound
 from signer.testing.clients import LoopThread
-from tests.integration.ownership import look, verdicts, violations
+from tests.integration.endorsement_key_sources import look, verdicts, violations
 from tests.soak.chaos import Chaos, Pace
 from tests.soak.crowd import Crowd
 from tests.soak.ledger import Ledger

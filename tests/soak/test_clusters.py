@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from signer.controller.authority_source import decode_secret
+from signer.decision.authority_source import decode_secret
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import NotFound, Unauthorized
@@ -18,7 +18,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import LoopThread
 from signer.testing.world import ManagementCluster
-from tests.integration.house import provider_id
+from tests.integration.fixtures import provider_id
 from tests.soak.access import Access
 from tests.soak.cluster_objects import create_all, delete_all, objects_of
 from tests.soak.proxy import FaultyProxy

@@ -24,7 +24,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.api import EmbeddedAPI, User
 from signer.testing.clients import LoopThread
 from signer.testing.world import Verdict
-from tests.integration.house import MASTERS
+from tests.integration.fixtures import MASTERS
 from tests.soak.launcher import ClockFile, moved_clock
 from tests.soak.ledger import Ledger
 from tests.soak.outcome import Outcome

@@ -26,7 +26,7 @@ from tests.supply_chain.licences import LicenceUnknown, is_allowed, licence_of
 TOO_OLD: Final = {
     "aiohttp": ("3.13.5", "leaves a header that has no name unanswered: test_bounded_server"),
     "boto3": ("1.40.76", "has no GetWebIdentityToken: attestors.aws.node.web_identity"),
-    "prometheus-client": ("0.23.1", "has no remove_by_labels: signer.controller.metrics"),
+    "prometheus-client": ("0.23.1", "has no remove_by_labels: signer.controller.telemetry.metrics"),
     "requests": ("2.32.1", "was withdrawn by those who made it"),
     "rich": ("14.2.0", "makes wider columns than docs/explain.md shows: test_generated"),
 }

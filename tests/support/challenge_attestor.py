@@ -1,4 +1,4 @@
-"""The node half of an attestor that writes two versions of evidence and answers challenges. It proves nothing."""
+"""The agent plugin of an attestor that writes two versions of evidence and answers challenges. It proves nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ANSWER_FIELD: Final = "answer"
 """Only in evidence that answers a challenge."""
 
 
-class ChallengeNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class ChallengeAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     def provider_id(self) -> str:
         """It is always configured."""
@@ -51,4 +51,4 @@ def answer_to(challenge: str) -> str:
 def load(configuration: Configuration) -> Attestation:
     """Stands in for :meth:`Attestation.of`."""
     description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), renews=True, serves=False)
-    return BothVersions(description, ChallengeNodeHalf(), configuration.provider_id, configuration.provider_id_oid)
+    return BothVersions(description, ChallengeAgentPlugin(), configuration.provider_id, configuration.provider_id_oid)

@@ -1,4 +1,4 @@
-"""EC2's instance metadata service, version 2, on loopback: what the node half of the AWS attestor asks.
+"""EC2's instance metadata service, version 2, on loopback: what the agent plugin of the AWS attestor asks.
 
 moto has none of it. This one insists on session tokens, as an instance that requires IMDSv2 does, gives what an
 instance gives, and fails in every way that a test asks for.
@@ -107,7 +107,7 @@ class FakeInstanceMetadata:
 
     @property
     def url(self) -> str:
-        """For the node half's setting ``metadata-endpoint``."""
+        """For the agent plugin's setting ``metadata-endpoint``."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property

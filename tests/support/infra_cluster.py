@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from signer.controller.infrastructure_status import CLIENT_SIGNER_FIELD as SIGNER_FIELD
+from signer.controller.status.infrastructure_status import CLIENT_SIGNER_FIELD as SIGNER_FIELD
 from signer.kube.client import JsonObject
 from signer.kube.resources import CLUSTERS_V1BETA2, CUSTOM_RESOURCE_DEFINITIONS, Resource
 from signer.testing.world import WorldCluster

@@ -12,6 +12,6 @@ def journal_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in spec["journalLines"]]
 
 
-def stock_approvals_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The stock serving requests in it that were approved, newest last."""
+def builtin_approvals_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The built-in serving requests in it that were approved, newest last."""
     return [json.loads(line) for line in spec["stockApprovalLines"]]

@@ -16,7 +16,7 @@ from keyed_mac.keys import derive_machine_key
 
 from signer.audit.lines import FileLines
 from signer.audit.log import GroupedAuditLog
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import EVENTS
 from signer.testing.fixtures import open_management_cluster, open_workload_clusters

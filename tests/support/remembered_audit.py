@@ -9,7 +9,7 @@ from collections import Counter
 from attestors.registry import Registry
 from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
-from signer.audit.halves import Halves, OperatorSettingsOf
+from signer.audit.replay_attestors import OperatorSettingsOf, ReplayAttestors
 
 
 class RememberedAudit:
@@ -28,10 +28,10 @@ class RememberedAudit:
 
 def judged_again(lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf) -> list[Comparison]:
     """Each line, by the settings of that controller."""
-    halves = Halves(registry, settings_of)
+    plugins = ReplayAttestors(registry, settings_of)
 
     async def compare_all() -> list[Comparison]:
-        return [await compare(line, halves) for line in lines]
+        return [await compare(line, plugins) for line in lines]
 
     return asyncio.run(compare_all())
 

@@ -1,6 +1,6 @@
 """An attestor that reports what the core told it, and what it was answered. It proves nothing.
 
-The node half asks for what the evidence then makes the controller half do: look something up, or annotate.
+The agent plugin asks for what the evidence then makes the server plugin do: look something up, or annotate.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportingControllerHalf:
-    """Implements :class:`attestors.contract.ControllerHalf`."""
+class ReportingServerPlugin:
+    """Implements :class:`attestors.contract.ServerPlugin`."""
 
     report: Callable[[Report], None] = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Plausible:
+    def pre_filter(self, request: AttestationRequest) -> Plausible:
         """It can tell nothing."""
         return Plausible()
 
@@ -85,8 +85,8 @@ async def _looked_up(request: AttestationRequest, wanted: str) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportingNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class ReportingAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     settings: Mapping[str, str]
 
@@ -106,13 +106,13 @@ class ReportingAttestor:
 
     description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), renews=True, serves=True)
 
-    def controller_half(self, settings: AttestorSettings) -> ReportingControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> ReportingServerPlugin:
         """Reports to the operator's setting."""
-        return ReportingControllerHalf(settings.operator[REPORT_SETTING])
+        return ReportingServerPlugin(settings.operator[REPORT_SETTING])
 
-    def node_half(self, settings: Mapping[str, str]) -> ReportingNodeHalf:
+    def agent_plugin(self, settings: Mapping[str, str]) -> ReportingAgentPlugin:
         """Asks for what the settings say."""
-        return ReportingNodeHalf(settings)
+        return ReportingAgentPlugin(settings)
 
 
 plugin: Final = ReportingAttestor()

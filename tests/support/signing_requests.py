@@ -16,8 +16,8 @@ from tests.support.certificates import general_name
 
 COLLECTION: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
-STOCK_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
-STOCK_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
+BUILTIN_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
+BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 CLIENT_USAGES: Final = ("digital signature", "client auth")
 
 

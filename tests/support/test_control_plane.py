@@ -17,9 +17,9 @@ from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.processes import ProgramFailed, wait_until
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import (
+    BUILTIN_CLIENT_SIGNER,
     CLIENT_USAGES,
     COLLECTION,
-    STOCK_CLIENT_SIGNER,
     request_pem,
     signing_request,
 )
@@ -89,7 +89,7 @@ class TestControlPlane:
         except MissingPart as missing:
             skip_or_fail(missing)
         usages = ("key encipherment", *CLIENT_USAGES)
-        request = signing_request("stock", request_pem(), signer=STOCK_CLIENT_SIGNER, usages=usages)
+        request = signing_request("stock", request_pem(), signer=BUILTIN_CLIENT_SIGNER, usages=usages)
         path = f"{COLLECTION}/stock"
         with RawClient(control_plane.token_connection(control_plane.bootstrap_token())) as client:
             client.post(COLLECTION, request).expect(201)

@@ -40,7 +40,8 @@ def test_contracts_hold() -> None:
     ("layers", "reversed_layers"),
     [
         ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
-        ("    controller\n    audit | store\n", "    audit | store\n    controller\n"),
+        ("    decision\n    audit | store\n", "    audit | store\n    decision\n"),
+        ("    status | replicas\n    telemetry\n", "    telemetry\n    status | replicas\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
         ("    commands\n    flow\n", "    flow\n    commands\n"),
         (
@@ -56,7 +57,8 @@ def test_contracts_hold() -> None:
     ],
     ids=[
         "ground floor",
-        "store over controller",
+        "store over decision",
+        "telemetry over status",
         "what is used is forbidden",
         "commands over flow",
         "a node's library",

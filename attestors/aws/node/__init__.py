@@ -1,4 +1,6 @@
-"""The node half of the AWS attestor: makes evidence from this instance's metadata service and its role's credentials.
+"""The agent plugin of the AWS attestor: makes evidence from this instance's metadata service and its role's
+credentials.
 
-Nothing is imported here; ``half.node_half_from`` makes the node half and needs ``botocore`` (the extra ``aws``).
+Nothing is imported here; ``plugin.agent_plugin_from`` makes the agent plugin and needs ``botocore`` (the extra
+``aws``).
 """

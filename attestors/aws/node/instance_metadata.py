@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline
 from attestors.aws.node.settings import MetadataEndpoint
 from attestors.contract import EvidenceUnavailable
-from attestors.http_response import StrictResponse
+from attestors.net.http_response import StrictResponse
 
 IDENTITY_DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 IDENTITY_DOCUMENT_PKCS7: Final = "/latest/dynamic/instance-identity/rsa2048"
@@ -101,7 +101,7 @@ class InstanceMetadata:
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
         """One question, asked again while the service is not there yet or throttles."""
-        for more in patience.attempts():
+        for more in deadline.attempts():
             try:
                 answer = self._ask_once(method, path, headers)
             except (OSError, http.client.HTTPException) as error:
@@ -114,7 +114,7 @@ class InstanceMetadata:
 
     def _ask_once(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
         connection = http.client.HTTPConnection(
-            self._endpoint.host, self._endpoint.port, timeout=patience.REQUEST_SECONDS
+            self._endpoint.host, self._endpoint.port, timeout=deadline.REQUEST_SECONDS
         )
         connection.response_class = StrictResponse
         with contextlib.closing(connection):

@@ -1,4 +1,4 @@
-"""The settings of the node half: where the metadata service is, which STS is asked, and for what."""
+"""The settings of the agent plugin: where the metadata service is, which STS is asked, and for what."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ATTEMPTS: Final = 3
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 """JSON Web Signature, compact serialization (RFC 7515 7.1)."""
 _CODE: Final = re.compile(r"[A-Za-z0-9.]{1,80}")
-_CURES: Final = {
+_REMEDIES: Final = {
     "OutboundWebIdentityFederationDisabled": (
         "enable outbound identity federation in the account (aws iam enable-outbound-web-identity-federation), or set "
         "proof to presigned"
@@ -103,5 +103,5 @@ def isolated_session() -> Any:
 
 def _refused(code: str) -> EvidenceUnavailable:
     shown = code if _CODE.fullmatch(code) else "for a reason that it does not name"
-    cure = _CURES.get(code.removesuffix("Exception"))
-    return EvidenceUnavailable(f"STS refuses a web identity token ({shown})" + (f": {cure}" if cure else ""))
+    remedy = _REMEDIES.get(code.removesuffix("Exception"))
+    return EvidenceUnavailable(f"STS refuses a web identity token ({shown})" + (f": {remedy}" if remedy else ""))

@@ -1,1 +1,1 @@
-"""The node half of the GCP attestor: the standard library alone."""
+"""The agent plugin of the GCP attestor: the standard library alone."""

@@ -14,11 +14,11 @@ from typing import Final
 from urllib.parse import urlencode
 
 from attestors.contract import EvidenceUnavailable
-from attestors.dial import dial
 from attestors.gcp.node.settings import METADATA_HOST, MetadataEndpoint
-from attestors.http_response import StrictResponse
+from attestors.net.dial import dial
+from attestors.net.http_response import StrictResponse
 
-PATIENCE_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 10.0
 """How long one question is asked again: a network that is just coming up, a server that is busy."""
 _ANSWER_SECONDS: Final = 5.0
 """For one answer, from its first byte to its last."""
@@ -45,7 +45,7 @@ class MetadataServer:
     """The metadata server of this instance."""
 
     endpoint: MetadataEndpoint
-    patience_seconds: float = PATIENCE_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
 
     def entry(self, path: str, *, maximum_bytes: int, **parameters: str) -> str:
         """The entry below ``/computeMetadata/v1/``.
@@ -56,7 +56,7 @@ class MetadataServer:
         """
         query = f"?{urlencode(parameters)}" if parameters else ""
         last = ""
-        for _ in attempts(self.patience_seconds):
+        for _ in attempts(self.timeout_seconds):
             try:
                 return self._ask(f"{_ROOT}{path}{query}", maximum_bytes)
             except _Busy as busy:
@@ -132,12 +132,12 @@ def _what(error: OSError | http.client.HTTPException) -> str:
 
 
 def attempts(
-    patience_seconds: float,
+    timeout_seconds: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """One item for each attempt, and twice as long a sleep in between each time."""
-    deadline = clock() + patience_seconds
+    deadline = clock() + timeout_seconds
     delay = _FIRST_DELAY_SECONDS
     while True:
         yield

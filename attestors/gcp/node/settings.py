@@ -1,4 +1,4 @@
-"""The settings of the node half: where the metadata server is."""
+"""The settings of the agent plugin: where the metadata server is."""
 
 from __future__ import annotations
 

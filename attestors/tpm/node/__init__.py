@@ -1,4 +1,5 @@
-"""The node half of the TPM attestor: makes evidence with the machine's TPM 2.0.
+"""The agent plugin of the TPM attestor: makes evidence with the machine's TPM 2.0.
 
-Nothing is imported here; ``half.node_half_from`` makes the node half and needs ``tpm2-pytss`` (the extra ``tpm``).
+Nothing is imported here; ``plugin.agent_plugin_from`` makes the agent plugin and needs ``tpm2-pytss`` (the extra
+``tpm``).
 """

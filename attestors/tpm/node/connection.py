@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from attestors.contract import EvidenceUnavailable
+from attestors.tpm.node.deadline import attempts
 from attestors.tpm.node.device import default_tcti, is_taken, unreachable
-from attestors.tpm.node.patience import attempts
 from attestors.tpm.node.responses import RETRIED, TPMRefused, tpm_code
 from attestors.tpm.node.tss import ESAPI, ESYS_TR, TPM2_CAP, TPM2_SE, TCTILdr, TSS2_Exception
 

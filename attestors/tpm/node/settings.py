@@ -1,4 +1,4 @@
-"""The settings of the node half: which TPM, which endorsement key, which provider ID."""
+"""The settings of the agent plugin: which TPM, which endorsement key, which provider ID."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from signer.kube.http.answer import AnswerHead, AnswerParser
-from signer.kube.http.failures import BrokenOff, MalformedAnswer
+from signer.kube.http.errors import ConnectionClosed, MalformedAnswer
+from signer.kube.http.response import ResponseHead, ResponseParser
 
 MAXIMUM_HELD_BYTES = 64 * 1024
 """Of one answer's body before reading stops; beside them is what the transport has read at once."""
@@ -30,7 +30,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._answer: AnswerParser | None = None
+        self._answer: ResponseParser | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._quiet = select.poll()
         self._paused = False
@@ -40,44 +40,44 @@ class HttpConnection(asyncio.Protocol):
 
     # For those who ask
 
-    async def ask(self, request: bytes) -> AnswerHead:
+    async def ask(self, request: bytes) -> ResponseHead:
         """Send a request; the head of its answer. Whoever fails or is cancelled here must ``abort``.
 
         Raises:
-            BrokenOff: the connection ended first.
+            ConnectionClosed: the connection ended first.
             MalformedAnswer: what came is no answer.
         """
         if self._transport is None or self._answer is not None:
-            raise BrokenOff(within_answer=False, tls_reason=self._tls_reason)
-        answer = self._answer = AnswerParser()
+            raise ConnectionClosed(within_answer=False, tls_reason=self._tls_reason)
+        response = self._answer = ResponseParser()
         self._transport.write(request)
-        while answer.head is None:
-            await self._more(answer)
-        return answer.head
+        while response.head is None:
+            await self._more(response)
+        return response.head
 
     async def read(self, maximum: int | None = None) -> bytes:
         """Of the answer's body what is there, at least a byte and at most ``maximum``; empty at its end.
 
         Raises:
-            BrokenOff, MalformedAnswer: as ``ask``; what was read and not taken is lost.
+            ConnectionClosed, MalformedAnswer: as ``ask``; what was read and not taken is lost.
         """
-        answer = self._answer
-        if answer is None:
-            raise BrokenOff(within_answer=True)
-        while not answer.held:
-            if answer.complete:
+        response = self._answer
+        if response is None:
+            raise ConnectionClosed(within_answer=True)
+        while not response.held:
+            if response.complete:
                 return b""
-            await self._more(answer)
-        data = answer.take(maximum)
-        self._resume_if_taken(answer)
+            await self._more(response)
+        data = response.take(maximum)
+        self._resume_if_taken(response)
         return data
 
     def finish(self) -> bool:
         """Forget the answer. Whether the connection may carry another request; if not, it is to be aborted."""
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer.close()
-        return answer is not None and answer.reusable and self._is_open() and not self._paused and self._is_sent()
+        response, self._answer = self._answer, None
+        if response is not None:
+            response.close()
+        return response is not None and response.reusable and self._is_open() and not self._paused and self._is_sent()
 
     def is_silent(self) -> bool:
         """While nobody asks: it is open, and nothing came that the event loop has not seen yet, such as its end.
@@ -100,26 +100,26 @@ class HttpConnection(asyncio.Protocol):
         """A server that answers and never reads would have request after request wait here."""
         return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
-    async def _more(self, answer: AnswerParser) -> None:
+    async def _more(self, response: ResponseParser) -> None:
         """Wait until something changes."""
-        if answer.malformed:
+        if response.malformed:
             raise MalformedAnswer
         if self.lost:
-            raise BrokenOff(within_answer=answer.began, tls_reason=self._tls_reason)
+            raise ConnectionClosed(within_answer=response.began, tls_reason=self._tls_reason)
         waiter = self._waiter = self._loop.create_future()
         try:
             await waiter
         finally:
             self._waiter = None
 
-    def _pause_if_full(self, answer: AnswerParser, transport: asyncio.Transport) -> None:
+    def _pause_if_full(self, response: ResponseParser, transport: asyncio.Transport) -> None:
         # Not behind the last byte: what comes there is nobody's, and seen at once.
-        if answer.held > MAXIMUM_HELD_BYTES and not answer.complete and not self._paused:
+        if response.held > MAXIMUM_HELD_BYTES and not response.complete and not self._paused:
             self._paused = True
             transport.pause_reading()
 
-    def _resume_if_taken(self, answer: AnswerParser) -> None:
-        if self._paused and self._transport is not None and answer.held <= MAXIMUM_HELD_BYTES // 2:
+    def _resume_if_taken(self, response: ResponseParser) -> None:
+        if self._paused and self._transport is not None and response.held <= MAXIMUM_HELD_BYTES // 2:
             self._paused = False
             self._transport.resume_reading()
 
@@ -134,17 +134,17 @@ class HttpConnection(asyncio.Protocol):
         self._quiet.register(transport.get_extra_info("socket"), select.POLLIN | select.POLLPRI)
 
     def data_received(self, data: bytes) -> None:
-        answer, transport = self._answer, self._transport
+        response, transport = self._answer, self._transport
         if transport is None:  # aborted, with more to hand over
             return
-        if answer is None or answer.complete:
+        if response is None or response.complete:
             transport.abort()  # nothing was asked; it must never be taken for the next answer
             return
-        answer.feed(data)
-        if answer.malformed:
+        response.feed(data)
+        if response.malformed:
             transport.abort()
         else:
-            self._pause_if_full(answer, transport)
+            self._pause_if_full(response, transport)
         self._wake()
 
     def eof_received(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import aiohappyeyeballs
 
-from attestors.dial import most_telling
+from attestors.net.dial import most_telling
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.request import Origin
 from signer.kube.http.tls_transport import connect

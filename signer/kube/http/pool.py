@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from signer.kube.http.answer import AnswerHead
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.failures import BrokenOff
+from signer.kube.http.errors import ConnectionClosed
 from signer.kube.http.request import Origin
+from signer.kube.http.response import ResponseHead
 
 IDLE_SECONDS = 15.0
 """After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""
@@ -21,12 +21,12 @@ CLOSE_SECONDS = 2.0
 """For which the end of connections is waited for; it comes at once."""
 
 
-class Answer:
+class Response:
     """An answer whose head is here. To be closed: only then its connection is closed, or used again."""
 
     __slots__ = ("_connection", "_pool", "head")
 
-    def __init__(self, head: AnswerHead, connection: HttpConnection, pool: Pool) -> None:
+    def __init__(self, head: ResponseHead, connection: HttpConnection, pool: Pool) -> None:
         self.head = head
         self._connection: HttpConnection | None = connection
         self._pool = pool
@@ -35,18 +35,18 @@ class Answer:
         """Of the body what is there, at least a byte and at most ``maximum``; empty at its end.
 
         Raises:
-            BrokenOff: the connection ended before it.
+            ConnectionClosed: the connection ended before it.
             MalformedAnswer: it is not framed as HTTP/1.1 has it.
         """
         if self._connection is None:
-            raise BrokenOff(within_answer=True)
+            raise ConnectionClosed(within_answer=True)
         return await self._connection.read(maximum)
 
     def close(self) -> None:
         """No more is read. The connection is used again if all has come, else it is closed; twice is once."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.give_back(connection)
+            self._pool.restore_binding(connection)
 
 
 class Pool:
@@ -79,27 +79,27 @@ class Pool:
     ) -> None:
         await self.close()
 
-    async def send(self, request: bytes, *, repeatable: bool) -> Answer:
+    async def send(self, request: bytes, *, repeatable: bool) -> Response:
         """Send a request; its answer, once the head is here.
 
         A server may close an idle connection just when it is used again. Then a request that is ``repeatable`` (it
         changes nothing) is sent once more, on a new connection; any other may have been carried out.
 
         Raises:
-            BrokenOff, MalformedAnswer: as ``HttpConnection.ask``.
+            ConnectionClosed, MalformedAnswer: as ``HttpConnection.ask``.
             OSError: as ``Dialer.dial``.
         """
         idle = self._take_idle()
         if idle is not None:
             try:
                 return await self._ask(idle, request)
-            except BrokenOff as broken:
+            except ConnectionClosed as broken:
                 if not repeatable or broken.within_answer or broken.tls_reason is not None:
                     raise
         return await self._ask(await self._connect(), request)
 
     async def close(self) -> None:
-        """Close all connections, and wait for that; whoever reads from one gets BrokenOff."""
+        """Close all connections, and wait for that; whoever reads from one gets ConnectionClosed."""
         self.closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -111,7 +111,7 @@ class Pool:
                 self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
-    def give_back(self, connection: HttpConnection) -> None:
+    def restore_binding(self, connection: HttpConnection) -> None:
         """Of an answer that is closed."""
         if not connection.finish() or self.closed:
             connection.abort()
@@ -120,7 +120,7 @@ class Pool:
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
 
-    async def _ask(self, connection: HttpConnection, request: bytes) -> Answer:
+    async def _ask(self, connection: HttpConnection, request: bytes) -> Response:
         head = None
         try:
             head = await connection.ask(request)
@@ -128,7 +128,7 @@ class Pool:
             if head is None:
                 connection.finish()
                 connection.abort()
-        return Answer(head, connection, self)
+        return Response(head, connection, self)
 
     def _take_idle(self) -> HttpConnection | None:
         """The one used last, of which the server is least likely to have had enough."""
@@ -141,7 +141,7 @@ class Pool:
 
     async def _connect(self) -> HttpConnection:
         if self.closed:
-            raise BrokenOff(within_answer=False)
+            raise ConnectionClosed(within_answer=False)
         return self._keep(await self._dialer.dial(lambda: HttpConnection(self._loop, self._on_lost)))
 
     def _keep(self, connection: HttpConnection) -> HttpConnection:

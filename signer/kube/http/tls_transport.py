@@ -67,7 +67,7 @@ class TlsTransport(asyncio.Transport):
         self._paused = False
         self._closing = False
 
-    async def shake_hands(self) -> None:
+    async def do_handshake(self) -> None:
         """Verify the server, before anything else is sent.
 
         Raises:
@@ -289,11 +289,11 @@ async def connect(
 
     Raises:
         ValueError: no certificate can hold that name.
-        ssl.SSLError, OSError: as :meth:`TlsTransport.shake_hands`.
+        ssl.SSLError, OSError: as :meth:`TlsTransport.do_handshake`.
     """
     try:
         transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name, spent)
-        await transport.shake_hands()
+        await transport.do_handshake()
         transport.begin(protocol)
     except BaseException:
         connected.close()

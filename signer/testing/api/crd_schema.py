@@ -77,8 +77,8 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     while index < len(text):
         character = text[index]
         if character == "\\" and index + 1 < len(text):
-            following = text[index + 1]
-            translated += r"\Z" if following == "z" else character + following
+            event_history = text[index + 1]
+            translated += r"\Z" if event_history == "z" else character + event_history
             index += 2
             continue
         if character == "[":

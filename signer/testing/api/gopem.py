@@ -35,12 +35,12 @@ def _line(data: bytes) -> tuple[bytes, bytes]:
 def _headers(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
     headers: list[tuple[bytes, bytes]] = []
     while data:
-        line, following = _line(data)
+        line, event_history = _line(data)
         key, colon, value = line.partition(b":")
         if not colon:
             break
         headers.append((key.strip(), value.strip()))
-        data = following
+        data = event_history
     return headers, data
 
 
@@ -88,8 +88,8 @@ def first_block(data: bytes) -> Block | None:
         content = _decode(rest[:end])
         if content is None:
             continue
-        _, following = _line(rest[end + len(_END) - 1 :])
-        return Block(label, tuple(headers), content, following)
+        _, event_history = _line(rest[end + len(_END) - 1 :])
+        return Block(label, tuple(headers), content, event_history)
 
 
 def blocks(data: bytes) -> list[Block]:

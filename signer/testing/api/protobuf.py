@@ -238,10 +238,10 @@ def read(body: bytes) -> dict[str, Any] | None:
     """The object in a body, or None for a kind that is not known here. Raises APIError 400 for malformed bytes."""
     if not body.startswith(_MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
-    envelope = {number: _raw(value) for number, value in _fields(body[len(_MAGIC) :])}
-    type_meta = {number: _text(value) for number, value in _fields(envelope.get(1, b""))}
+    header = {number: _raw(value) for number, value in _fields(body[len(_MAGIC) :])}
+    type_meta = {number: _text(value) for number, value in _fields(header.get(1, b""))}
     api_version, kind = type_meta.get(1, ""), type_meta.get(2, "")
     message = _DELETE_OPTIONS if kind == "DeleteOptions" else _KINDS.get((api_version, kind))
     if message is None:
         return None
-    return {"kind": kind, "apiVersion": api_version, **_decode(envelope.get(2, b""), message)}
+    return {"kind": kind, "apiVersion": api_version, **_decode(header.get(2, b""), message)}

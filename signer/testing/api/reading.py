@@ -141,14 +141,14 @@ class WatchOptions:
         """Raises APIError 400 or 422."""
         _check_version_match(query, watch=True)
         revision = read_number(query, "resourceVersion")
-        announce = is_true(query, "sendInitialEvents")
+        report = is_true(query, "sendInitialEvents")
         # Like the real server, a watch without a limit of its own ends after 30 to 60 minutes.
         timeout = read_number(query, "timeoutSeconds") or random.uniform(1800, 3600)  # noqa: S311
         return cls(
             read_selector(query, served.type.strategy),
-            0 if announce else revision,
+            0 if report else revision,
             is_true(query, "allowWatchBookmarks"),
-            announce,
+            report,
             timeout,
         )
 

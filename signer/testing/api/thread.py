@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 Answer = TypeVar("Answer")
-_PATIENCE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 _TURNS_TO_CLOSE: Final = 8
 """Turns of the event loop from a connection that was accepted at the last moment to the end of its socket."""
 
@@ -53,7 +53,7 @@ class LoopThread:
         started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name=self._name, daemon=True)
         self._thread.start()
-        started.result(_PATIENCE_SECONDS)
+        started.result(_TIMEOUT_SECONDS)
 
     def _run(self, started: concurrent.futures.Future[None]) -> None:
         loop = asyncio.new_event_loop()
@@ -70,7 +70,7 @@ class LoopThread:
         if self._loop is None or self._thread is None:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE_SECONDS)
+        self._thread.join(_TIMEOUT_SECONDS)
         self._loop = self._thread = None
 
     def wait(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
@@ -78,7 +78,7 @@ class LoopThread:
         if self._loop is None:
             coroutine.close()
             raise RuntimeError("the embedded API is not running: use it as a context manager")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_PATIENCE_SECONDS)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_TIMEOUT_SECONDS)
 
     def call(self, function: Callable[[], Answer]) -> Answer:
         """Run a function in the loop's thread, where everything that it touches lives."""

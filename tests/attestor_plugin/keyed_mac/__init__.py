@@ -13,8 +13,8 @@ from attestors.contract import Attestor, AttestorDescription, AttestorSettings, 
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
-    from keyed_mac.controller import KeyedMACControllerHalf
-    from keyed_mac.node import KeyedMACNodeHalf
+    from keyed_mac.controller import KeyedMACServerPlugin
+    from keyed_mac.node import KeyedMACAgentPlugin
 
 __all__ = ["plugin"]
 
@@ -26,25 +26,25 @@ class KeyedMACAttestor:
         provider="keyed-mac", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
     )
 
-    def controller_half(self, settings: AttestorSettings) -> KeyedMACControllerHalf:
+    def server_plugin(self, settings: AttestorSettings) -> KeyedMACServerPlugin:
         """The half that verifies.
 
         Raises:
             InvalidSettings: ``masterKey`` is missing or wrong, or there is another setting.
         """
-        from keyed_mac.controller import KeyedMACControllerHalf, master_key_from
+        from keyed_mac.controller import KeyedMACServerPlugin, master_key_from
 
-        return KeyedMACControllerHalf(master_key_from(settings))
+        return KeyedMACServerPlugin(master_key_from(settings))
 
-    def node_half(self, settings: Mapping[str, str]) -> KeyedMACNodeHalf:
+    def agent_plugin(self, settings: Mapping[str, str]) -> KeyedMACAgentPlugin:
         """The half that makes evidence.
 
         Raises:
             InvalidSettings: ``machine-key`` or ``provider-id`` is missing or wrong, or there is another setting.
         """
-        from keyed_mac.node import node_half_from
+        from keyed_mac.node import agent_plugin_from
 
-        return node_half_from(settings)
+        return agent_plugin_from(settings)
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """All of them: a MAC is good for the one key that it was made for, and for no other request."""

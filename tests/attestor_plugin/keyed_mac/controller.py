@@ -1,4 +1,4 @@
-"""The controller half: verifies evidence, in the management cluster."""
+"""The server plugin: verifies evidence, in the management cluster."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def master_key_from(settings: AttestorSettings) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedMACControllerHalf:
-    """Implements :class:`attestors.contract.ControllerHalf`; no state, no network, so nothing is ever "not yet"."""
+class KeyedMACServerPlugin:
+    """Implements :class:`attestors.contract.ServerPlugin`; no state, no network, so nothing is ever "not yet"."""
 
     master_key: bytes = field(repr=False)
 
-    def screen(self, request: AttestationRequest) -> Plausible:
+    def pre_filter(self, request: AttestationRequest) -> Plausible:
         """Verify the MAC, which asks nobody; raises like :meth:`verify_client`."""
         self._verify(request)
         return Plausible()

@@ -1,4 +1,4 @@
-"""Keys and the MAC: what the two halves must agree on."""
+"""Keys and the MAC: what the two plugins must agree on."""
 
 from __future__ import annotations
 

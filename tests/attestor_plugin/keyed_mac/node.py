@@ -1,4 +1,4 @@
-"""The node half: makes evidence, on the node."""
+"""The agent plugin: makes evidence, on the node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROVIDER_ID_SETTING: Final = "provider-id"
 EVIDENCE_VERSION: Final = "v1"
 
 
-def node_half_from(settings: Mapping[str, str]) -> KeyedMACNodeHalf:
-    """The node half with these settings.
+def agent_plugin_from(settings: Mapping[str, str]) -> KeyedMACAgentPlugin:
+    """The agent plugin with these settings.
 
     Raises:
         InvalidSettings: a setting is missing or wrong, or there is another.
@@ -31,12 +31,12 @@ def node_half_from(settings: Mapping[str, str]) -> KeyedMACNodeHalf:
         provider_id = check_provider_id(settings[PROVIDER_ID_SETTING])
     except InvalidProviderID as error:
         raise InvalidSettings(f"{PROVIDER_ID_SETTING}: {error}") from error
-    return KeyedMACNodeHalf(key_from_setting(MACHINE_KEY_SETTING, settings[MACHINE_KEY_SETTING]), provider_id)
+    return KeyedMACAgentPlugin(key_from_setting(MACHINE_KEY_SETTING, settings[MACHINE_KEY_SETTING]), provider_id)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedMACNodeHalf:
-    """Implements :class:`attestors.contract.NodeHalf`."""
+class KeyedMACAgentPlugin:
+    """Implements :class:`attestors.contract.AgentPlugin`."""
 
     machine_key: bytes = field(repr=False)
     configured_provider_id: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller.configuration import Configuration, OperatorAttestor
+from signer.configuration import Configuration, OperatorAttestor
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster

@@ -29,7 +29,7 @@ ADDRESS: Final = "192.0.2.77"
 KUBELET: Final = ("127.0.0.1", 10250)
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"
 SERVING_SIGNER: Final = "cluster.x-k8s.io/kubelet-serving-keyed-mac"
-STOCK_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
+BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 NODE: Final = f"/api/v1/nodes/{HOSTNAME}"
 SINCE_EXEC_V1: Final = (1, 22)
 """Older kubelets need one more flag (deploy/node/README.md)."""
@@ -103,11 +103,11 @@ def issued(administrator: RawClient) -> dict[str, str]:
     }
 
 
-def issued_by_stock_signer(administrator: RawClient) -> x509.Certificate:
+def issued_by_builtin_signer(administrator: RawClient) -> x509.Certificate:
     """What the kubelet asked for."""
     requests = administrator.get(CERTIFICATE_SIGNING_REQUESTS.collection()).expect(200)["items"]
     [certificate] = [
-        one["status"]["certificate"] for one in requests if one["spec"]["signerName"] == STOCK_SERVING_SIGNER
+        one["status"]["certificate"] for one in requests if one["spec"]["signerName"] == BUILTIN_SERVING_SIGNER
     ]
     return x509.load_pem_x509_certificate(base64.b64decode(certificate))
 

@@ -15,14 +15,14 @@ from tests.deploy.manifests import CONTROL_PLANE, of_class
 from tests.deploy.running_machine import RunningMachine
 from tests.e2e.kubeadm.cluster import init_user_data, with_control_plane
 from tests.e2e.kubeadm.node import (
+    BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
     NODE,
-    STOCK_SERVING_SIGNER,
     add_addresses,
     agent,
     attestation,
     issued,
-    issued_by_stock_signer,
+    issued_by_builtin_signer,
     join,
     machine_address,
     serves,
@@ -105,9 +105,9 @@ def test_the_kubelet_asks_for_its_serving_certificate(
     join_as_control_plane(plane, cluster, machine, local, "Kubelet")
     wait_ready(administrator, machine)
     add_addresses(administrator)
-    wait_until(lambda: STOCK_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
-    assert issued(administrator) == {CLIENT_SIGNER: "Attested", STOCK_SERVING_SIGNER: "Attested"}
-    wait_until(lambda: serves(plane, issued_by_stock_signer(administrator)), "the kubelet serves it")
+    wait_until(lambda: BUILTIN_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested", BUILTIN_SERVING_SIGNER: "Attested"}
+    wait_until(lambda: serves(plane, issued_by_builtin_signer(administrator)), "the kubelet serves it")
 
 
 def test_a_machine_of_kubeadm_init_is_left_alone(

@@ -14,14 +14,14 @@ from tests.deploy.machine import HOSTNAME
 from tests.deploy.manifests import IGNITION, WORKER, of_class, worker
 from tests.deploy.running_machine import RunningMachine
 from tests.e2e.kubeadm.node import (
+    BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
     NODE,
     SERVING_SIGNER,
-    STOCK_SERVING_SIGNER,
     add_addresses,
     attestation,
     issued,
-    issued_by_stock_signer,
+    issued_by_builtin_signer,
     join,
     served_certificate,
     serves,
@@ -111,6 +111,6 @@ def test_the_kubelet_asks_for_its_serving_certificate(
     join(plane, cluster, machine, of_class(KIND, attestation("Kubelet")))
     wait_ready(administrator, machine)
     add_addresses(administrator)
-    wait_until(lambda: STOCK_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
-    assert issued(administrator) == {CLIENT_SIGNER: "Attested", STOCK_SERVING_SIGNER: "Attested"}
-    wait_until(lambda: serves(plane, issued_by_stock_signer(administrator)), "the kubelet serves it")
+    wait_until(lambda: BUILTIN_SERVING_SIGNER in issued(administrator), "the kubelet has a serving certificate", 60.0)
+    assert issued(administrator) == {CLIENT_SIGNER: "Attested", BUILTIN_SERVING_SIGNER: "Attested"}
+    wait_until(lambda: serves(plane, issued_by_builtin_signer(administrator)), "the kubelet serves it")

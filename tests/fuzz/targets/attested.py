@@ -1,4 +1,4 @@
-"""Evidence as each attestor's controller half reads it: all that it does before it asks anybody."""
+"""Evidence as each attestor's server plugin reads it: all that it does before it asks anybody."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from attestors.contract import AttestationRequest, AttestorSettings, ControllerHalf, Plausible, Screened
+from attestors.contract import AttestationRequest, AttestorSettings, Plausible, PreFiltered, ServerPlugin
 from attestors.contract import Denied as AttestorDenied
 from attestors.registry import Registry
 from attestors.wire import evidence
@@ -32,9 +32,9 @@ OPERATOR: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def half_of(provider: str) -> ControllerHalf:
-    """The controller half, with an operator's plainest settings."""
-    return Registry().load(provider).controller_half(AttestorSettings(operator=dict(OPERATOR[provider])))
+def plugin_of(provider: str) -> ServerPlugin:
+    """The server plugin, with an operator's plainest settings."""
+    return Registry().load(provider).server_plugin(AttestorSettings(operator=dict(OPERATOR[provider])))
 
 
 def _request(provider: str, data: bytes) -> AttestationRequest:
@@ -43,17 +43,19 @@ def _request(provider: str, data: bytes) -> AttestationRequest:
 
 
 def _target(provider: str) -> Target:
-    half = half_of(provider)
+    plugin = plugin_of(provider)
 
-    def screen(data: bytes) -> Screened:
-        screened = half.screen(_request(provider, data))
-        if isinstance(screened, AttestorDenied):
-            require(len(screened.message) <= MAXIMUM_MESSAGE_CHARACTERS, "a message without bound")
+    def pre_filter(data: bytes) -> PreFiltered:
+        pre_filtered = plugin.pre_filter(_request(provider, data))
+        if isinstance(pre_filtered, AttestorDenied):
+            require(len(pre_filtered.message) <= MAXIMUM_MESSAGE_CHARACTERS, "a message without bound")
         else:
-            require(isinstance(screened, Plausible), "neither denied nor plausible")
-        return screened
+            require(isinstance(pre_filtered, Plausible), "neither denied nor plausible")
+        return pre_filtered
 
-    return Target(f"evidence-{provider}", screen, (MalformedEvidence, UnsupportedVersion, BindingMismatch), Shape.JSON)
+    return Target(
+        f"evidence-{provider}", pre_filter, (MalformedEvidence, UnsupportedVersion, BindingMismatch), Shape.JSON
+    )
 
 
 TARGETS: Final = tuple(_target(provider) for provider in sorted(PROVIDER_IDS))

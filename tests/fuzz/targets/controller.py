@@ -11,10 +11,18 @@ from signer.authority.certificate_authority import load_certificate_authority
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.authority.lenient_certificate import CACertificate, CertificateUnreadable, parse_ca_certificate
 from signer.authority.private_key import read_private_key
-from signer.controller.configuration import InvalidConfiguration, OperatorAttestor, read_attestors
+from signer.configuration import InvalidConfiguration, OperatorAttestor, read_attestors
 from signer.kube.connection import ClusterConnection
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.strict_yaml import YamlRefused, load_strict_yaml
+from signer.model.auto_approval import (
+    ClusterRole,
+    ClusterRoleBinding,
+    UnreadableGrant,
+    binding_body,
+    parse_cluster_role,
+    parse_cluster_role_binding,
+)
 from signer.model.bootstrap_token import (
     BootstrapConfigView,
     InvalidBootstrapConfig,
@@ -26,22 +34,14 @@ from signer.model.bootstrap_token import (
     token_secret,
 )
 from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
-from signer.model.kept_grants import KeptGrants, parse_kept
 from signer.model.kubernetes_time import format_time, parse_time
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from signer.model.reservation import InvalidReservation, Reservation, parse_reservation, reservation_spec
+from signer.model.saved_bindings import SavedBindings, parse_saved
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
-from signer.model.side_door import (
-    ClusterRole,
-    ClusterRoleBinding,
-    UnreadableGrant,
-    binding_body,
-    parse_cluster_role,
-    parse_cluster_role_binding,
-)
 from signer.store.controller_key import MalformedControllerKey, parse_controller_keys
 from tests.fuzz.target import Shape, Target, object_of, require, scratch, text_of
 
@@ -103,8 +103,8 @@ def _requester(data: bytes) -> object:
     return requester_of(text_of(data))
 
 
-def _kept_grants(data: bytes) -> KeptGrants:
-    return parse_kept(object_of(data))
+def _kept_grants(data: bytes) -> SavedBindings:
+    return parse_saved(object_of(data))
 
 
 def _cluster_role(data: bytes) -> ClusterRole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from signer.kube.http.answer import AnswerHead, AnswerParser
+from signer.kube.http.response import ResponseHead, ResponseParser
 from tests.fuzz.target import Target, require
 
 
@@ -13,9 +13,9 @@ class _Malformed(ValueError):
     """What the connection would be closed for."""
 
 
-def _read(pieces: Iterable[bytes]) -> tuple[AnswerHead | None, bool, bytes]:
+def _read(pieces: Iterable[bytes]) -> tuple[ResponseHead | None, bool, bytes]:
     """Head, whether it is complete, and the body."""
-    parser = AnswerParser()
+    parser = ResponseParser()
     for piece in pieces:
         parser.feed(piece)
     require(parser.complete or not parser.reusable, "a connection is used again within an answer")
@@ -31,7 +31,7 @@ def _read(pieces: Iterable[bytes]) -> tuple[AnswerHead | None, bool, bytes]:
     return parser.head, parser.complete, body
 
 
-def _answer(data: bytes) -> tuple[AnswerHead | None, bool, bytes]:
+def _answer(data: bytes) -> tuple[ResponseHead | None, bool, bytes]:
     try:
         parts = _read(data[i : i + 1] for i in range(len(data)))
     except _Malformed:

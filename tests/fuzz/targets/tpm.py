@@ -10,8 +10,8 @@ from attestors.tpm.attestation_key import AttestationKey, EndorsementKey, Unsuit
 from attestors.tpm.challenge import InvalidToken, Token
 from attestors.tpm.endorsement.certificate import Certificate, read_certificates, read_stored_certificate
 from attestors.tpm.endorsement.errors import CertificateUnreadable
+from attestors.tpm.endorsement_key_sources.listing import InvalidListing, Listing, parse_listing
 from attestors.tpm.node.challenge import Challenge, parse_challenge
-from attestors.tpm.ownership.listing import InvalidListing, Listing, parse_listing
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.selection import InvalidPCRSelection, PCRSelection
 from attestors.tpm.statement import QuoteStatement, decode_quote

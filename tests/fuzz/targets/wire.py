@@ -16,7 +16,7 @@ from signer.model.certificate_request import (
     MalformedCertificateRequest,
     parse_certificate_request,
 )
-from signer.model.signing_request import Malformed, MalformedStockServingRequest, Parsed, parse_signing_request
+from signer.model.signing_request import Malformed, MalformedBuiltinServingRequest, Parsed, parse_signing_request
 from tests.fuzz.target import MAXIMUM_MESSAGE_CHARACTERS, Shape, Target, object_of, require, text_of
 
 _MAXIMUM_BYTES: Final = 64 * 1024
@@ -74,7 +74,7 @@ def _certificate_request(data: bytes) -> CertificateRequest:
 
 def _signing_request(data: bytes) -> Parsed:
     parsed = parse_signing_request(object_of(data), _PROVIDERS)
-    if isinstance(parsed, Malformed | MalformedStockServingRequest):
+    if isinstance(parsed, Malformed | MalformedBuiltinServingRequest):
         require(parsed.message.isprintable(), "a message that is not printable")
         require(len(parsed.message) <= MAXIMUM_MESSAGE_CHARACTERS, "a message without bound")
     return parsed

@@ -13,9 +13,9 @@ import pytest
 from authenticator.api.server import ApiServer
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
-from tests.integration.authenticator.desk import Desk, Node, Timepiece
+from tests.integration.authenticator.fixtures import Desk, Node, Timepiece
 from tests.integration.authenticator.scene import WORKERS, Scene
-from tests.integration.house import House
+from tests.integration.fixtures import House
 from tests.support.kill_points import KillPoints
 
 

@@ -25,7 +25,7 @@ from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.house import node_of, provider_id
+from tests.integration.fixtures import node_of, provider_id
 from tests.support.challenge_attestor import ANSWER_FIELD
 from tests.support.kill_points import KillPoints, Order
 from tests.support.node_certificates import NEARLY_OVER, node_certificate

@@ -26,8 +26,18 @@ from authenticator.model.pair import Pair
 from authenticator.model.plan import AGENT_SHARE, PLUGIN_SHARE, renewal_time
 from authenticator.model.unix_time import time_text
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Manifest, Node, Timepiece, asked, asking, created
-from tests.support.node_half import NOTED_BOUNDS, run_with, start_with
+from tests.integration.authenticator.fixtures import (
+    DAY,
+    LONG_AGO,
+    Desk,
+    Manifest,
+    Node,
+    Timepiece,
+    asked,
+    asking,
+    created,
+)
+from tests.support.agent_plugin import NOTED_BOUNDS, run_with, start_with
 from tests.support.node_program import exec_info
 from tests.support.processes import wait_until
 

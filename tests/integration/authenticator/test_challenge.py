@@ -12,7 +12,16 @@ from attestors.wire.names import CHALLENGE_ANNOTATION, Purpose
 from authenticator.model.attempt import Attempt, Step
 from authenticator.model.failures import Denied, ExitCode, Failure
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import Desk, Manifest, Node, Timepiece, asking, created, evidence_of, key_of
+from tests.integration.authenticator.fixtures import (
+    Desk,
+    Manifest,
+    Node,
+    Timepiece,
+    asking,
+    created,
+    evidence_of,
+    key_of,
+)
 from tests.support import challenge_attestor
 from tests.support.challenge_attestor import ANSWER_FIELD, NEW_VERSION, PROVIDER, answer_to
 

@@ -21,7 +21,7 @@ from authenticator.model.pair import parse_pair
 from authenticator.store.store import Store
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.kill_points import ROOT
 from tests.support.node_certificates import NEARLY_OVER, node_certificate
 from tests.support.node_program import NodeProgram, Ran, exec_info

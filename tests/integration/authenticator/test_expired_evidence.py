@@ -8,7 +8,7 @@ from attestors.wire.names import Purpose
 from authenticator.model.attempt import Attempt
 from authenticator.model.failures import Denied, ExitCode, Failure, StillPending
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     Desk,
     Manifest,
     Node,

@@ -27,8 +27,8 @@ from authenticator.store.store import Store
 from signer.testing.api import EmbeddedAPI, Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.authenticator.desk import Timepiece, created, key_of
-from tests.integration.house import SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.authenticator.fixtures import Timepiece, created, key_of
+from tests.integration.fixtures import SECRETS_IN_PLAY, House, node_of, provider_id
 from tests.support.node_program import V1, V1BETA1, NodeProgram
 
 pytestmark = pytest.mark.slow

@@ -37,7 +37,7 @@ from tests.integration.authenticator.scene import (
     posted_by,
     rewind_pause,
 )
-from tests.integration.house import CONTROLLER_USER, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, provider_id
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.challenge_attestor import ANSWER_FIELD, NEW_VERSION, OLD_VERSION, PROVIDER, answer_to
 from tests.support.node_certificates import node_certificate

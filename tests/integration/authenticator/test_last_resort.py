@@ -23,8 +23,8 @@ from authenticator.model.cluster import BearerToken
 from authenticator.model.failures import ExitCode, InvalidConfiguration, StillPending
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.authorities import Issuer
-from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asked, asking, created
-from tests.support.node_half import run_with, start_with
+from tests.integration.authenticator.fixtures import DAY, LONG_AGO, Desk, Node, asked, asking, created
+from tests.support.agent_plugin import run_with, start_with
 from tests.support.node_program import NodeProgram, exec_info
 from tests.support.processes import wait_until
 

@@ -19,7 +19,7 @@ from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.store import store
 from authenticator.store.lock import LockHeld
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import DAY, LONG_AGO, Desk, Node, asking
+from tests.integration.authenticator.fixtures import DAY, LONG_AGO, Desk, Node, asking
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 from tests.support.node_program import PROGRAM, V1, V1BETA1, Ran

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-from keyed_mac.node import KeyedMACNodeHalf
+from keyed_mac.node import KeyedMACAgentPlugin
 
 from attestors.contract import EvidenceUnavailable
 from attestors.wire.names import Purpose
@@ -39,7 +39,7 @@ from signer.testing.api.identity import User
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     Desk,
     Manifest,
@@ -51,7 +51,7 @@ from tests.integration.authenticator.desk import (
     created,
     key_of,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import NodeProgram, Ran
 from tests.unit.authenticator.api.servers import closed_port
 
@@ -590,11 +590,11 @@ def unknown(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The node does not know its provider ID, and whom it asks does not answer; how often it asked."""
     tries: list[str] = []
 
-    def provider_id(self: KeyedMACNodeHalf) -> str:
+    def provider_id(self: KeyedMACAgentPlugin) -> str:
         tries.append(self.configured_provider_id)
         raise EvidenceUnavailable("the metadata service does not answer")
 
-    monkeypatch.setattr(KeyedMACNodeHalf, "provider_id", provider_id)
+    monkeypatch.setattr(KeyedMACAgentPlugin, "provider_id", provider_id)
     node.changes["provider_id"] = ""
     return tries
 
@@ -635,14 +635,14 @@ def test_a_provider_id_that_is_not_found_out_does_not_give_up_what_is_under_way(
 ) -> None:
     node.supply_bootstrap()
     with monkeypatch.context() as known:
-        known.setattr(KeyedMACNodeHalf, "provider_id", lambda self: self.configured_provider_id)
+        known.setattr(KeyedMACAgentPlugin, "provider_id", lambda self: self.configured_provider_id)
         with pytest.raises(StillPending):
             node.certificates().client()
     with pytest.raises(NoEvidence):
         node.certificates().client()
     desk.grant(desk.next())
     node.time.pass_by(10)
-    monkeypatch.setattr(KeyedMACNodeHalf, "provider_id", lambda self: self.configured_provider_id)
+    monkeypatch.setattr(KeyedMACAgentPlugin, "provider_id", lambda self: self.configured_provider_id)
     assert node.certificates().client().pair.key
     assert len(created(api)) == 1
 

@@ -18,7 +18,7 @@ from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
 from signer.testing.fixtures import embedded_api
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
     Desk,
@@ -28,7 +28,7 @@ from tests.integration.authenticator.desk import (
     asking,
     created,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import V1, NodeProgram, exec_info
 from tests.unit.authenticator.api.servers import closed_port
 
@@ -115,7 +115,7 @@ def test_the_former_certificate_is_used_until_the_next_is_there(
 
 def test_the_agent_waits_longer_for_a_renewal(node: Node, nobody_decides: Timepiece) -> None:
     node.put_pair(**DUE)
-    node.certificates().client(patience=18.0)
+    node.certificates().client(timeout=18.0)
     assert 17 <= nobody_decides.elapsed <= 20
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from attestors.wire.names import Purpose
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import Desk, Node, created
-from tests.support.node_half import NOTED_BOUNDS, run_with, start_with
+from tests.integration.authenticator.fixtures import Desk, Node, created
+from tests.support.agent_plugin import NOTED_BOUNDS, run_with, start_with
 from tests.support.node_program import NodeProgram
 from tests.support.processes import wait_until
 

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
-from keyed_mac.node import KeyedMACNodeHalf
+from keyed_mac.node import KeyedMACAgentPlugin
 
 from attestors.contract import IPAddress
 from attestors.wire.names import Purpose
@@ -33,7 +33,7 @@ from authenticator.model.failures import (
 from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.authenticator.desk import (
+from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
     Desk,
@@ -46,7 +46,7 @@ from tests.integration.authenticator.desk import (
     created,
     key_of,
 )
-from tests.integration.house import House, node_of, provider_id
+from tests.integration.fixtures import House, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 FRESH: Final[dict[str, Any]] = {"age": LONG_AGO, "left": DAY}
@@ -92,7 +92,7 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
 ) -> None:
     node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
     gathered = Mock()
-    monkeypatch.setattr(KeyedMACNodeHalf, "gather", gathered)
+    monkeypatch.setattr(KeyedMACAgentPlugin, "gather", gathered)
     with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
         node.certificates().serving()
     assert (asked(api), gathered.call_count) == ([], 0), "nor is any evidence gathered for them"
@@ -214,7 +214,7 @@ def test_a_route_that_is_gone_for_a_moment_costs_no_address(
 
 
 class Default:
-    """The default route, which a test takes away and gives back."""
+    """The default route, which a test takes away and restores."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(own, "own_addresses", lambda: self.addresses)

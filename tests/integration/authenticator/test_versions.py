@@ -21,7 +21,7 @@ from authenticator.flow import evidence as flow_evidence
 from authenticator.flow.evidence import Attestation
 from authenticator.model.failures import Denied, ExitCode, Failure, NoEvidence
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.desk import Desk, Manifest, Node, asking, created, evidence_of, key_of
+from tests.integration.authenticator.fixtures import Desk, Manifest, Node, asking, created, evidence_of, key_of
 
 pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 PROVIDER: Final = "versatile"
 
 
-class VersatileNodeHalf:
+class VersatileAgentPlugin:
     """Writes every version."""
 
     def provider_id(self) -> str:
@@ -46,7 +46,7 @@ def writing(*versions: str) -> Callable[[Configuration], Attestation]:
     """An attestor that writes these versions."""
     description = AttestorDescription(PROVIDER, Security.SECURE, versions, renews=True, serves=True)
     return lambda configuration: Attestation(
-        description, VersatileNodeHalf(), configuration.provider_id, configuration.provider_id_oid
+        description, VersatileAgentPlugin(), configuration.provider_id, configuration.provider_id_oid
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from attestors.clouds.calls import CloudCalls
-from tests.integration.aws.desk import Desk
+from tests.integration.aws.fixtures import Desk
 from tests.support.fake_aws import FakeAWS
 from tests.unit.attestors.support import NOW
 

@@ -1,4 +1,4 @@
-"""EC2 and IAM through boto3, against moto's server; and the whole controller half against everything."""
+"""EC2 and IAM through boto3, against moto's server; and the whole server plugin against everything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from attestors.aws.services import Elsewhere
 from attestors.aws.settings import AWSSettings
 from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
 from attestors.contract import AttestorSettings, VerifiedIdentity
-from tests.integration.aws.desk import OPERATOR, ROLE, fields, presigned
+from tests.integration.aws.fixtures import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
 from tests.support.fake_aws import FakeAWS, FakeEC2
 from tests.support.fake_aws.ec2 import ACCOUNT, EC2_TRUST
@@ -312,7 +312,7 @@ def test_an_error_is_an_outage_or_the_operators_and_never_the_nodes(
     assert "secret" not in str(caught.value)
 
 
-# The controller half as the plugin makes it.
+# The server plugin as the plugin makes it.
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def role_id(ec2: FakeEC2) -> str:
         return str(ec2.iam.get_role(RoleName=ROLE)["Role"]["RoleId"])
 
 
-async def join(half: Any, aws: FakeAWS, launched: Any, role_id: str) -> Any:
+async def join(plugin: Any, aws: FakeAWS, launched: Any, role_id: str) -> Any:
     """What one instance gets."""
     session = aws.remember(aws.credentials(launched.instance_id, account=ACCOUNT, role_name=ROLE).but(role_id=role_id))
     binding = binding_for(provider="aws")
@@ -339,19 +339,19 @@ async def join(half: Any, aws: FakeAWS, launched: Any, role_id: str) -> Any:
     )
     evidence = fields(presigned(session), document=aws_documents.sign(document))
     provider_id = f"aws:///{launched.zone}/{launched.instance_id}"
-    return await half.verify_client(
+    return await plugin.verify_client(
         attestation_request(evidence_of(evidence), binding=binding, provider_id=provider_id)
     )
 
 
-def half_of(attestor: AWSAttestor, **operator: Any) -> Any:
-    half = attestor.controller_half(AttestorSettings(operator={**OPERATOR, **operator}))
-    return replace(half, settings=replace(half.settings, certificates=aws_documents.certificates()))
+def plugin_of(attestor: AWSAttestor, **operator: Any) -> Any:
+    plugin = attestor.server_plugin(AttestorSettings(operator={**OPERATOR, **operator}))
+    return replace(plugin, settings=replace(plugin.settings, certificates=aws_documents.certificates()))
 
 
 async def test_an_instance_joins(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str) -> None:
     launched = ec2.launch()
-    outcome = await join(half_of(attestor), aws, launched, role_id)
+    outcome = await join(plugin_of(attestor), aws, launched, role_id)
     assert isinstance(outcome, VerifiedIdentity), outcome
     assert outcome.provider_id == f"aws:///{launched.zone}/{launched.instance_id}"
     assert outcome.node_names == (launched.private_dns_name,)
@@ -359,7 +359,7 @@ async def test_an_instance_joins(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeE
 
 async def test_many_joins_are_few_calls(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str) -> None:
     """Two clusters of one operator share what EC2 said, and the rate of calls."""
-    halves = [half_of(attestor), half_of(attestor, clockSkewSeconds=30)]
+    plugins = [plugin_of(attestor), plugin_of(attestor, clockSkewSeconds=30)]
     launched = [ec2.launch() for _ in range(20)]
     described = 0
 
@@ -372,11 +372,11 @@ async def test_many_joins_are_few_calls(attestor: AWSAttestor, aws: FakeAWS, ec2
             described += 1
             return await self.inner(*asked)
 
-    directory = halves[0].services.instances
-    assert directory is halves[1].services.instances
+    directory = plugins[0].services.instances
+    assert directory is plugins[1].services.instances
     directory._describe = Counting(directory._describe)
     outcomes = await asyncio.gather(
-        *(join(halves[number % 2], aws, instance, role_id) for number, instance in enumerate(launched))
+        *(join(plugins[number % 2], aws, instance, role_id) for number, instance in enumerate(launched))
     )
     assert all(isinstance(outcome, VerifiedIdentity) for outcome in outcomes)
     assert described <= 2
@@ -387,7 +387,7 @@ def test_boto_is_imported_with_the_first_call_only() -> None:
     code = (
         "import sys, attestors.aws as aws\n"
         "from attestors.contract import AttestorSettings\n"
-        f"aws.plugin.controller_half(AttestorSettings(operator={dict(OPERATOR)!r}))\n"
+        f"aws.plugin.server_plugin(AttestorSettings(operator={dict(OPERATOR)!r}))\n"
         "sys.exit(any(name.partition('.')[0] in ('boto3', 'botocore') for name in sys.modules))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -396,8 +396,8 @@ def test_boto_is_imported_with_the_first_call_only() -> None:
 def test_without_boto_it_is_said_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError) as caught:
-        AWSAttestor().controller_half(AttestorSettings(operator=dict(OPERATOR)))
+        AWSAttestor().server_plugin(AttestorSettings(operator=dict(OPERATOR)))
     assert caught.value.name == "botocore"
     without = {**OPERATOR, "describeInstances": False, "checkRoleTrust": False}
     assert not AWSSettings.parse(AttestorSettings(operator=without)).asks_aws_with_credentials
-    AWSAttestor().controller_half(AttestorSettings(operator=without))
+    AWSAttestor().server_plugin(AttestorSettings(operator=without))

@@ -14,7 +14,7 @@ from attestors.clouds import https
 from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
-from tests.integration.aws.desk import Desk
+from tests.integration.aws.fixtures import Desk
 from tests.support.fake_aws import Answer, FakeAWS
 from tests.support.reset_connection import reset_connection
 from tests.support.silent_address import resolve, silent

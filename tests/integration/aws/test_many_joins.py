@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 from attestors.aws import AWSAttestor, wire
-from attestors.aws.controller import AWSControllerHalf
+from attestors.aws.controller import AWSServerPlugin
 from attestors.aws.services import Elsewhere
 from attestors.contract import AttestationRequest, AttestorSettings, Outcome, VerifiedIdentity
-from tests.integration.aws.desk import BINDING, OPERATOR, ROLE, token_fields
+from tests.integration.aws.fixtures import BINDING, OPERATOR, ROLE, token_fields
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, REGION
 from tests.support.fake_aws import FakeAWS
@@ -37,14 +37,14 @@ def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingEC2]:
 
 
 @pytest.fixture
-def halves(ec2: CountingEC2) -> Iterator[tuple[list[AWSControllerHalf], FakeAWS]]:
+def plugins(ec2: CountingEC2) -> Iterator[tuple[list[AWSServerPlugin], FakeAWS]]:
     """Of two clusters of one operator; what they ask, they ask together."""
     with FakeAWS() as aws:
         attestor = AWSAttestor(Elsewhere(routes=aws.elsewhere.routes, endpoints=ec2.endpoints))
         operator = {**OPERATOR, "webIdentityIssuers": {ACCOUNT: aws.issuer.url}}
-        made = [attestor.controller_half(AttestorSettings(operator=operator)) for _ in range(2)]
+        made = [attestor.server_plugin(AttestorSettings(operator=operator)) for _ in range(2)]
         certificates = aws_documents.certificates()
-        yield [replace(half, settings=replace(half.settings, certificates=certificates)) for half in made], aws
+        yield [replace(plugin, settings=replace(plugin.settings, certificates=certificates)) for plugin in made], aws
 
 
 def join(aws: FakeAWS, number: int) -> AttestationRequest:
@@ -60,8 +60,8 @@ def join(aws: FakeAWS, number: int) -> AttestationRequest:
 
 
 @pytest.mark.parametrize("seconds", [SECONDS, 0.0], ids=["evenly", "at once"])
-async def test_500_joins(ec2: CountingEC2, halves: tuple[list[AWSControllerHalf], FakeAWS], seconds: float) -> None:
-    clusters, aws = halves
+async def test_500_joins(ec2: CountingEC2, plugins: tuple[list[AWSServerPlugin], FakeAWS], seconds: float) -> None:
+    clusters, aws = plugins
     requests = [join(aws, number) for number in range(JOINS)]
 
     async def arrive(number: int) -> Outcome:

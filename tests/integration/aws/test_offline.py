@@ -9,27 +9,27 @@ import pytest
 import yaml
 
 from attestors.aws import AWSAttestor
-from attestors.aws.controller import AWSControllerHalf
+from attestors.aws.controller import AWSServerPlugin
 from attestors.aws.services import make_services
 from attestors.clouds.calls import CloudCalls
 from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.evidence import MalformedEvidence
-from signer.explain.answers import _NotingHalf
-from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflineHalf
-from tests.integration.aws.desk import Desk, fields, presigned
+from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflinePlugin
+from signer.explain.recorded_calls import _NotingPlugin
+from tests.integration.aws.fixtures import Desk, fields, presigned
 from tests.support.aws_documents import REGION
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def offline(desk: Desk, calls: CloudCalls) -> _OfflineHalf:
+def offline(desk: Desk, calls: CloudCalls) -> _OfflinePlugin:
     """The attestor as the controller has it, with AWS's own names to ask."""
-    half = AWSControllerHalf(desk.settings, make_services({}, calls=calls))
-    return _OfflineHalf(half, _CountedKeys(lambda: ()))
+    plugin = AWSServerPlugin(desk.settings, make_services({}, calls=calls))
+    return _OfflinePlugin(plugin, _CountedKeys(lambda: ()))
 
 
-async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _OfflineHalf) -> None:
+async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _OfflinePlugin) -> None:
     request = desk.request(fields(presigned(desk.session)))
     outcome = await offline.verify_client(request)
     assert isinstance(outcome, NotProvableYet)
@@ -39,13 +39,13 @@ async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _O
 
 @pytest.mark.parametrize("kind", ["presigned", "forged"])
 async def test_what_clouds_answered_is_judged_again_from_a_recording(
-    desk: Desk, offline: _OfflineHalf, kind: str
+    desk: Desk, offline: _OfflinePlugin, kind: str
 ) -> None:
     """Without signature and session token, which a recording does not hold."""
     url = presigned(desk.session)
     request = desk.request(fields(url if kind == "presigned" else url[:-8] + "00000000"))
     noted: list[dict[str, Any]] = []
-    live = await _NotingHalf(desk.half, noted).verify_client(request)
+    live = await _NotingPlugin(desk.plugin, noted).verify_client(request)
     assert isinstance(live, VerifiedIdentity if kind == "presigned" else Denied)
     recorded = yaml.safe_load(yaml.safe_dump(noted))
     redacted = AWSAttestor().redacted_fields(request.evidence)
@@ -57,7 +57,9 @@ async def test_what_clouds_answered_is_judged_again_from_a_recording(
     assert less.reason == NOT_ASKED
 
 
-async def test_a_request_for_somebody_elses_server_is_denied_without_asking(desk: Desk, offline: _OfflineHalf) -> None:
+async def test_a_request_for_somebody_elses_server_is_denied_without_asking(
+    desk: Desk, offline: _OfflinePlugin
+) -> None:
     url = presigned(desk.session, host="sts.attacker.example")
     with pytest.raises(MalformedEvidence):
         await offline.verify_client(desk.request(fields(url)))

@@ -18,7 +18,7 @@ from attestors.contract import Denied, NotProvableYet, Plausible, VerifiedIdenti
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, fields, presigned, settings
 from tests.support import aws_documents
 from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
 from tests.support.fake_aws import Answer, FakeAWS, Session
@@ -42,15 +42,15 @@ async def test_an_instance_is_let_in(desk: Desk) -> None:
 
 
 async def test_serving_is_judged_alike(desk: Desk) -> None:
-    outcome = await desk.half.verify_serving(desk.request(fields(presigned(desk.session))))
+    outcome = await desk.plugin.verify_serving(desk.request(fields(presigned(desk.session))))
     assert isinstance(outcome, VerifiedIdentity)
 
 
 async def test_screening_calls_nobody(desk: Desk) -> None:
     good = desk.request(fields(presigned(desk.session)))
-    assert isinstance(desk.half.screen(good), Plausible)
+    assert isinstance(desk.plugin.pre_filter(good), Plausible)
     old = desk.request(fields(presigned(desk.session, at=NOW - timedelta(minutes=16))))
-    assert isinstance(desk.half.screen(old), Denied)
+    assert isinstance(desk.plugin.pre_filter(old), Denied)
     assert desk.nobody_was_called
 
 
@@ -107,7 +107,7 @@ async def test_a_region_without_a_certificate_waits_for_the_operator(desk: Desk)
     outcome = await desk.ask(fields(presigned(desk.session), document=elsewhere))
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == "RegionCertificateMissing"
-    assert isinstance(desk.half.screen(desk.request(fields("x", document=elsewhere))), Plausible)
+    assert isinstance(desk.plugin.pre_filter(desk.request(fields("x", document=elsewhere))), Plausible)
 
 
 async def test_rubbish_is_malformed(desk: Desk) -> None:
@@ -260,7 +260,7 @@ async def test_the_operators_limit_is_shorter_than_awss(desk: Desk) -> None:
 async def test_the_future_is_refused(desk: Desk) -> None:
     far = fields(presigned(desk.session, at=NOW + timedelta(minutes=7)))
     assert await desk.denied(far) == "EvidenceFromTheFuture"
-    assert desk.half.screen(desk.request(far)) != Plausible()
+    assert desk.plugin.pre_filter(desk.request(far)) != Plausible()
     assert isinstance(await desk.ask(fields(presigned(desk.session, at=NOW + timedelta(seconds=30)))), VerifiedIdentity)
 
 
@@ -271,7 +271,7 @@ async def test_a_request_of_a_clock_that_is_a_little_ahead_waits_and_is_taken_wh
     assert isinstance(outcome, NotProvableYet)
     assert (outcome.reason, outcome.retry_after) == ("EvidenceNotYetValid", timedelta(minutes=1))
     assert desk.nobody_was_called
-    assert desk.half.screen(desk.request(ahead)) == Plausible()
+    assert desk.plugin.pre_filter(desk.request(ahead)) == Plausible()
     assert isinstance(await desk.ask(ahead, now=NOW + outcome.retry_after), VerifiedIdentity)
 
 

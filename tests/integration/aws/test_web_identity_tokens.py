@@ -14,7 +14,7 @@ from attestors.aws.issuers import PAUSE_SECONDS
 from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.binding import BindingMismatch, CACertHash
 from attestors.wire.evidence import MalformedEvidence
-from tests.integration.aws.desk import BINDING, PROVIDER_ID, ROLE, Desk, settings, token_fields
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, settings, token_fields
 from tests.support.aws_documents import ACCOUNT, INSTANCE, OTHER_REGION, REGION
 from tests.support.fake_aws import ISSUER_HOST, Answer
 from tests.support.fake_aws.accounts import Issuer, encoded
@@ -57,9 +57,9 @@ async def test_an_instance_is_let_in(desk: Desk, key_id: str) -> None:
 
 
 async def test_keys_are_fetched_once(desk: Desk) -> None:
-    half = desk.half
+    plugin = desk.plugin
     for _ in range(3):
-        assert isinstance(await half.verify_client(desk.request(evidence(desk))), VerifiedIdentity)
+        assert isinstance(await plugin.verify_client(desk.request(evidence(desk))), VerifiedIdentity)
     assert desk.aws.issuer_paths == ("/.well-known/openid-configuration", "/.well-known/jwks.json")
 
 
@@ -89,10 +89,10 @@ async def test_no_key_and_unknown_keys_are_refused(desk: Desk) -> None:
 
 
 async def test_a_key_that_was_published_a_moment_ago_is_waited_for(desk: Desk) -> None:
-    half = desk.half
-    assert isinstance(await half.verify_client(desk.request(evidence(desk))), VerifiedIdentity)
+    plugin = desk.plugin
+    assert isinstance(await plugin.verify_client(desk.request(evidence(desk))), VerifiedIdentity)
     token = desk.aws.issuer.token(claims(desk), kid="RSA_9")
-    outcome = await half.verify_client(desk.request(token_fields(token)))
+    outcome = await plugin.verify_client(desk.request(token_fields(token)))
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == "WebIdentityKeyNotPublished"
     assert outcome.retry_after.total_seconds() <= PAUSE_SECONDS
@@ -290,7 +290,7 @@ async def test_an_issuer_that_cannot_be_asked_makes_it_wait(desk: Desk) -> None:
 
 
 async def test_screening_judges_tokens_without_calling(desk: Desk) -> None:
-    bad = desk.half.screen(desk.request(evidence(desk, about={"ec2_source_instance_arn": "x"})))
+    bad = desk.plugin.pre_filter(desk.request(evidence(desk, about={"ec2_source_instance_arn": "x"})))
     assert isinstance(bad, Denied)
-    desk.half.screen(desk.request(evidence(desk)))
+    desk.plugin.pre_filter(desk.request(evidence(desk)))
     assert desk.nobody_was_called

@@ -8,10 +8,10 @@ import pytest
 
 import attestors.gcp
 from attestors.gcp import GCPAttestor
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
+from tests.integration.fixtures import House
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
-from tests.integration.house import House
 from tests.support.fake_google import FakeGoogle, Service
 
 

@@ -1,4 +1,4 @@
-"""Virtual machines join, renew and serve: the real node half, the real controller, and a fake Google between them."""
+"""Virtual machines join, renew and serve: the real agent plugin, the real controller, a fake Google between them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cryptography import x509
 from attestors.gcp import certificate_source
 from attestors.registry import Registry
 from signer.testing.world import Verdict, WorldCluster
+from tests.integration.fixtures import House, assert_one_certificate, assert_readable, certificate_of, pending
 from tests.integration.gcp.virtual_machine import VirtualMachine, csr, new_instance
-from tests.integration.house import House, assert_one_certificate, assert_readable, certificate_of, pending
 from tests.support.fake_google import FakeGoogle, Fault, Service, encode_token, identity_claims
 from tests.support.fake_google.signing import signing_key
 

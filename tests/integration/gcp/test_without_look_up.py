@@ -8,10 +8,10 @@ from ipaddress import ip_address
 import pytest
 
 from attestors.gcp import certificate_source
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
+from tests.integration.fixtures import House, assert_readable, pending
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER, VirtualMachine, csr
-from tests.integration.house import House, assert_readable, pending
 from tests.support.fake_google import FakeGoogle, Fault, Service, encode_token, identity_claims, signing_key
 
 pytestmark = pytest.mark.slow

@@ -77,7 +77,7 @@ class VirtualMachine:
         node = SimulatedNode(
             self.instance.name, self.instance.provider_id, self.cluster.ca_cert_hash, "gcp", settings, self.key
         )
-        assert node.registry.load("gcp").node_half(settings).provider_id() == self.instance.provider_id
+        assert node.registry.load("gcp").agent_plugin(settings).provider_id() == self.instance.provider_id
         return node
 
     def audience(self, purpose: Purpose = Purpose.CLIENT) -> str:

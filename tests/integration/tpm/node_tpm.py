@@ -1,4 +1,4 @@
-"""What the tests of the TPM attestor's node half share: requests, challenges, and a look inside the TPM."""
+"""What the tests of the TPM attestor's agent plugin share: requests, challenges, and a look inside the TPM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpm2_pytss.types import TPM2B_NV_PUBLIC, TPM2B_PUBLIC, TPMS_NV_PUBLIC, TPMT
 from tpm2_pytss.utils import make_credential
 
 from attestors.contract import GatherRequest
-from attestors.tpm.node.half import TPMNodeHalf, node_half_from
+from attestors.tpm.node.plugin import TPMAgentPlugin, agent_plugin_from
 from attestors.wire.binding import Binding
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import Purpose
@@ -31,8 +31,8 @@ _TRANSIENT: Final = 0x80000000
 _LOADED_SESSIONS: Final = 0x02000000
 
 
-def node_half(tpm: SoftwareTPM, **settings: str) -> TPMNodeHalf:
-    return node_half_from({"tcti": tpm.tcti, **settings})
+def agent_plugin(tpm: SoftwareTPM, **settings: str) -> TPMAgentPlugin:
+    return agent_plugin_from({"tcti": tpm.tcti, **settings})
 
 
 def request(challenge: str = "") -> GatherRequest:

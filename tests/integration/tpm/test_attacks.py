@@ -1,6 +1,6 @@
 """Attacks on the TPM attestor, each against the running controller: what the attacker posts, and what it is told.
 
-The chips are on paper (``tests.unit.attestors.tpm.paper_chip``): an attacker is bound by no TPM's rules.
+The chips are on paper (``tests.unit.attestors.tpm.fake_tpm``): an attacker is bound by no TPM's rules.
 :class:`TestSoftwareTPM` has real ones, and the node's own half.
 """
 
@@ -36,14 +36,15 @@ from attestors.wire.names import (
     ENDORSEMENT_KEY_SOURCE_ANNOTATION,
     Purpose,
 )
-from signer.controller.configuration import OperatorAttestor
-from signer.controller.metrics import Metrics
+from signer.configuration import OperatorAttestor
 from signer.controller.run import ControllerOptions
+from signer.controller.telemetry.metrics import Metrics
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.testing.fixtures import open_controllers
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import (
+from tests.integration.endorsement_key_sources import assert_one_owner_each, verdicts
+from tests.integration.fixtures import (
     House,
     assert_one_certificate,
     assert_readable,
@@ -51,14 +52,13 @@ from tests.integration.house import (
     pending,
     provider_id,
 )
-from tests.integration.ownership import assert_one_owner_each, verdicts
 from tests.integration.requests import plant
-from tests.integration.tpm.paper_node import PaperNode, add_machine, say
+from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine, say
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.journal import journal_of
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.paper_chip import (
+from tests.unit.attestors.tpm.fake_tpm import (
     UNRESTRICTED,
     PaperChip,
     attestation_certificate,

@@ -12,8 +12,8 @@ import yaml
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.cli import main
 from tests.integration.explaining import outcomes
-from tests.integration.house import CONTROLLER_USER, MASTERS, House, provider_id
-from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, provider_id
+from tests.integration.tpm.fake_tpm_node import PaperNode
 from tests.integration.tpm.whose import OperatorFolder, chip, cluster_of
 from tests.support.infra_cluster import SIGNER_FIELD, add_infra_cluster, add_infra_machine
 

@@ -11,8 +11,8 @@ from signer.kube.resources import ATTESTED_NODES, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.record import record_name
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, pending, provider_id
-from tests.integration.ownership import assert_one_owner_each
+from tests.integration.endorsement_key_sources import assert_one_owner_each
+from tests.integration.fixtures import House, pending, provider_id
 from tests.integration.tpm.whose import (
     FIRST_USE,
     OperatorFolder,

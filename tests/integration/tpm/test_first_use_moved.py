@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.kubernetes_time import parse_time
-from tests.integration.house import House
+from tests.integration.fixtures import House
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.tpm.whose import (
     FIRST_USE,

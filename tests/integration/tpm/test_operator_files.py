@@ -8,7 +8,7 @@ import pytest
 
 from attestors.wire.names import Purpose
 from signer.testing.world import WorldCluster
-from tests.integration.house import House, pending
+from tests.integration.fixtures import House, pending
 from tests.integration.tpm.whose import (
     FIRST_USE,
     OperatorFolder,
@@ -20,7 +20,7 @@ from tests.integration.tpm.whose import (
     csr,
     nudge,
 )
-from tests.unit.attestors.tpm.paper_chip import self_signed_root
+from tests.unit.attestors.tpm.fake_tpm import self_signed_root
 
 pytestmark = pytest.mark.slow
 

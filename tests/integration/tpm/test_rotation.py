@@ -14,16 +14,16 @@ from attestors.tpm.attestation_key import AttestationKey
 from attestors.tpm.challenge import Challenged, Token
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.resources import SECRETS
 from signer.model.seal import ControllerKeys
 from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords
 from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.house import House
-from tests.integration.tpm.paper_node import PaperNode, add_machine
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.integration.fixtures import House
+from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 
 pytestmark = pytest.mark.slow
 

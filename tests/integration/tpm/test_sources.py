@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from attestors.tpm.ownership import INVENTORY_KEY
+from attestors.tpm.endorsement_key_sources import INVENTORY_KEY
 from attestors.wire.names import (
     ENDORSEMENT_KEY_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
@@ -14,8 +14,8 @@ from attestors.wire.names import (
 )
 from signer.kube.resources import CONFIG_MAPS, EVENTS
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import House, pending, provider_id
-from tests.integration.tpm.paper_node import PaperNode, add_machine, say
+from tests.integration.fixtures import House, pending, provider_id
+from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine, say
 from tests.integration.tpm.whose import (
     NUMBERS,
     OperatorFolder,

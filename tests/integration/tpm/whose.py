@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from signer.kube.client import JsonObject
 from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.model.explain_command import without_hint
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.house import House, assert_readable, certificate_of, pending, provider_id
-from tests.integration.tpm.paper_node import PaperNode
+from tests.integration.fixtures import House, assert_readable, certificate_of, pending, provider_id
+from tests.integration.tpm.fake_tpm_node import PaperNode
 from tests.support.processes import wait_until
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 
 NUMBERS: Final = itertools.count(5000)
 FIRST_USE: Final = ("MachineAnnotation", "TrustOnFirstUse")

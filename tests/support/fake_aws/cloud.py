@@ -83,12 +83,12 @@ class FakeAWS(ClosedAtTheEnd):
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """For the controller half."""
+        """For the server plugin."""
         return Elsewhere(routes=MappingProxyType(dict(self._routes)))
 
     @property
     def sts_endpoint(self) -> str:
-        """STS without TLS, for a node half that signs its own requests to it."""
+        """STS without TLS, for a agent plugin that signs its own requests to it."""
         return f"http://{HOST}:{self._sts_port}"
 
     def credentials(

@@ -63,7 +63,7 @@ class CountingEC2(ClosedAtTheEnd):
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """For the controller half."""
+        """For the server plugin."""
         return MappingProxyType({"ec2": f"http://{HOST}:{self._port}"})
 
     async def _answer(self, request: web.Request) -> web.Response:

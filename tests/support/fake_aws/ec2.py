@@ -66,7 +66,7 @@ class FakeEC2:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """For the controller half."""
+        """For the server plugin."""
         return MappingProxyType(dict.fromkeys(("ec2", "iam", "sts"), self.endpoint))
 
     def launch(

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from attestors.aws import AWSAttestor
 from attestors.aws.services import Elsewhere
-from signer.controller.configuration import OperatorAttestor
+from signer.configuration import OperatorAttestor
 from tests.support import aws_documents
 from tests.support.aws_documents import REGION
 from tests.support.fake_instance_metadata import FakeInstanceMetadata, Instance
@@ -101,7 +101,7 @@ class FakeAccount:
 
     @property
     def attestor(self) -> AWSAttestor:
-        """A new attestor whose controller half finds AWS here."""
+        """A new attestor whose server plugin finds AWS here."""
         return AWSAttestor(Elsewhere(routes=self.sts.elsewhere.routes, endpoints=self.ec2.endpoints))
 
     def operator_attestor(self, **changes: Any) -> OperatorAttestor:
@@ -130,7 +130,7 @@ class FakeAccount:
         self.ec2.ec2.terminate_instances(InstanceIds=[instance.launched.instance_id])
 
     def metadata_of(self, instance: EC2Instance) -> Mapping[str, str]:
-        """Start its metadata service, until the account ends; the settings of a node half that asks it."""
+        """Start its metadata service, until the account ends; the settings of a agent plugin that asks it."""
         told = Instance(
             document=instance.document,
             role=instance.session.role_name,

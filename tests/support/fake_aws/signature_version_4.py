@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
-PATIENCE: Final = timedelta(minutes=15)
+TIMEOUT: Final = timedelta(minutes=15)
 _AUTHORIZATION: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=(\S+), SignedHeaders=(\S+), Signature=([0-9a-f]{64})")
 
 
@@ -62,7 +62,7 @@ def verify(
     if not hmac.compare_digest(shown.session_token, credential.session_token):
         raise Refused("InvalidClientTokenId")
     signed_at = datetime.strptime(shown.timestamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    if not -PATIENCE <= now - signed_at <= PATIENCE:
+    if not -TIMEOUT <= now - signed_at <= TIMEOUT:
         raise Refused("SignatureDoesNotMatch")
     names = shown.signed_headers.split(";")
     if "host" not in names or names != sorted(names):

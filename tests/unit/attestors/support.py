@@ -61,7 +61,7 @@ def evidence_of(fields: Mapping[str, str], cluster: CACertHash = CLUSTER) -> Evi
 def attestation_request(
     evidence: Evidence, *, binding: Binding | None = None, provider_id: str = PROVIDER_ID
 ) -> AttestationRequest:
-    """A request as the core hands it to an attestor's controller half."""
+    """A request as the core hands it to an attestor's server plugin."""
     return AttestationRequest(
         provider_id=provider_id,
         evidence=evidence,

@@ -62,12 +62,10 @@ async def verify(recording: dict[str, Any]) -> Outcome:
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         ),
     )
-    half = (
-        Registry()
-        .load(signer.provider)
-        .controller_half(AttestorSettings(operator={"masterKey": recording["masterKey"]}))
+    plugin = (
+        Registry().load(signer.provider).server_plugin(AttestorSettings(operator={"masterKey": recording["masterKey"]}))
     )
-    verify_purpose = half.verify_client if signer.purpose is Purpose.CLIENT else half.verify_serving
+    verify_purpose = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
     return await verify_purpose(
         AttestationRequest(
             provider_id=provider_id.decode(claim.value),
@@ -101,13 +99,13 @@ def test_is_read_as_a_signing_request(file: Path) -> None:
     recording = read(file)
     parsed = parse_signing_request(recording["certificateSigningRequest"], frozenset({"keyed-mac"}))
     assert isinstance(parsed, SigningRequest)
-    assert parsed.envelope.signer.purpose.value == file.stem
+    assert parsed.header.signer.purpose.value == file.stem
     assert parsed.evidence.version == file.parent.name
     assert parsed.evidence.cluster.text == cluster_hash(recording)
     subject = {attribute.oid: attribute.value for [attribute] in parsed.certificate_request.subject}
     common_name = subject[COMMON_NAME]
     assert common_name == f"system:node:{recording['nodeName']}"
-    username = parsed.envelope.username
+    username = parsed.header.username
     assert username == common_name if file.stem == "serving" else username.startswith("system:bootstrap:")
 
 

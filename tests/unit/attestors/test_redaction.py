@@ -11,12 +11,12 @@ import pytest
 from attestors.aws import plugin as aws
 from attestors.aws import wire as aws_wire
 from attestors.aws.caller_identity import PresignedRequest
-from attestors.clouds.noted import ending_read, ending_written, without_signature
+from attestors.clouds.recorded_calls import ending_read, ending_written, without_signature
 from attestors.contract import Auditable, Denied, NotProvableYet, digest_of
 from attestors.gcp import plugin as gcp
 from attestors.gcp import wire as gcp_wire
 from attestors.gcp.certificate_source import CertificateSource
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import NoLookUp
 from attestors.insecure import plugin as insecure
 from attestors.tpm import plugin as tpm
@@ -134,9 +134,9 @@ def test_what_is_wrong_with_a_token_is_wrong_with_what_is_kept_of_it(token: str,
     """Or whoever has a bootstrap token could make ``audit verify`` find decisions that the log does not give."""
 
     def judged(text: str) -> str:
-        half = GCPControllerHalf(google.SETTINGS, nobody_asks, NoLookUp())
+        plugin = GCPServerPlugin(google.SETTINGS, nobody_asks, NoLookUp())
         try:
-            outcome = half.screen(google.request(text))
+            outcome = plugin.pre_filter(google.request(text))
         except MalformedEvidence as error:
             return type(error).__name__
         return outcome.reason if isinstance(outcome, Denied) else type(outcome).__name__

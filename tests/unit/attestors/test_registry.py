@@ -25,15 +25,15 @@ WORKING = """
 from attestors.contract import AttestorDescription, Security
 class Attestor:
     description = AttestorDescription("example", Security.SECURE, ("v1",), renews=True, serves=True)
-    def controller_half(self, settings): ...
-    def node_half(self, settings): ...
+    def server_plugin(self, settings): ...
+    def agent_plugin(self, settings): ...
 plugin = Attestor()
 number = 5
 class Undescribed(Attestor):
     description = "example"
 undescribed = Undescribed()
 class Halved(Attestor):
-    node_half = None
+    agent_plugin = None
 halved = Halved()
 """
 

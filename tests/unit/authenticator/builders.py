@@ -34,7 +34,7 @@ TOKEN: Final = "abcdef.0123456789abcdef"
 PROVIDER_ID: Final = "test:///worker-1"
 MACHINE_KEY: Final = base64.b64encode(bytes(range(32))).decode("ascii")
 SETTINGS: Final = {"provider-id": PROVIDER_ID, "machine-key": MACHINE_KEY}
-"""Of the keyed-mac attestor's node half."""
+"""Of the keyed-mac attestor's agent plugin."""
 CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVING: Final = ExtendedKeyUsageOID.SERVER_AUTH
 V1: Final = "client.authentication.k8s.io/v1"

@@ -29,10 +29,10 @@ from attestors.wire.names import (
     SignerName,
 )
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
-from signer.model.envelope import NoCredentialNamed
+from signer.model.csr_header import NoCredentialNamed
 from signer.model.policy import Policy, parse_policy
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
-from signer.model.signing_request import SigningRequest, StockServingRequest, parse_signing_request
+from signer.model.signing_request import BuiltinServingRequest, SigningRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
 
@@ -43,7 +43,7 @@ PROVIDER_ID: Final = "aws:///eu-west-1a/i-0123456789abcdef0"
 CA_CERT_HASH: Final = "sha256:" + "ab" * 32
 CLIENT_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
 SERVING_SIGNER: Final = "cluster.x-k8s.io/kubelet-serving-tpm"
-STOCK_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
+BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 CLIENT_USAGES: Final = ("digital signature", "client auth")
 SERVING_USAGES: Final = ("digital signature", "server auth")
 BOOTSTRAP: Final = ("system:bootstrap:abc123", ("system:bootstrappers", "system:authenticated"))
@@ -267,16 +267,16 @@ def serving_manifest(*names: bytes, extensions: Sequence[bytes] | None = None, *
     return manifest(blocks(pkcs10(extensions=extensions)), **given | changes)
 
 
-def stock_serving_manifest(der: bytes | None = None, **changes: Any) -> dict[str, Any]:
-    """A kubelet's own request to the stock serving signer; by default for its node name and address."""
+def builtin_serving_manifest(der: bytes | None = None, **changes: Any) -> dict[str, Any]:
+    """A kubelet's own request to the built-in serving signer; by default for its node name and address."""
     der = der or pkcs10(extensions=[alternative_names(dns(NODE), ip(bytes((10, 0, 0, 1))))])
-    given: dict[str, Any] = {"signer_name": STOCK_SERVING_SIGNER, "requester": AS_NODE, "usages": SERVING_USAGES}
+    given: dict[str, Any] = {"signer_name": BUILTIN_SERVING_SIGNER, "requester": AS_NODE, "usages": SERVING_USAGES}
     return manifest(pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der)), **given | changes)
 
 
-def stock_serving_request(csr: dict[str, Any] | None = None) -> StockServingRequest:
-    parsed = parse_signing_request(stock_serving_manifest() if csr is None else csr, PROVIDERS)
-    assert isinstance(parsed, StockServingRequest), parsed
+def builtin_serving_request(csr: dict[str, Any] | None = None) -> BuiltinServingRequest:
+    parsed = parse_signing_request(builtin_serving_manifest() if csr is None else csr, PROVIDERS)
+    assert isinstance(parsed, BuiltinServingRequest), parsed
     return parsed
 
 
@@ -398,7 +398,7 @@ def machine_facts(**changes: Any) -> MachineFacts:
         recorded_machine=MachineGone(),
         others_called_so=(),
         other_names=(),
-        held_by_others=frozenset(),
+        conflicting_names=frozenset(),
         credential=NoCredentialNamed(),
         now=NOW,
     )

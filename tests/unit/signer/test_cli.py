@@ -33,8 +33,8 @@ from signer.cli import (
     status,
 )
 from signer.cli.leader_election import leader_election
+from signer.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.controller import cluster_api_change
-from signer.controller.configuration import LeaderElection, NoLeaderElection, Sharding
 from signer.crds import CRD_FILES
 from signer.kube.connection import ClusterConnection
 from signer.model.lease import ElectionTimes

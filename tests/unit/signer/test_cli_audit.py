@@ -12,7 +12,7 @@ import pytest
 from signer.audit.lines import FileLines
 from signer.cli import _parser, main
 from signer.cli.run import _audit_log
-from signer.controller.configuration import InvalidConfiguration
+from signer.configuration import InvalidConfiguration
 
 
 async def opened(path: str) -> None:
@@ -24,7 +24,7 @@ async def opened(path: str) -> None:
 async def test_a_log_is_opened_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     await opened(str(path))
-    await opened(str(path))  # it was given back
+    await opened(str(path))  # it was restored
 
 
 async def test_two_controllers_do_not_share_one(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from signer.cli import run
 from signer.cli.collector import YOUNG_OBJECTS, collect_seldom, keep_what_there_is
-from signer.controller.configuration import Configuration
-from signer.store.inventory import Inventory
+from signer.configuration import Configuration
+from signer.store.caches import Caches
 
 
 class _Cycle:
@@ -48,9 +48,9 @@ async def test_a_controller_that_has_started_keeps_what_there_is(monkeypatch: py
     async def access(kubeconfig: str) -> Any:
         return SimpleNamespace(connection=None, token_source=None)
 
-    async def starts(*_: object, started: Callable[[Inventory], None], **__: object) -> None:
+    async def starts(*_: object, started: Callable[[Caches], None], **__: object) -> None:
         assert gc.get_freeze_count() == 0
-        started(cast("Inventory", None))
+        started(cast("Caches", None))
 
     monkeypatch.setattr(run, "management_connection", access)
     monkeypatch.setattr(run, "run_replica", starts)

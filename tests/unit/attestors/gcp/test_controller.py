@@ -1,4 +1,4 @@
-"""The controller half: in its order, an honest instance passes, and each attack ends with a reason of its own."""
+"""The server plugin: in its order, an honest instance passes, and each attack ends with a reason of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attestors.contract import AttestorSettings, Denied, NotProvableYet, Outcome
 from attestors.gcp import GCPAttestor, plugin
 from attestors.gcp.certificate_source import CertificatesAnswer, CertificateSource
 from attestors.gcp.claims import InstanceClaims, read_claims
-from attestors.gcp.controller import GCPControllerHalf, internal_dns_names
+from attestors.gcp.controller import GCPServerPlugin, internal_dns_names
 from attestors.gcp.instances import InstanceLookUp, NoLookUp
 from attestors.gcp.settings import GCPSettings
 from attestors.wire.binding import Binding, BindingMismatch
@@ -49,7 +49,7 @@ ROTATED = signing_key(8)
 
 @dataclass
 class Desk:
-    """A controller half, and Google's certificates."""
+    """A server plugin, and Google's certificates."""
 
     settings: GCPSettings = SETTINGS
     published: tuple[SigningKey, ...] = (KEY, OTHER_KEY)
@@ -69,13 +69,13 @@ class Desk:
         return CertificatesAnswer(body, HOUR, timedelta())
 
     @property
-    def half(self) -> GCPControllerHalf:
-        return GCPControllerHalf(self.settings, lambda: self.source, NoLookUp())
+    def plugin(self) -> GCPServerPlugin:
+        return GCPServerPlugin(self.settings, lambda: self.source, NoLookUp())
 
     async def ask(self, text: str, binding: Binding = BINDING, provider_id: str = INSTANCE.provider_id) -> Outcome:
         asked = replace(request(text, now=self.now, provider_id=provider_id), binding=binding)
-        outcome = await self.half.verify_client(asked)
-        assert outcome == await self.half.verify_serving(asked)
+        outcome = await self.plugin.verify_client(asked)
+        assert outcome == await self.plugin.verify_serving(asked)
         return outcome
 
     async def reason(self, text: str) -> tuple[str, str]:
@@ -149,9 +149,9 @@ async def test_a_project_inside_a_domain_has_other_dns_names() -> None:
 async def test_what_is_wrong_anyway_costs_no_call(text: str, reason: str) -> None:
     desk = Desk(down=True)
     assert await desk.reason(text) == ("Denied", reason)
-    screened = desk.half.screen(request(text))
-    assert isinstance(screened, Denied)
-    assert screened.reason == reason
+    pre_filtered = desk.plugin.pre_filter(request(text))
+    assert isinstance(pre_filtered, Denied)
+    assert pre_filtered.reason == reason
     assert desk.calls == 0
 
 
@@ -160,7 +160,7 @@ async def test_evidence_that_cannot_be_read_costs_no_call() -> None:
     with pytest.raises(MalformedEvidence):
         await desk.ask(token(kid=ABSENT))
     with pytest.raises(MalformedEvidence):
-        desk.half.screen(request(token(kid=ABSENT)))
+        desk.plugin.pre_filter(request(token(kid=ABSENT)))
     assert desk.calls == 0
 
 
@@ -170,7 +170,7 @@ async def test_another_requests_token_costs_no_call() -> None:
     with pytest.raises(BindingMismatch):
         await desk.ask(token(), binding=other)
     with pytest.raises(BindingMismatch):
-        desk.half.screen(replace(request(token()), binding=other))
+        desk.plugin.pre_filter(replace(request(token()), binding=other))
     assert desk.calls == 0
 
 
@@ -206,14 +206,14 @@ class TestSignature:
 
     async def test_screening_does_not_look_at_it(self) -> None:
         desk = Desk(down=True)
-        assert desk.half.screen(request(token(key=ATTACKER))) == Plausible()
+        assert desk.plugin.pre_filter(request(token(key=ATTACKER))) == Plausible()
         assert desk.calls == 0
 
 
 async def test_a_token_from_the_future_that_google_signed() -> None:
     desk = Desk()
     assert await desk.reason(token(claims(issued=NOW + 2 * HOUR))) == ("NotProvableYet", "ClockBehind")
-    assert desk.half.screen(request(token(claims(issued=NOW + 2 * HOUR)))) == Plausible()
+    assert desk.plugin.pre_filter(request(token(claims(issued=NOW + 2 * HOUR)))) == Plausible()
 
 
 async def test_a_token_from_the_future_that_google_did_not_sign() -> None:
@@ -238,14 +238,14 @@ async def test_nothing_of_the_token_is_told() -> None:
 
 
 def test_it_is_found_by_its_entry_point_and_light() -> None:
-    """The node half needs neither google-auth nor requests, and importing the plugin needs nothing at all."""
+    """The agent plugin needs neither google-auth nor requests, and importing the plugin needs nothing at all."""
     program = (
         "import sys\n"
         "from attestors.registry import Registry\n"
         "found = Registry().load('gcp')\n"
         "assert not any(name.startswith('attestors.gcp.') for name in sys.modules), 'heavy'\n"
         "assert found.description.renews and found.description.serves\n"
-        "found.node_half({})\n"
+        "found.agent_plugin({})\n"
         "heavy = {'google.auth', 'requests', 'aiohttp', 'attestors.gcp.controller'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
@@ -257,23 +257,23 @@ def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as missing:
             missing.setitem(sys.modules, name, None)
             with pytest.raises(ImportError):
-                plugin.controller_half(AttestorSettings(operator=OPERATOR))
+                plugin.server_plugin(AttestorSettings(operator=OPERATOR))
 
 
 async def test_all_clusters_share_the_certificates() -> None:
     attestor = GCPAttestor()
-    halves = [attestor.controller_half(AttestorSettings(operator=operator)) for operator in (OPERATOR, OPERATOR)]
-    assert halves[0].certificates() is halves[1].certificates()
+    plugins = [attestor.server_plugin(AttestorSettings(operator=operator)) for operator in (OPERATOR, OPERATOR)]
+    assert plugins[0].certificates() is plugins[1].certificates()
     proxied: Mapping[str, Any] = {**OPERATOR, "proxy": "https://proxy.example.com"}
-    other = attestor.controller_half(AttestorSettings(operator=proxied))
-    assert other.certificates() is not halves[0].certificates()
+    other = attestor.server_plugin(AttestorSettings(operator=proxied))
+    assert other.certificates() is not plugins[0].certificates()
 
 
 def test_each_event_loop_has_its_own_certificates() -> None:
-    half = GCPAttestor().controller_half(AttestorSettings(operator=OPERATOR))
+    plugin = GCPAttestor().server_plugin(AttestorSettings(operator=OPERATOR))
 
     async def certificates() -> CertificateSource:
-        return half.certificates()
+        return plugin.certificates()
 
     with asyncio.Runner() as one, asyncio.Runner() as two:
         first = one.run(certificates())
@@ -282,9 +282,9 @@ def test_each_event_loop_has_its_own_certificates() -> None:
 
 
 def test_instances_are_looked_up_where_the_operator_says_so() -> None:
-    half = plugin.controller_half(AttestorSettings(operator={**OPERATOR, "checkInstance": True}))
-    assert isinstance(half.instances, InstanceLookUp)
-    assert isinstance(plugin.controller_half(AttestorSettings(operator=OPERATOR)).instances, NoLookUp)
+    server_plugin = plugin.server_plugin(AttestorSettings(operator={**OPERATOR, "checkInstance": True}))
+    assert isinstance(server_plugin.instances, InstanceLookUp)
+    assert isinstance(plugin.server_plugin(AttestorSettings(operator=OPERATOR)).instances, NoLookUp)
 
 
 def test_names_are_host_names() -> None:

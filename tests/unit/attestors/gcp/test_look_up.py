@@ -15,7 +15,7 @@ from attestors.clouds.google import ComputeEngine, GoogleAccess
 from attestors.contract import Denied, NotProvableYet, Outcome, VerifiedIdentity
 from attestors.gcp.certificate_service import certificate_service
 from attestors.gcp.certificate_source import CertificateSource
-from attestors.gcp.controller import GCPControllerHalf
+from attestors.gcp.controller import GCPServerPlugin
 from attestors.gcp.instances import InstanceLookUp
 from tests.support.fake_google import FakeGoogle, FakeInstance, Fault, Service
 from tests.unit.attestors.gcp.support import AUDIENCE, INSTANCE, NOW, SETTINGS, claims, request, token
@@ -38,27 +38,27 @@ def google(running: FakeGoogle) -> Iterator[FakeGoogle]:
 
 
 @pytest.fixture
-def half(google: FakeGoogle, tmp_path: Path) -> Iterator[GCPControllerHalf]:
+def plugin(google: FakeGoogle, tmp_path: Path) -> Iterator[GCPServerPlugin]:
     calls = CloudCalls(deadline_seconds=2)
     access = GoogleAccess(google.write_account_key(tmp_path), google.compute_url)
     source = CertificateSource(certificate_service(google.pem_certificates_url, calls=calls))
     engine = ComputeEngine(access, calls=calls)
-    yield GCPControllerHalf(SETTINGS, lambda: source, InstanceLookUp(lambda: engine))
+    yield GCPServerPlugin(SETTINGS, lambda: source, InstanceLookUp(lambda: engine))
     engine.close()
     calls.close()
 
 
-async def ask(half: GCPControllerHalf, instance: FakeInstance = INSTANCE) -> Outcome:
-    return await half.verify_client(request(token(claims(instance))))
+async def ask(plugin: GCPServerPlugin, instance: FakeInstance = INSTANCE) -> Outcome:
+    return await plugin.verify_client(request(token(claims(instance))))
 
 
-async def reason(half: GCPControllerHalf, instance: FakeInstance = INSTANCE) -> tuple[str, str]:
-    outcome = await ask(half, instance)
+async def reason(plugin: GCPServerPlugin, instance: FakeInstance = INSTANCE) -> tuple[str, str]:
+    outcome = await ask(plugin, instance)
     assert isinstance(outcome, Denied | NotProvableYet), outcome
     return type(outcome).__name__, outcome.reason
 
 
-async def test_an_instance_that_runs(google: FakeGoogle, half: GCPControllerHalf) -> None:
+async def test_an_instance_that_runs(google: FakeGoogle, plugin: GCPServerPlugin) -> None:
     google.add(
         replace(
             INSTANCE,
@@ -67,42 +67,42 @@ async def test_an_instance_that_runs(google: FakeGoogle, half: GCPControllerHalf
             external_addresses=("203.0.113.5",),
         )
     )
-    outcome = await ask(half)
+    outcome = await ask(plugin)
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.ip_addresses == (ip_address("10.132.0.7"), ip_address("fd20:1::7"))
 
 
-async def test_a_token_that_is_wrong_costs_no_look(google: FakeGoogle, half: GCPControllerHalf) -> None:
+async def test_a_token_that_is_wrong_costs_no_look(google: FakeGoogle, plugin: GCPServerPlugin) -> None:
     asked = google.counts()
     forged = token(key=google.keys[0], kid=google.keys[1].key_id)
-    outcome = await half.verify_client(request(forged))
+    outcome = await plugin.verify_client(request(forged))
     assert isinstance(outcome, Denied)
     assert outcome.reason == "TokenSignatureInvalid"
     assert google.counts()[Service.COMPUTE] == asked[Service.COMPUTE]
     assert google.counts()[Service.TOKEN] == asked[Service.TOKEN]
 
 
-async def test_the_token_of_an_instance_whose_name_another_one_has(google: FakeGoogle, half: GCPControllerHalf) -> None:
+async def test_the_token_of_an_instance_whose_name_another_one_has(google: FakeGoogle, plugin: GCPServerPlugin) -> None:
     google.add(INSTANCE.created_again(OTHER_ID, NOW))
-    assert await reason(half) == ("Denied", "InstanceReplaced")
+    assert await reason(plugin) == ("Denied", "InstanceReplaced")
 
 
-async def test_an_instance_that_was_made_again(google: FakeGoogle, half: GCPControllerHalf) -> None:
+async def test_an_instance_that_was_made_again(google: FakeGoogle, plugin: GCPServerPlugin) -> None:
     again = google.add(INSTANCE.created_again(OTHER_ID, NOW))
-    outcome = await ask(half, again)
+    outcome = await ask(plugin, again)
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.identity == f"gcp:730000000001:{OTHER_ID}"
 
 
-async def test_an_instance_that_compute_engine_does_not_know(google: FakeGoogle, half: GCPControllerHalf) -> None:
+async def test_an_instance_that_compute_engine_does_not_know(google: FakeGoogle, plugin: GCPServerPlugin) -> None:
     google.delete(INSTANCE)
-    assert await reason(half) == ("NotProvableYet", "CloudObjectMissing")
+    assert await reason(plugin) == ("NotProvableYet", "CloudObjectMissing")
 
 
 @pytest.mark.parametrize("status", ["TERMINATED", "STOPPING"])
-async def test_an_instance_that_does_not_run(google: FakeGoogle, half: GCPControllerHalf, status: str) -> None:
+async def test_an_instance_that_does_not_run(google: FakeGoogle, plugin: GCPServerPlugin, status: str) -> None:
     google.add(replace(INSTANCE, status=status))
-    assert await reason(half) == ("NotProvableYet", "InstanceNotRunning")
+    assert await reason(plugin) == ("NotProvableYet", "InstanceNotRunning")
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ async def test_an_instance_that_does_not_run(google: FakeGoogle, half: GCPContro
     ids=["500", "429", "403", "HTML", "redirect"],
 )
 async def test_compute_engine_denies_nobody(
-    google: FakeGoogle, half: GCPControllerHalf, fault: Fault, found: str
+    google: FakeGoogle, plugin: GCPServerPlugin, fault: Fault, found: str
 ) -> None:
     google.fail(Service.COMPUTE, fault)
-    outcome = await ask(half)
+    outcome = await ask(plugin)
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == found
     assert "Google Compute Engine" in outcome.message

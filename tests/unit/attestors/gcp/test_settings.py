@@ -1,4 +1,4 @@
-"""Settings of the controller half: the operator allows, the policy narrows."""
+"""Settings of the server plugin: the operator allows, the policy narrows."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 from keyed_mac import plugin
-from keyed_mac.controller import KeyedMACControllerHalf
+from keyed_mac.controller import KeyedMACServerPlugin
 from keyed_mac.keys import derive_machine_key
-from keyed_mac.node import KeyedMACNodeHalf
+from keyed_mac.node import KeyedMACAgentPlugin
 
 from attestors.contract import (
     AttestationRequest,
@@ -47,31 +47,31 @@ def base64_of(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def controller_half(master_key: bytes = MASTER_KEY) -> KeyedMACControllerHalf:
-    half = plugin.controller_half(AttestorSettings(operator={"masterKey": base64_of(master_key)}))
-    assert isinstance(half, KeyedMACControllerHalf)
-    return half
+def server_plugin(master_key: bytes = MASTER_KEY) -> KeyedMACServerPlugin:
+    server = plugin.server_plugin(AttestorSettings(operator={"masterKey": base64_of(master_key)}))
+    assert isinstance(server, KeyedMACServerPlugin)
+    return server
 
 
-def node_half(machine_key: bytes = MACHINE_KEY, provider_id: str = PROVIDER_ID) -> KeyedMACNodeHalf:
-    half = plugin.node_half({"machine-key": base64_of(machine_key), "provider-id": provider_id})
-    assert isinstance(half, KeyedMACNodeHalf)
-    return half
+def agent_plugin(machine_key: bytes = MACHINE_KEY, provider_id: str = PROVIDER_ID) -> KeyedMACAgentPlugin:
+    agent = plugin.agent_plugin({"machine-key": base64_of(machine_key), "provider-id": provider_id})
+    assert isinstance(agent, KeyedMACAgentPlugin)
+    return agent
 
 
 def gather(
     binding: Binding | None = None,
-    half: KeyedMACNodeHalf | None = None,
+    plugin: KeyedMACAgentPlugin | None = None,
     *,
     version: str = "v1",
     challenge: str = "",
 ) -> Evidence:
     request = GatherRequest(binding or binding_for(), CLUSTER.text, version, Purpose.CLIENT, challenge)
-    return (half or node_half()).gather(request)
+    return (plugin or agent_plugin()).gather(request)
 
 
-async def verify(request: AttestationRequest, half: KeyedMACControllerHalf | None = None) -> VerifiedIdentity:
-    return await (half or controller_half()).verify_client(request)
+async def verify(request: AttestationRequest, plugin: KeyedMACServerPlugin | None = None) -> VerifiedIdentity:
+    return await (plugin or server_plugin()).verify_client(request)
 
 
 class TestKeys:
@@ -93,7 +93,7 @@ class TestKeys:
 
 
 class TestVerification:
-    async def test_the_node_half_convinces_the_controller_half(self) -> None:
+    async def test_the_agent_plugin_convinces_the_server_plugin(self) -> None:
         expected = binding_for()
         outcome = await verify(attestation_request(gather()))
         assert outcome == VerifiedIdentity(
@@ -104,18 +104,18 @@ class TestVerification:
 
     async def test_serving_requests_are_verified_alike_and_names_are_left_to_the_machine(self) -> None:
         serving = binding_for(purpose=Purpose.SERVING)
-        outcome = await controller_half().verify_serving(attestation_request(gather(serving), binding=serving))
+        outcome = await server_plugin().verify_serving(attestation_request(gather(serving), binding=serving))
         assert outcome.binding.value == serving.value
         assert (outcome.node_names, outcome.dns_names, outcome.ip_addresses) == ((), (), ())
 
     async def test_the_identity_stays_and_differs_between_machines(self) -> None:
         """One that changed would look like another machine; a shared one would let two machines be the same."""
-        other = node_half(derive_machine_key(MASTER_KEY, OTHER_PROVIDER_ID), OTHER_PROVIDER_ID)
+        other = agent_plugin(derive_machine_key(MASTER_KEY, OTHER_PROVIDER_ID), OTHER_PROVIDER_ID)
         again = binding_for(key=ec.generate_private_key(ec.SECP256R1()))
         identities = [
             (await verify(attestation_request(gather()))).identity,
             (await verify(attestation_request(gather(again), binding=again))).identity,
-            (await verify(attestation_request(gather(half=other), provider_id=OTHER_PROVIDER_ID))).identity,
+            (await verify(attestation_request(gather(plugin=other), provider_id=OTHER_PROVIDER_ID))).identity,
         ]
         assert identities[0] == identities[1] != identities[2]
 
@@ -131,12 +131,12 @@ class TestVerification:
     @pytest.mark.parametrize("method", ["verify_client", "verify_serving"])
     async def test_copied_evidence_is_refused(self, made_for: Binding, method: str) -> None:
         with pytest.raises(BindingMismatch):
-            await getattr(controller_half(), method)(attestation_request(gather(made_for)))
+            await getattr(server_plugin(), method)(attestation_request(gather(made_for)))
 
     @pytest.mark.parametrize("purpose", Purpose)
     def test_screening_finds_it_plausible(self, purpose: Purpose) -> None:
         expected = binding_for(purpose=purpose)
-        assert controller_half().screen(attestation_request(gather(expected), binding=expected)) == Plausible()
+        assert server_plugin().pre_filter(attestation_request(gather(expected), binding=expected)) == Plausible()
 
     def test_screening_refuses_what_verification_refuses(self) -> None:
         for request, refusal in (
@@ -146,7 +146,7 @@ class TestVerification:
             (attestation_request(evidence_of({})), MalformedEvidence),
         ):
             with pytest.raises(refusal):
-                controller_half().screen(request)
+                server_plugin().pre_filter(request)
 
     async def test_a_machine_cannot_be_another(self) -> None:
         """A root user on one machine has its key, and claims to be the next machine."""
@@ -155,7 +155,7 @@ class TestVerification:
 
     async def test_another_operators_master_key_verifies_nothing(self) -> None:
         with pytest.raises(BindingMismatch):
-            await verify(attestation_request(gather()), controller_half(bytes(32)))
+            await verify(attestation_request(gather()), server_plugin(bytes(32)))
 
     @pytest.mark.parametrize(
         "mac",
@@ -201,14 +201,14 @@ class TestSettings:
     )
     def test_wrong_operator_settings_are_refused(self, operator: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettings, match="masterKey"):
-            plugin.controller_half(AttestorSettings(operator=operator))
+            plugin.server_plugin(AttestorSettings(operator=operator))
 
     def test_a_policy_cannot_bring_a_key(self) -> None:
         """A tenant writes the policy, and could then vouch for any machine."""
         key = {"masterKey": base64_of(bytes(32))}
         for operator in ({}, {"masterKey": base64_of(MASTER_KEY)}):
             with pytest.raises(InvalidSettings, match="a policy cannot configure"):
-                plugin.controller_half(AttestorSettings(operator=operator, policy=key))
+                plugin.server_plugin(AttestorSettings(operator=operator, policy=key))
 
     @pytest.mark.parametrize(
         "settings",
@@ -227,21 +227,21 @@ class TestSettings:
     )
     def test_wrong_node_settings_are_refused(self, settings: dict[str, str]) -> None:
         with pytest.raises(InvalidSettings, match=r"machine-key|provider-id"):
-            plugin.node_half(settings)
+            plugin.agent_plugin(settings)
 
     def test_keys_are_neither_shown_nor_quoted(self) -> None:
-        assert repr(MASTER_KEY) not in repr(controller_half())
-        assert repr(MACHINE_KEY) not in repr(node_half())
+        assert repr(MASTER_KEY) not in repr(server_plugin())
+        assert repr(MACHINE_KEY) not in repr(agent_plugin())
         with pytest.raises(InvalidSettings) as refused:
-            plugin.controller_half(AttestorSettings(operator={"masterKey": "hunter2"}))
+            plugin.server_plugin(AttestorSettings(operator={"masterKey": "hunter2"}))
         assert "hunter2" not in str(refused.value)
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__
 
 
-class TestNodeHalf:
+class TestAgentPlugin:
     def test_knows_the_configured_provider_id(self) -> None:
-        assert node_half().provider_id() == PROVIDER_ID
+        assert agent_plugin().provider_id() == PROVIDER_ID
 
     def test_does_not_write_a_version_that_it_does_not_know(self) -> None:
         with pytest.raises(EvidenceUnavailable, match="v1 only"):

@@ -27,7 +27,7 @@ from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import qualifying_data
 from attestors.wire.binding import Binding
 from tests.unit.attestors.support import NOW
-from tests.unit.attestors.tpm.paper_chip import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import PaperChip
 from tests.unit.attestors.tpm.test_credential import NotActivated
 
 UID: Final = "7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11"

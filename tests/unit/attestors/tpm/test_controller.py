@@ -1,4 +1,4 @@
-"""The controller half: in its order, each step lets an honest chip pass, and stops an attack."""
+"""The server plugin: in its order, each step lets an honest chip pass, and stops an attack."""
 
 from __future__ import annotations
 
@@ -41,7 +41,17 @@ from tests.unit.attestors.support import (
     PROVIDER_ID,
     binding_for,
 )
-from tests.unit.attestors.tpm.desk import (
+from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
+from tests.unit.attestors.tpm.fake_tpm import (
+    UNRESTRICTED,
+    PaperChip,
+    attestation_certificate,
+    authority_certificate,
+    expired_certificate,
+    self_signed_root,
+    text,
+)
+from tests.unit.attestors.tpm.fixtures import (
     AUTHORITIES,
     BINDING,
     CERTIFIED,
@@ -56,16 +66,6 @@ from tests.unit.attestors.tpm.desk import (
     FixedTrust,
     machine_of,
     no_keys,
-)
-from tests.unit.attestors.tpm.endorsement.support import endorsement, intermediate, root
-from tests.unit.attestors.tpm.paper_chip import (
-    UNRESTRICTED,
-    PaperChip,
-    attestation_certificate,
-    authority_certificate,
-    expired_certificate,
-    self_signed_root,
-    text,
 )
 from tests.unit.attestors.tpm.support import RSASSA, attestation_area, ecc_key, endorsement_area, rsa_key, value_of
 
@@ -532,25 +532,25 @@ FIRST_STEPS: Final = [
 ]
 
 
-class TestScreen:
+class TestPreFilter:
     @pytest.mark.parametrize(("desk", "chip"), FIRST_STEPS)
     def test_says_what_the_verdict_will_be(self, desk: Desk, chip: PaperChip) -> None:
         verdict = desk.ask(chip.first())
-        screened = desk.screen(chip.first())
-        assert screened == (verdict if isinstance(verdict, Denied) else Plausible())
+        pre_filtered = desk.pre_filter(chip.first())
+        assert pre_filtered == (verdict if isinstance(verdict, Denied) else Plausible())
 
     @pytest.mark.parametrize("name", [*wire.IDENTITY_FIELDS, "unknown"])
     def test_what_is_malformed_is_malformed(self, name: str) -> None:
         with pytest.raises(MalformedEvidence):
-            DESK.screen({**CHIP.first(), name: "AA=="})
+            DESK.pre_filter({**CHIP.first(), name: "AA=="})
 
     def test_an_answer_is_plausible_as_long_as_its_machine_is(self) -> None:
         """The quote needs the keys, and its turn."""
         answer = CHIP.answer(DESK.challenge(), BINDING)
         late = DESK.but(now=NOW + LIFETIME)
-        assert late.screen(answer) == Plausible()
-        screened = DESK.but(machine=machine_of(OTHER.fingerprint)).screen(answer)
-        assert isinstance(screened, Denied)
+        assert late.pre_filter(answer) == Plausible()
+        pre_filtered = DESK.but(machine=machine_of(OTHER.fingerprint)).pre_filter(answer)
+        assert isinstance(pre_filtered, Denied)
 
 
 LONG: Final = "\u202e\n\0\ud7ff" * 600
@@ -586,7 +586,7 @@ def test_messages_are_bounded_and_printable(desk: Desk, chip: PaperChip) -> None
 
 
 def test_the_keys_are_not_shown() -> None:
-    assert "challenge_keys" not in repr(plugin.controller_half(AttestorSettings(challenge_keys=lambda: KEYS)))
+    assert "challenge_keys" not in repr(plugin.server_plugin(AttestorSettings(challenge_keys=lambda: KEYS)))
 
 
 ANSWER: Final = CHIP.answer(CERTIFIED.challenge(), BINDING)
@@ -611,7 +611,7 @@ def judged(fields: Mapping[str, str]) -> None:
             continue
         assert not isinstance(outcome, VerifiedIdentity) or {**ANSWER, **fields} == fields
     try:
-        CERTIFIED.screen(fields)
+        CERTIFIED.pre_filter(fields)
     except MalformedEvidence:
         return
 

@@ -10,7 +10,7 @@ from attestors.contract import AttestorSettings, DocumentKind, InvalidSettings, 
 from attestors.tpm import operator_files, plugin
 from attestors.tpm.constants import HashAlgorithm
 from attestors.tpm.endorsement import EndorsementAuthorities
-from attestors.tpm.ownership import (
+from attestors.tpm.endorsement_key_sources import (
     GCPShieldedVM,
     InfrastructureMachineAnnotation,
     Inventory,
@@ -65,17 +65,17 @@ def test_without_any() -> None:
     assert parsed.pcr_policy == ANY_PCR_VALUES
 
 
-def test_the_plugin_makes_its_controller_half_with_them(roots: str) -> None:
-    half = plugin.controller_half(
+def test_the_plugin_makes_its_server_plugin_with_them(roots: str) -> None:
+    server = plugin.server_plugin(
         AttestorSettings({"endorsementRootsFolder": roots}, challenge_keys=lambda: (bytes(32),))
     )
-    assert isinstance(half.settings.trust.current().authorities, EndorsementAuthorities)
-    assert half.challenge_keys() == (bytes(32),)
+    assert isinstance(server.settings.trust.current().authorities, EndorsementAuthorities)
+    assert server.challenge_keys() == (bytes(32),)
 
 
 def test_without_a_controller_there_are_no_keys() -> None:
     with pytest.raises(NoChallengeKeys):
-        plugin.controller_half(AttestorSettings()).challenge_keys()
+        plugin.server_plugin(AttestorSettings()).challenge_keys()
 
 
 @pytest.mark.parametrize("kind", ["operator", "policy"])

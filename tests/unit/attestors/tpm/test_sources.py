@@ -1,4 +1,4 @@
-"""The controller half asks others whose chip it is, and looks at the operator's files."""
+"""The server plugin asks others whose chip it is, and looks at the operator's files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from tests.unit.attestors.support import (
     PROVIDER_ID,
     binding_for,
 )
-from tests.unit.attestors.tpm.desk import (
+from tests.unit.attestors.tpm.endorsement_key_sources.support import Cluster, annotated, listed
+from tests.unit.attestors.tpm.fixtures import (
     BINDING,
     CHIP,
     DESK,
@@ -45,7 +46,6 @@ from tests.unit.attestors.tpm.desk import (
     machine_of,
     no_keys,
 )
-from tests.unit.attestors.tpm.ownership.support import Cluster, annotated, listed
 from tests.unit.attestors.tpm.support import ecc_key
 
 
@@ -207,26 +207,26 @@ class TestOperatorFiles:
                 return Trust(denied=frozenset({CHIP.fingerprint}))
 
         desk = DESK.but(settings=replace(NO_SETTINGS, trust=DeniedMeanwhile()))
-        assert desk.screen(CHIP.first()) == Plausible()
+        assert desk.pre_filter(CHIP.first()) == Plausible()
         for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING)):
             assert desk.denial(fields)[0] == "EndorsementKeyDenied"
 
     def test_screening_touches_none(self) -> None:
-        assert DESK.but(settings=replace(NO_SETTINGS, trust=Forbidden())).screen(CHIP.first()) == Plausible()
+        assert DESK.but(settings=replace(NO_SETTINGS, trust=Forbidden())).pre_filter(CHIP.first()) == Plausible()
 
     def test_screening_guesses_without_them(self) -> None:
-        assert DESK.but(settings=replace(NO_SETTINGS, trust=Unusable())).screen(CHIP.first()) == Plausible()
+        assert DESK.but(settings=replace(NO_SETTINGS, trust=Unusable())).pre_filter(CHIP.first()) == Plausible()
 
 
-class TestScreen:
+class TestPreFilter:
     def test_nobody_is_asked(self) -> None:
         cluster = Cluster(annotated(OTHER.fingerprint))
-        assert DESK.but(machine=NAMELESS, cluster=cluster).screen(CHIP.first()) == Plausible()
-        assert INVENTORY.but(cluster=replace(MISLISTED, asked=cluster.asked)).screen(CHIP.first()) == Plausible()
+        assert DESK.but(machine=NAMELESS, cluster=cluster).pre_filter(CHIP.first()) == Plausible()
+        assert INVENTORY.but(cluster=replace(MISLISTED, asked=cluster.asked)).pre_filter(CHIP.first()) == Plausible()
         assert cluster.asked == []
 
     def test_the_machine_counts_where_it_is_the_first(self) -> None:
         mismatched = DESK.but(machine=machine_of(OTHER.fingerprint))
-        assert isinstance(mismatched.screen(CHIP.first()), Denied)
+        assert isinstance(mismatched.pre_filter(CHIP.first()), Denied)
         later = mismatched.but(settings=sources_of("Inventory", "MachineAnnotation"))
-        assert later.screen(CHIP.first()) == Plausible()
+        assert later.pre_filter(CHIP.first()) == Plausible()

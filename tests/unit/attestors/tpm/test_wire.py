@@ -1,4 +1,4 @@
-"""What the two halves agree on: nodes of every released version send and read exactly this."""
+"""What the two plugins agree on: nodes of every released version send and read exactly this."""
 
 from __future__ import annotations
 

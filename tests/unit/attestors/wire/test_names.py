@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from attestors.wire import names
 from attestors.wire.names import (
+    BuiltinSigner,
     ForeignSigner,
     InvalidProviderName,
     Purpose,
     SignerName,
-    StockSigner,
     check_provider_name,
     parse_signer_name,
 )
@@ -168,11 +168,11 @@ def test_the_names_of_kubernetes() -> None:
     assert names.CERTIFICATE_CREDENTIAL_PREFIX == "X509SHA256="
 
 
-def test_the_stock_signers_are_not_ours() -> None:
-    assert {str(signer): signer.purpose for signer in StockSigner} == {
+def test_the_builtin_signers_are_not_ours() -> None:
+    assert {str(signer): signer.purpose for signer in BuiltinSigner} == {
         "kubernetes.io/kube-apiserver-client-kubelet": Purpose.CLIENT,
         "kubernetes.io/kubelet-serving": Purpose.SERVING,
     }
-    for signer in StockSigner:
+    for signer in BuiltinSigner:
         assert parse_signer_name(str(signer)) == ForeignSigner(str(signer))
         assert an_api_server_accepts(str(signer))

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 
-from attestors.contract import AttestorDescription, EvidenceUnavailable, InvalidSettings, NodeHalf, Security
+from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, InvalidSettings, Security
 from attestors.registry import Registry
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from authenticator.configuration import Configuration
@@ -31,7 +31,7 @@ def fails(*_arguments: Any) -> NoReturn:
 
 
 def load(does: Any = ends) -> object:
-    attestor = SimpleNamespace(description=DESCRIPTION, node_half=does)
+    attestor = SimpleNamespace(description=DESCRIPTION, agent_plugin=does)
     registry = cast("Registry", SimpleNamespace(load=lambda provider: attestor))
     nowhere = Path("/nowhere")
     configuration = Configuration(
@@ -42,7 +42,7 @@ def load(does: Any = ends) -> object:
 
 def attestation(does: Any = ends) -> Attestation:
     return Attestation(
-        DESCRIPTION, cast("NodeHalf", SimpleNamespace(provider_id=does, gather=does)), "", PROVIDER_ID_OID
+        DESCRIPTION, cast("AgentPlugin", SimpleNamespace(provider_id=does, gather=does)), "", PROVIDER_ID_OID
     )
 
 
@@ -76,8 +76,8 @@ def test_a_provider_id_that_is_no_text(found: object, kind: str) -> None:
         find(lambda: found)
 
 
-def test_a_node_half_that_lacks_a_method_is_told_of_before_it_is_asked() -> None:
-    with pytest.raises(NoEvidence, match=r"^attestor keyed-mac: its node half has no provider_id$"):
+def test_a_agent_plugin_that_lacks_a_method_is_told_of_before_it_is_asked() -> None:
+    with pytest.raises(NoEvidence, match=r"^attestor keyed-mac: its agent plugin has no provider_id$"):
         load(lambda settings: None)
 
 

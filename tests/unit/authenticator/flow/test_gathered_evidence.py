@@ -1,4 +1,4 @@
-"""What becomes of evidence that a node half makes, and that no controller could read."""
+"""What becomes of evidence that a agent plugin makes, and that no controller could read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINE = AttestorDescription("mine", Security.SECURE, ("v1",), renews=True, serves
 
 
 class Gathering:
-    """A node half that gathers whatever a test says."""
+    """A agent plugin that gathers whatever a test says."""
 
     def __init__(self, found: object) -> None:
         self._found = found

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from attestors.registry import Registry
 from signer.audit.chain import Unreadable, read_lines
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import Broken, Finding, Noticed, verify
-from signer.controller.configuration import operator_settings
+from signer.configuration import operator_settings
 
 
 async def found_in(*paths: Path) -> list[Finding]:
-    return [one async for one in verify(paths, Halves(Registry(), partial(operator_settings, {})))]
+    return [one async for one in verify(paths, ReplayAttestors(Registry(), partial(operator_settings, {})))]
 
 
 def broken(*paths: Path) -> list[str]:

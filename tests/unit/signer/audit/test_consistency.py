@@ -19,18 +19,18 @@ from attestors.registry import Registry
 from attestors.wire import request as request_format
 from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
 from attestors.wire.request import RequestBlocks
-from signer.audit.account import Account
 from signer.audit.chain import DECISION
 from signer.audit.comparison import Comparison, Differs, Reproduced, compare
 from signer.audit.consistency import require_about, require_same_request
+from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decision_line
 from signer.audit.errors import Inconsistent, NotRedacted
-from signer.audit.halves import Halves
-from signer.controller.configuration import operator_settings, read_attestors
-from signer.model.envelope import NotOurs, spec_digest
+from signer.audit.replay_attestors import ReplayAttestors
+from signer.configuration import operator_settings, read_attestors
+from signer.model.csr_header import NotOurs, spec_digest
 from signer.model.signing_request import (
     Malformed,
-    MalformedStockServingRequest,
+    MalformedBuiltinServingRequest,
     Parsed,
     Settled,
     SigningRequest,
@@ -38,10 +38,10 @@ from signer.model.signing_request import (
 )
 from tests.unit.signer.builders import (
     PROVIDERS,
+    builtin_serving_manifest,
+    builtin_serving_request,
     manifest,
     signing_request,
-    stock_serving_manifest,
-    stock_serving_request,
 )
 
 _FOLDER = Path(__file__).parents[4] / "fixtures" / "audit" / "v1"
@@ -59,7 +59,7 @@ def logged(kind: str) -> Content:
 
 def judged(content: Content) -> Comparison:
     settings_of = partial(operator_settings, read_attestors(_FOLDER / "config.yaml"))
-    return asyncio.run(compare(read_decision_line(content), Halves(Registry(), settings_of)))
+    return asyncio.run(compare(read_decision_line(content), ReplayAttestors(Registry(), settings_of)))
 
 
 @pytest.mark.parametrize("kind", ["Approve", "Deny", "Defer"])
@@ -80,7 +80,7 @@ def about_another_cluster(content: Content) -> None:
 
 
 def with_a_policy_of_another_cluster(content: Content) -> None:
-    content["account"]["case"]["policy"]["cluster"]["namespace"] = "team-b"
+    content["decision_inputs"]["snapshot"]["policy"]["cluster"]["namespace"] = "team-b"
 
 
 def at_another_time(content: Content) -> None:
@@ -88,7 +88,8 @@ def at_another_time(content: Content) -> None:
 
 
 def of_no_kind(content: Content) -> None:
-    content["account"] = {name: value if isinstance(value, bool) else {} for name, value in content["account"].items()}
+    inputs = content["decision_inputs"]
+    content["decision_inputs"] = {name: value if isinstance(value, bool) else {} for name, value in inputs.items()}
     content["decision"].update(kind="", reason="", entry={}, certificate="", node_name="")
 
 
@@ -149,7 +150,7 @@ def test_a_decision_names_no_other_node() -> None:
 @pytest.mark.parametrize("time", ["2026-11-22T07:03:35.679302Z", "2026-11-22T09:03:35.679302Z"])
 def test_a_line_is_written_within_an_hour(time: str) -> None:
     content = logged("Approve")
-    assert content["account"]["case"]["now"] == "2026-11-22T08:03:35.679302Z"
+    assert content["decision_inputs"]["snapshot"]["now"] == "2026-11-22T08:03:35.679302Z"
     content["time"] = time
     assert judged(content) == Reproduced()
     content["time"] = time.replace("302Z", "301Z" if "T07" in time else "303Z")
@@ -203,9 +204,9 @@ def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
 
     monkeypatch.setattr(AWSAttestor, "redacted_fields", redacted_fields)
     request = signing_request()
-    envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "aws"))
+    header = replace(request.header, signer=SignerName(Purpose.CLIENT, "aws"))
     with pytest.raises(NotRedacted, match=f"^{re.escape(says)}$"):
-        logged_request({"spec": {}}, replace(request, envelope=envelope), Registry(), (PROVIDER_ID_OID,))
+        logged_request({"spec": {}}, replace(request, header=header), Registry(), (PROVIDER_ID_OID,))
 
 
 class TestReplaced:
@@ -215,10 +216,10 @@ class TestReplaced:
         assert not isinstance(parsed, NotOurs | Settled)
         if isinstance(parsed, SigningRequest) and provider:
             signer = SignerName(Purpose.CLIENT, provider)
-            parsed = replace(parsed, envelope=replace(parsed.envelope, signer=signer))
+            parsed = replace(parsed, header=replace(parsed.header, signer=signer))
         line = read_decision_line(logged("Approve"))
         line = replace(line, request=replace(line.request, redacted=redacted))
-        require_same_request(line, parsed, Halves(Registry(), partial(operator_settings, {})))
+        require_same_request(line, parsed, ReplayAttestors(Registry(), partial(operator_settings, {})))
 
     def request(self, *fields: str) -> SigningRequest:
         request = signing_request()
@@ -239,18 +240,22 @@ class TestReplaced:
     def test_of_one_that_nobody_asked_are_all(self) -> None:
         """The policy does not name it, say: then it was not even loaded."""
         line = read_decision_line(logged("Approve"))
-        asked = Account(case=line.account.case, request=line.account.request)
-        before = Account(case=line.account.case)
+        asked = DecisionInputs(snapshot=line.decision_inputs.snapshot, request=line.decision_inputs.request)
+        before = DecisionInputs(snapshot=line.decision_inputs.snapshot)
         redacted = replace(line, request=replace(line.request, redacted=("one",)))
         request = self.request("one")
-        envelope = replace(request.envelope, signer=SignerName(Purpose.CLIENT, "tpm"))
-        request = replace(request, envelope=envelope)
+        header = replace(request.header, signer=SignerName(Purpose.CLIENT, "tpm"))
+        request = replace(request, header=header)
         require_same_request(
-            replace(redacted, account=before), request, Halves(Registry(), partial(operator_settings, {}))
+            replace(redacted, decision_inputs=before),
+            request,
+            ReplayAttestors(Registry(), partial(operator_settings, {})),
         )
         with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
             require_same_request(
-                replace(redacted, account=asked), request, Halves(Registry(), partial(operator_settings, {}))
+                replace(redacted, decision_inputs=asked),
+                request,
+                ReplayAttestors(Registry(), partial(operator_settings, {})),
             )
 
     def test_of_one_that_says_nothing_are_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +265,9 @@ class TestReplaced:
     def test_what_cannot_be_read_is_replaced_as_a_whole(self) -> None:
         malformed = parse_signing_request(manifest(b"garbage"), PROVIDERS)
         assert isinstance(malformed, Malformed)
-        malformed_stock = parse_signing_request(stock_serving_manifest(b"garbage"), PROVIDERS)
-        assert isinstance(malformed_stock, MalformedStockServingRequest)
-        for parsed in (malformed, malformed_stock):
+        malformed_builtin = parse_signing_request(builtin_serving_manifest(b"garbage"), PROVIDERS)
+        assert isinstance(malformed_builtin, MalformedBuiltinServingRequest)
+        for parsed in (malformed, malformed_builtin):
             self.judge(parsed, WHOLE_REQUEST)
             for redacted in (("mac",), (WHOLE_REQUEST, "mac")):
                 with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
@@ -271,4 +276,4 @@ class TestReplaced:
     def test_a_kubelets_own_is_logged_as_it_was_posted(self) -> None:
         for redacted in ("mac", WHOLE_REQUEST):
             with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
-                self.judge(stock_serving_request(), redacted)
+                self.judge(builtin_serving_request(), redacted)

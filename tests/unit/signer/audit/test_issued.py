@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
 from cryptography.x509.oid import NameOID
 
-from signer.audit.account import Account, RepeatStage, RequestStage
+from signer.audit.decision_inputs import DecisionInputs, RepeatStage, RequestStage
 from signer.audit.decision_line import DecisionLine, NoEntry, read_decision_line
 from signer.audit.errors import Inconsistent
 from signer.audit.issued import require_issued, require_repeated
@@ -51,8 +51,8 @@ def facts(**changes: Any) -> MachineFacts:
 
 
 def stage() -> RequestStage:
-    assert isinstance(LINE.account.request, RequestStage)
-    return LINE.account.request
+    assert isinstance(LINE.decision_inputs.request, RequestStage)
+    return LINE.decision_inputs.request
 
 
 def refuses(words: str, judge: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ def test_a_ca_that_had_run_out_issues_nothing() -> None:
 
 def test_a_duration_that_no_certificate_has() -> None:
     asked = request()
-    asked = replace(asked, envelope=replace(asked.envelope, expiration_seconds=1))
+    asked = replace(asked, header=replace(asked.header, expiration_seconds=1))
     refuses(
         "no certificate could be issued then: ExpirationTooShort", lambda: require_issued(LINE, asked, facts(), stage())
     )
@@ -194,5 +194,5 @@ class TestCertificate:
 
 def test_what_was_repeated_was_for_an_attestor_that_is_allowed() -> None:
     """Its evidence is left out as the attestor says, like that of what is attested."""
-    assert Account(repeat=repeated(ENTRY)).is_for_an_allowed_attestor
-    assert not Account().is_for_an_allowed_attestor
+    assert DecisionInputs(repeat=repeated(ENTRY)).is_for_an_allowed_attestor
+    assert not DecisionInputs().is_for_an_allowed_attestor

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from signer.audit.account import (
+from signer.audit.decision_inputs import (
     MOST_OWNERS,
-    Account,
     AnswerStage,
     Asks,
-    CaseStage,
+    BuiltinStage,
     ClaimStage,
+    DecisionInputs,
     MachineStage,
     RepeatStage,
     RequestStage,
-    StockStage,
+    SnapshotStage,
 )
 from signer.audit.values import InvalidValue, read, write
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
@@ -51,7 +51,7 @@ st.register_type_strategy(
     st.builds(AttestedNode, journal=st.lists(st.from_type(JournalEntry), max_size=3).map(tuple)),
 )
 
-STAGES = [CaseStage, ClaimStage, RepeatStage, StockStage, Asks]
+STAGES = [SnapshotStage, ClaimStage, RepeatStage, BuiltinStage, Asks]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
@@ -72,8 +72,8 @@ def test_a_journal_that_is_kept_packed_is_written_as_it_is_read() -> None:
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_same_bytes_each_time(data: st.DataObject) -> None:
-    value = data.draw(st.from_type(StockStage))
-    assert write(read(StockStage, json.loads(write(value)), "value")) == write(value)
+    value = data.draw(st.from_type(BuiltinStage))
+    assert write(read(BuiltinStage, json.loads(write(value)), "value")) == write(value)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -100,7 +100,7 @@ def test_of_a_token_that_thousands_have_the_machine_is_named_and_some_others(nam
 
 
 def test_an_empty_account() -> None:
-    assert read(Account, json.loads(write(Account())), "account") == Account()
+    assert read(DecisionInputs, json.loads(write(DecisionInputs())), "decision_inputs") == DecisionInputs()
 
 
 @pytest.mark.parametrize(
@@ -108,24 +108,24 @@ def test_an_empty_account() -> None:
     [
         {"reserved": 1},
         {"reserved": "true"},
-        {"case": None},
-        {"case": {"cluster": {}}},
+        {"snapshot": None},
+        {"snapshot": {"cluster": {}}},
         {"claimed": {"": ""}},
         {"more": {}},
         {"token": {"kind": 1, "owners": [], "cause": ""}},
     ],
 )
 def test_what_is_of_another_form_is_refused(change: dict[str, Any]) -> None:
-    content = json.loads(write(Account()))
+    content = json.loads(write(DecisionInputs()))
     with pytest.raises(InvalidValue):
-        read(Account, {**content, **change}, "account")
+        read(DecisionInputs, {**content, **change}, "decision_inputs")
 
 
 def test_a_missing_field_is_refused() -> None:
-    content = json.loads(write(Account()))
-    del content["stock"]
-    with pytest.raises(InvalidValue, match="Account"):
-        read(Account, content, "account")
+    content = json.loads(write(DecisionInputs()))
+    del content["builtin"]
+    with pytest.raises(InvalidValue, match="DecisionInputs"):
+        read(DecisionInputs, content, "decision_inputs")
 
 
 def test_a_field_that_a_view_got_later_may_be_missing() -> None:
@@ -147,6 +147,6 @@ def test_an_unknown_kind_of_requester() -> None:
 
 def test_stages_are_told_apart_by_their_fields() -> None:
     """Two with the same fields would be read back as each other."""
-    kinds = [CaseStage, RequestStage, ClaimStage, AnswerStage, MachineStage, RepeatStage, StockStage]
+    kinds = [SnapshotStage, RequestStage, ClaimStage, AnswerStage, MachineStage, RepeatStage, BuiltinStage]
     names = [frozenset(field.name for field in fields(kind)) for kind in kinds]
     assert len(set(names)) == len(kinds)

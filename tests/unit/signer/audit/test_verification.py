@@ -12,9 +12,9 @@ import pytest
 from attestors.registry import Registry
 from signer.audit.chain import DECISION, NOTHING_BEFORE, START, Link, digest_of_line
 from signer.audit.comparison import Differs
-from signer.audit.halves import Halves
+from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import Broken, Judged, is_bad, verify
-from signer.controller.configuration import operator_settings
+from signer.configuration import operator_settings
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.test_consistency import Content, logged
 
@@ -27,7 +27,7 @@ def verdict(path: Path, program: str | None, content: Content) -> Judged | Broke
     path.write_bytes(start + b"\n" + line + b"\n")
 
     async def last() -> Judged | Broken:
-        *_, found = [one async for one in verify([path], Halves(Registry(), partial(operator_settings, {})))]
+        *_, found = [one async for one in verify([path], ReplayAttestors(Registry(), partial(operator_settings, {})))]
         assert isinstance(found, Judged | Broken)
         return found
 
@@ -83,7 +83,7 @@ def test_who_wrote_the_last_start_line_wrote_what_follows(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes() + start + b"\n" + line + b"\n")
 
     async def found() -> list[bool]:
-        judged = [one async for one in verify([path], Halves(Registry(), partial(operator_settings, {})))]
+        judged = [one async for one in verify([path], ReplayAttestors(Registry(), partial(operator_settings, {})))]
         return [
             "written by" in one.comparison.why
             for one in judged

@@ -12,7 +12,7 @@ from attestors.contract import (
     AttestorSettings,
     InvalidSettings,
     Outcome,
-    Screened,
+    PreFiltered,
     Security,
 )
 from attestors.registry import Registry
@@ -37,13 +37,13 @@ class Clock:
         return 1000.0 + self._passed
 
 
-class Half:
-    """A controller half that remembers its settings, and is asked nothing."""
+class FakeServerPlugin:
+    """A server plugin that remembers its settings, and is asked nothing."""
 
     def __init__(self, settings: AttestorSettings) -> None:
         self.settings = settings
 
-    def screen(self, request: AttestationRequest) -> Screened:
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
         raise NotImplementedError
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
@@ -53,21 +53,21 @@ class Half:
         raise NotImplementedError
 
 
-class Plugin:
-    """An attestor; ``failure`` is what asking for its controller half raises."""
+class FakeAttestor:
+    """An attestor; ``failure`` is what asking for its server plugin raises."""
 
     def __init__(self, description: AttestorDescription, failure: BaseException | None = None) -> None:
         self.description = description
         self._failure = failure
-        self.halves_made = 0
+        self.plugins_made = 0
 
-    def controller_half(self, settings: AttestorSettings) -> Any:
-        self.halves_made += 1
+    def server_plugin(self, settings: AttestorSettings) -> Any:
+        self.plugins_made += 1
         if self._failure is not None:
             raise self._failure
-        return Half(settings)
+        return FakeServerPlugin(settings)
 
-    def node_half(self, settings: Any) -> Any:
+    def agent_plugin(self, settings: Any) -> Any:
         raise NotImplementedError
 
 
@@ -75,13 +75,13 @@ def _secure(name: str, *, serves: bool = True) -> AttestorDescription:
     return AttestorDescription(name, Security.SECURE, ("v1",), renews=True, serves=serves)
 
 
-good = Plugin(_secure("good"))
-client_only = Plugin(_secure("client-only", serves=False))
-bare = Plugin(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
-picky = Plugin(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
-exiting = Plugin(_secure("exiting"), SystemExit(2))
-asserting = Plugin(AttestorDescription("asserting", Security.INSECURE, ("v1",), renews=False, serves=False))
-liar = Plugin(_secure("somebody-else"))
+good = FakeAttestor(_secure("good"))
+client_only = FakeAttestor(_secure("client-only", serves=False))
+bare = FakeAttestor(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
+picky = FakeAttestor(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
+exiting = FakeAttestor(_secure("exiting"), SystemExit(2))
+asserting = FakeAttestor(AttestorDescription("asserting", Security.INSECURE, ("v1",), renews=False, serves=False))
+liar = FakeAttestor(_secure("somebody-else"))
 
 
 def registry() -> Registry:

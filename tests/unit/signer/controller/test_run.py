@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from signer.controller import leadership, run
-from signer.controller.recorder import Occurrence, Recorder, Subject
+from signer.controller import run
+from signer.controller.replicas import leadership
+from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from tests.unit.signer.controller.support import Clock
 
 SUBJECT = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m1", "uid-1")

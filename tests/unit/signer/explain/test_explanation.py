@@ -23,10 +23,10 @@ class Explaining:
     def __init__(self, said: object) -> None:
         self._said = said
 
-    def controller_half(self, settings: Any) -> Any:
+    def server_plugin(self, settings: Any) -> Any:
         raise NotImplementedError
 
-    node_half = controller_half
+    agent_plugin = server_plugin
 
     def explanations(self) -> Any:
         if isinstance(self._said, Exception):

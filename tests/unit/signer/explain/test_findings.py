@@ -5,7 +5,7 @@ import pytest
 from signer.explain.findings import Finding, Findings, Outcome
 from signer.kube.errors import Cause, Unreachable
 from signer.model.decision import Deferred, Refused
-from signer.rules.checks import REQUEST_CHECKS, SEQUENCE, STOCK_SEQUENCE, run_checks
+from signer.rules.checks import BUILTIN_SEQUENCE, REQUEST_CHECKS, SEQUENCE, run_checks
 from signer.rules.comparison import Comparison
 from signer.rules.trace import Check, Step
 from tests.unit.signer.builders import cluster_view, machine_facts, request_facts
@@ -16,20 +16,20 @@ def named(findings: tuple[Finding, ...]) -> dict[str, Finding]:
 
 
 def test_nothing_was_run() -> None:
-    findings = Findings().in_order(stock=False)
+    findings = Findings().in_order(builtin=False)
     assert {one.outcome for one in findings} == {Outcome.NOT_REACHED}
     assert len(findings) == len(SEQUENCE) - 1  # what has its approval already is a line where it applies
     assert [one.number for one in findings if one.number] == list(range(1, 34))
-    stock = Findings().in_order(stock=True)
-    assert len(stock) == len(STOCK_SEQUENCE)
-    assert [one.number for one in stock if one.number] == list(range(1, 25))
+    builtin = Findings().in_order(builtin=True)
+    assert len(builtin) == len(BUILTIN_SEQUENCE)
+    assert [one.number for one in builtin if one.number] == list(range(1, 25))
 
 
 def test_checks_that_pass_and_the_one_that_does_not() -> None:
     trace = Findings()
     with pytest.raises(Deferred):
         run_checks(REQUEST_CHECKS, request_facts(cluster=cluster_view(paused=True)), trace)
-    found = named(trace.in_order(stock=False))
+    found = named(trace.in_order(builtin=False))
     assert found["facts_belong_together"].outcome is Outcome.PASSED
     assert found["cluster_is_not_paused"].outcome is Outcome.STOPPED
     assert found["cluster_is_not_paused"].reason == "ClusterPaused"
@@ -43,7 +43,7 @@ def test_of_what_is_run_twice_the_last_counts() -> None:
     with pytest.raises(Deferred):
         run_checks(REQUEST_CHECKS, request_facts(cluster=cluster_view(paused=True)), trace)
     run_checks(REQUEST_CHECKS, request_facts(), trace)
-    assert all(one.outcome is not Outcome.STOPPED for one in trace.in_order(stock=False))
+    assert all(one.outcome is not Outcome.STOPPED for one in trace.in_order(builtin=False))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_step_that_an_exception_ends(error: Exception, reason: str, message: s
 
     with pytest.raises(type(error)):
         fail()
-    step = named(trace.in_order(stock=False))["match"]
+    step = named(trace.in_order(builtin=False))["match"]
     assert (step.outcome, step.reason, step.message) == (Outcome.STOPPED, reason, message)
     assert step.comparison == Comparison("found", "expected")
 
@@ -79,7 +79,7 @@ def test_a_comparison_that_fails_hides_nothing() -> None:
     trace.passed(check, object())
     with trace.step(Step.TOKEN) as note:
         note(lambda: fail(None))
-    step = named(trace.in_order(stock=False))["token"]
+    step = named(trace.in_order(builtin=False))["token"]
     assert (step.outcome, step.comparison.found) == (Outcome.PASSED, "cannot be shown: ValueError")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from signer.explain import manifests
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
-from signer.model.envelope import spec_digest
+from signer.model.csr_header import spec_digest
 
 
 def test_values_are_jsons() -> None:

@@ -33,11 +33,11 @@ class Plugin:
     def __init__(self, verify: Verify) -> None:
         self.verify = verify
 
-    def controller_half(self, settings: AttestorSettings) -> Any:
+    def server_plugin(self, settings: AttestorSettings) -> Any:
         plugin = self
 
-        class Half:
-            def screen(self, request: AttestationRequest) -> Plausible:
+        class Plugin:
+            def pre_filter(self, request: AttestationRequest) -> Plausible:
                 return Plausible()
 
             async def verify_client(self, request: AttestationRequest) -> Outcome:
@@ -45,20 +45,20 @@ class Plugin:
 
             verify_serving = verify_client
 
-        return Half()
+        return Plugin()
 
 
 def verify(answer: Verify) -> Outcome:
-    half = _OfflineAttestor(cast("Any", Plugin(answer))).controller_half(
+    plugin = _OfflineAttestor(cast("Any", Plugin(answer))).server_plugin(
         AttestorSettings(challenge_keys=lambda: (b"k",))
     )
-    assert half.screen(REQUEST) == Plausible()
-    assert asyncio.run(_either(half)) is not None
-    return asyncio.run(half.verify_client(REQUEST))
+    assert plugin.pre_filter(REQUEST) == Plausible()
+    assert asyncio.run(_either(plugin)) is not None
+    return asyncio.run(plugin.verify_client(REQUEST))
 
 
-async def _either(half: Any) -> Outcome:
-    outcome: Outcome = await half.verify_serving(REQUEST)
+async def _either(plugin: Any) -> Outcome:
+    outcome: Outcome = await plugin.verify_serving(REQUEST)
     return outcome
 
 

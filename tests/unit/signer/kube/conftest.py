@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from signer.kube.allowances import Pace
+from signer.kube.resource_limits import RateLimiter
 from tests.unit.signer.kube.support import Authority, Pair, server_context
 
 
@@ -41,9 +41,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """For how much CPU time clients ask how long to rest, in seconds; they need not rest."""
     told: list[float] = []
 
-    def pause(self: Pace, cpu_seconds: float) -> float:
+    def pause(self: RateLimiter, cpu_seconds: float) -> float:
         told.append(cpu_seconds)
         return 0.0
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(RateLimiter, "pause_after", pause)
     return told

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import SMALL_BYTES, Allowances
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.decoding import MAXIMUM_VALUES
@@ -32,6 +31,7 @@ from signer.kube.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
+from signer.kube.resource_limits import SMALL_BYTES, ResourceLimits
 from tests.unit.signer.kube.support import (
     Authority,
     aiohttp_server,
@@ -193,13 +193,13 @@ async def test_an_endless_body_is_cut_off(authority: Authority, tls: ssl.SSLCont
 
 
 async def test_large_answers_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
-    allowances = Allowances(large_bytes=1000)
+    resource_limits = ResourceLimits(large_bytes=1000)
     body = json.dumps({"a": "x" * (SMALL_BYTES + 2000)}).encode()
     with pytest.raises(AnswerTooLarge, match="too many"):
-        await _answers(authority, tls, http_answer(body), allowances=allowances)
-    assert allowances.bytes_left == 1000
+        await _answers(authority, tls, http_answer(body), resource_limits=resource_limits)
+    assert resource_limits.bytes_left == 1000
     body = json.dumps({"a": "x" * (SMALL_BYTES - 100)}).encode()
-    answer = await _answers(authority, tls, http_answer(body), allowances=allowances)
+    answer = await _answers(authority, tls, http_answer(body), resource_limits=resource_limits)
     assert len(answer["a"]) == SMALL_BYTES - 100
 
 

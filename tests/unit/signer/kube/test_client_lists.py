@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Pace
 from signer.kube.client import LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     AnswerTooLarge,
@@ -16,6 +15,7 @@ from signer.kube.errors import (
 )
 from signer.kube.http import tls_transport
 from signer.kube.listing import EMPTY_PAGES
+from signer.kube.resource_limits import RateLimiter
 from tests.unit.signer.kube.support import (
     Authority,
     aiohttp_server,
@@ -71,9 +71,9 @@ async def test_a_page_that_is_too_large_is_asked_for_again_in_smaller_ones(
 
     async def handler(request: web.Request) -> web.Response:
         first, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
-        following = first + limit
-        token = str(following) if following < 20 else ""
-        return web.json_response({"metadata": {"continue": token}, "items": [large] * (min(following, 20) - first)})
+        event_history = first + limit
+        token = str(event_history) if event_history < 20 else ""
+        return web.json_response({"metadata": {"continue": token}, "items": [large] * (min(event_history, 20) - first)})
 
     async with aiohttp_server(authority, handler, context=tls) as server:
         async with Client(server.connection, maximum_body_bytes=8000) as client:
@@ -167,7 +167,7 @@ async def test_time_that_was_left_to_others_is_not_the_lists(
 ) -> None:
     """Else who has many hostile servers could keep an honest one's long list from ever being read."""
     monkeypatch.setattr("signer.kube.listing.LIST_SECONDS", 2.0)
-    monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 0.55)
+    monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: 0.55)
     handler = _pages(*({"metadata": {"continue": token}, "items": [{}]} for token in ("a", "b", "c", "d", "")))
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         assert len([page async for page in client.list_pages("/api/v1/secrets")]) == 5
@@ -179,11 +179,11 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
 ) -> None:
     asked: list[float] = []
 
-    def pause(self: Pace, cpu_seconds: float) -> float:
+    def pause(self: RateLimiter, cpu_seconds: float) -> float:
         asked.append(cpu_seconds)
         return 0.001
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(RateLimiter, "pause_after", pause)
     handler = _pages(*({"metadata": {"continue": str(number)}, "items": [{}]} for number in range(1, 5)), {"items": []})
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         with pytest.raises(UnexpectedAnswer):
@@ -221,9 +221,9 @@ async def test_all_that_one_server_says_has_one_pace(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What each watch or list may say at once begins anew with none of them; and large answers to calls count too."""
-    asked: list[tuple[Pace, float]] = []
+    asked: list[tuple[RateLimiter, float]] = []
 
-    def pause(self: Pace, cpu_seconds: float) -> float:
+    def pause(self: RateLimiter, cpu_seconds: float) -> float:
         asked.append((self, cpu_seconds))
         return 0.0
 
@@ -233,7 +233,7 @@ async def test_all_that_one_server_says_has_one_pace(
         padding = "x" * PACED_ANSWER_BYTES if "large" in request.path else ""
         return web.json_response({"metadata": {}, "items": [], "padding": padding})
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(RateLimiter, "pause_after", pause)
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         await client.get("/api/v1/small")
         assert len(asked) == 1, "the handshake"
@@ -250,7 +250,7 @@ async def test_all_that_one_server_says_has_one_pace(
                 async for _ in client.watch("/api/v1/secrets", timeout_seconds=5):
                     pass
     assert len(asked) == 5
-    assert len({id(pace) for pace, _ in asked}) == 1
+    assert len({id(rate_limiter) for rate_limiter, _ in asked}) == 1
     assert all(seconds > 0 for _, seconds in asked)
 
 

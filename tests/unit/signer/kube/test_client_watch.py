@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Allowances, Pace
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Cause, Forbidden, Gone, UnexpectedAnswer, Unreachable
+from signer.kube.resource_limits import RateLimiter, ResourceLimits
 from tests.unit.signer.kube.support import (
     Authority,
     Server,
@@ -151,11 +151,11 @@ async def test_a_stream_without_pause_leaves_the_event_loop_to_others(
     monkeypatch.setattr("signer.kube.watch_lines.WATCH_READ_BYTES", len(_event(1)))
     asked: list[float] = []
 
-    def pause(self: Pace, cpu_seconds: float) -> float:
+    def pause(self: RateLimiter, cpu_seconds: float) -> float:
         asked.append(cpu_seconds)
         return 0.001
 
-    monkeypatch.setattr(Pace, "pause_after", pause)
+    monkeypatch.setattr(RateLimiter, "pause_after", pause)
     events = _chunk(b"".join(_event(number) for number in range(20)))
     async with _watched(authority, tls, HEAD, events, b"0\r\n\r\n") as (client, _):
         others = 0
@@ -175,11 +175,11 @@ async def test_a_stream_without_pause_leaves_the_event_loop_to_others(
 
 
 async def test_large_events_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
-    allowances = Allowances(large_bytes=100_000)
-    async with _watched(authority, tls, HEAD, _endless_line, allowances=allowances) as (client, _):
+    resource_limits = ResourceLimits(large_bytes=100_000)
+    async with _watched(authority, tls, HEAD, _endless_line, resource_limits=resource_limits) as (client, _):
         with pytest.raises(UnexpectedAnswer, match="too many large events"):
             await _events(client)
-    assert allowances.bytes_left == 100_000
+    assert resource_limits.bytes_left == 100_000
 
 
 async def test_a_broken_stream_is_unreachable(authority: Authority, tls: ssl.SSLContext) -> None:

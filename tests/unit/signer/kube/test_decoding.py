@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from signer.kube.allowances import SMALL_BYTES, Allowances, NoRoom
 from signer.kube.decoding import VALUE_BYTES, _number, decoded, read_object, values_in
+from signer.kube.depth_limit import _TOKEN
 from signer.kube.errors import UnexpectedAnswer
-from signer.kube.shallow import _TOKEN
+from signer.kube.resource_limits import SMALL_BYTES, MemoryQuotaExceeded, ResourceLimits
 
 
-def read(raw: bytes, allowances: Allowances | None = None) -> dict[str, Any]:
-    with (allowances or Allowances()).room() as room:
-        return decoded(raw, "no JSON object", room)
+def read(raw: bytes, resource_limits: ResourceLimits | None = None) -> dict[str, Any]:
+    with (resource_limits or ResourceLimits()).memory_quota() as memory_quota:
+        return decoded(raw, "no JSON object", memory_quota)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_what_is_read_takes_room() -> None:
     raw = b'{"a":[%b{}]}' % (b"{}," * 39_999)
     assert values_in(raw) == 80_001
     size = len(raw) + VALUE_BYTES * values_in(raw)
-    allowances = Allowances(large_bytes=size - SMALL_BYTES)
-    with allowances.room() as room:
-        decoded(raw, "no JSON object", room)
-        assert allowances.bytes_left == 0
-        with pytest.raises(NoRoom):
-            read(raw, allowances)
-    assert allowances.bytes_left == size - SMALL_BYTES
-    assert len(read(raw, allowances)["a"]) == 40_000
+    resource_limits = ResourceLimits(large_bytes=size - SMALL_BYTES)
+    with resource_limits.memory_quota() as memory_quota:
+        decoded(raw, "no JSON object", memory_quota)
+        assert resource_limits.bytes_left == 0
+        with pytest.raises(MemoryQuotaExceeded):
+            read(raw, resource_limits)
+    assert resource_limits.bytes_left == size - SMALL_BYTES
+    assert len(read(raw, resource_limits)["a"]) == 40_000
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_what_is_read_takes_room() -> None:
 )
 def test_one_character_makes_all_of_a_text_wide(text: str, width: int) -> None:
     raw = b'{"a":"%b%b"}' % (b"x" * SMALL_BYTES, text.encode())
-    allowances = Allowances()
-    before = allowances.bytes_left
-    with allowances.room() as room:
-        value = decoded(raw, "no JSON object", room)["a"]
-        assert before - allowances.bytes_left == width * len(raw) + VALUE_BYTES - SMALL_BYTES
+    resource_limits = ResourceLimits()
+    before = resource_limits.bytes_left
+    with resource_limits.memory_quota() as memory_quota:
+        value = decoded(raw, "no JSON object", memory_quota)["a"]
+        assert before - resource_limits.bytes_left == width * len(raw) + VALUE_BYTES - SMALL_BYTES
         assert sys.getsizeof(value) <= width * len(raw) + 100

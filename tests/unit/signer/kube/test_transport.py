@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from signer.kube.errors import Cause, Unreachable
-from signer.kube.http.failures import BrokenOff
+from signer.kube.http.errors import ConnectionClosed
 from signer.kube.transport import unreachable
 
 
@@ -20,9 +20,9 @@ from signer.kube.transport import unreachable
         (ConnectionResetError(), "connection failed: network error", Cause.NETWORK),
         (ssl.SSLCertVerificationError(1, "x"), "TLS verification failed: the server certificate is", Cause.TLS),
         (ssl.SSLError(1, "x"), "TLS failed: handshake broken off", Cause.TLS),
-        (BrokenOff(within_answer=True, tls_reason="ALERT"), "TLS failed: ALERT", Cause.TLS),
-        (BrokenOff(within_answer=True), "connection reset: the answer ended", Cause.RESET),
-        (BrokenOff(within_answer=False), "connection reset: the server closed", Cause.RESET),
+        (ConnectionClosed(within_answer=True, tls_reason="ALERT"), "TLS failed: ALERT", Cause.TLS),
+        (ConnectionClosed(within_answer=True), "connection reset: the answer ended", Cause.RESET),
+        (ConnectionClosed(within_answer=False), "connection reset: the server closed", Cause.RESET),
     ],
 )
 def test_what_failures_below_mean(error: OSError, message: str, cause: Cause) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from signer.kube import slices
+from signer.kube import cooperative_yield as cooperative_yield
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
@@ -127,7 +127,7 @@ def test_list_watch_and_watch_again_from_the_last_version() -> None:
 
 
 def test_others_have_their_turn_while_a_page_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     order: list[str] = []
 
     def keep(item: JsonObject) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.allowances import Allowances
 from signer.kube.client import Client, JsonObject, Parameters
 from signer.kube.errors import UnexpectedAnswer
+from signer.kube.resource_limits import ResourceLimits
 from signer.kube.watch import list_and_watch
 from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answer, raw_server
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page
@@ -81,16 +81,16 @@ async def test_a_page_takes_room_while_it_is_looked_at(authority: Authority, tls
             text=f'{{"metadata":{{"resourceVersion":"1"}},"items":[{{"a":{VALUES}}}]}}', content_type="application/json"
         )
 
-    allowances = Allowances(large_bytes=6 << 20)
+    resource_limits = ResourceLimits(large_bytes=6 << 20)
     async with (
         aiohttp_server(authority, handler, context=tls) as server,
-        Client(server.connection, allowances=allowances) as client,
+        Client(server.connection, resource_limits=resource_limits) as client,
     ):
         async for _ in client.list_pages(PATH):
-            assert allowances.bytes_left < 1 << 20
+            assert resource_limits.bytes_left < 1 << 20
             with pytest.raises(UnexpectedAnswer, match="too many large answers"):
                 await client.get(PATH)
-        assert allowances.bytes_left == 6 << 20
+        assert resource_limits.bytes_left == 6 << 20
         await client.get(PATH)
 
 
@@ -101,15 +101,15 @@ async def test_an_event_takes_room_for_what_it_is_in_memory(authority: Authority
         writer.write(http_answer(text.encode()))
 
     async def watched(megabytes: int) -> int:
-        allowances = Allowances(large_bytes=megabytes << 20)
+        resource_limits = ResourceLimits(large_bytes=megabytes << 20)
         try:
             async with (
                 raw_server(authority, script, context=tls) as server,
-                Client(server.connection, allowances=allowances) as client,
+                Client(server.connection, resource_limits=resource_limits) as client,
             ):
                 return len([event async for event in client.watch(PATH, timeout_seconds=5)])
         finally:
-            assert allowances.bytes_left == megabytes << 20
+            assert resource_limits.bytes_left == megabytes << 20
 
     assert await watched(7) == 1
     with pytest.raises(UnexpectedAnswer, match="too many large events"):

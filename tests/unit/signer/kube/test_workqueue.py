@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from signer.kube.backoff import Backoff
-from signer.kube.fair_order import CROWD
+from signer.kube.fair_queue import CROWD
 from signer.kube.workqueue import QueueClosed, WorkQueue
-from signer.model.lane import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.kube.support import run_in_virtual_time
 from tests.unit.signer.queues import idle
 
@@ -240,15 +240,15 @@ async def test_ages(queue: WorkQueue[str]) -> None:
     assert queue.longest_processing_seconds() == pytest.approx(3)
 
 
-def test_lanes_take_turns_whatever_way_their_keys_become_ready() -> None:
-    lanes = {
-        "thief": Lane(Screening.UNSCREENED, "thief"),
-        "node": Lane(Screening.UNSCREENED, "node"),
-        "seen": Lane(Screening.REFUSED, "thief", "a"),
+def test_flows_take_turns_whatever_way_their_keys_become_ready() -> None:
+    flows = {
+        "thief": Flow(PriorityLevel.UNFILTERED, "thief"),
+        "node": Flow(PriorityLevel.UNFILTERED, "node"),
+        "seen": Flow(PriorityLevel.REFUSED, "thief", "a"),
     }
 
     async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, lane_of=lambda key: lanes[key.partition("-")[0]])
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, flow_of=lambda key: flows[key.partition("-")[0]])
         for number in range(CROWD + 1):
             queue.add(f"thief-{number}")
         assert queue.is_crowded("thief")
@@ -260,10 +260,10 @@ def test_lanes_take_turns_whatever_way_their_keys_become_ready() -> None:
         await asyncio.sleep(2)
         turns = [await queue.get() for _ in range(4)]
         assert {"node-retried", "node-later"} <= set(turns)
-        # One that is with a worker goes back into the lane that was found meanwhile.
+        # One that is with a worker goes back into the flow that was found meanwhile.
         thiefs = next(key for key in turns if key.startswith("thief"))
         queue.add(thiefs)
-        lanes["thief"] = lanes["seen"]
+        flows["thief"] = flows["seen"]
         queue.done(thiefs)
         ready = len(queue)
         assert thiefs not in [await queue.get() for _ in range(ready - 1)][:30]
@@ -272,14 +272,14 @@ def test_lanes_take_turns_whatever_way_their_keys_become_ready() -> None:
     run_in_virtual_time(main())
 
 
-def test_a_ready_key_changes_to_its_present_lane() -> None:
-    lanes = {key: Lane(Screening.UNSCREENED, "token") for key in ("a", "b", "c")}
+def test_a_ready_key_changes_to_its_present_flow() -> None:
+    flows = {key: Flow(PriorityLevel.UNFILTERED, "token") for key in ("a", "b", "c")}
 
     async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue(lane_of=lanes.__getitem__)
-        for key in lanes:
+        queue: WorkQueue[str] = WorkQueue(flow_of=flows.__getitem__)
+        for key in flows:
             queue.add(key)
-        lanes["b"] = Lane(Screening.PLAUSIBLE, "token", "machine")
+        flows["b"] = Flow(PriorityLevel.PLAUSIBLE, "token", "machine")
         queue.add("b")
         assert len(queue) == 3
         assert [await queue.get() for _ in range(3)] == ["b", "a", "c"]

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from signer.kube.backoff import Backoff
 from signer.kube.workqueue import WorkQueue
-from signer.model.lane import Lane, Screening
+from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.kube.support import VirtualTimeLoop
 
 FIXED = Backoff(base_seconds=1.0, maximum_seconds=8.0, jitter=0.0)
@@ -20,13 +20,13 @@ class QueueMachine(RuleBasedStateMachine):
     """Drives a queue and a plain model of it: what must come, and what a worker has."""
 
     keys = st.integers(0, 4)
-    lanes = st.builds(Lane, st.sampled_from(Screening), st.sampled_from("rs"), st.sampled_from("pq"))
+    flows = st.builds(Flow, st.sampled_from(PriorityLevel), st.sampled_from("rs"), st.sampled_from("pq"))
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualTimeLoop()
-        self.lane = dict.fromkeys(range(5), Lane(Screening.UNSCREENED, "r"))
-        self.queue: WorkQueue[int] = WorkQueue(backoff=FIXED, lane_of=self.lane.__getitem__)
+        self.flow = dict.fromkeys(range(5), Flow(PriorityLevel.UNFILTERED, "r"))
+        self.queue: WorkQueue[int] = WorkQueue(backoff=FIXED, flow_of=self.flow.__getitem__)
         self.wanted: dict[int, float] = {}  # key -> latest time at which it must be ready
         self.held: set[int] = set()
 
@@ -48,9 +48,9 @@ class QueueMachine(RuleBasedStateMachine):
         self._do(lambda: self.queue.add(key))
         self._want(key, 0)
 
-    @rule(key=keys, lane=lanes)
-    def screened(self, key: int, lane: Lane) -> None:
-        self.lane[key] = lane
+    @rule(key=keys, flow=flows)
+    def pre_filtered(self, key: int, flow: Flow) -> None:
+        self.flow[key] = flow
 
     @rule(key=keys, seconds=st.floats(-1, 50))
     def add_after(self, key: int, seconds: float) -> None:
@@ -98,7 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
     def nothing_is_lost_or_invented(self) -> None:
         assert self.queue.processing == len(self.held)
         assert len(self.queue) + self.queue.delayed == len(self.wanted)
-        assert set(self.queue._ready) == set(self.queue._order._lanes)
+        assert set(self.queue._ready) == set(self.queue._order._flows)
         assert len(self.queue._heap) <= 2 * self.queue.delayed + 64
 
 

@@ -22,8 +22,8 @@ from signer.model.certificate_request import (
     RequestedExtension,
     SelfSignature,
     SubjectAttribute,
-    glance_at_provider_id,
     parse_certificate_request,
+    peek_provider_id,
 )
 from signer.model.requested_key import KeyKind, PublicKeyFacts
 from tests.unit.signer.builders import (
@@ -74,8 +74,8 @@ def malformed(der: bytes) -> str:
 OIDS = (PROVIDER_ID_OID, "1.2.3.4")
 
 
-def glance_at_either(der: bytes) -> bytes:
-    return glance_at_provider_id(der, OIDS)
+def peek_at_either(der: bytes) -> bytes:
+    return peek_provider_id(der, OIDS)
 
 
 class TestView:
@@ -166,14 +166,14 @@ class TestView:
             == b""
         )
 
-    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS).provider_id, glance_at_either])
+    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS).provider_id, peek_at_either])
     def test_provider_id_under_one_of_several_oids(self, read: Callable[[bytes], bytes]) -> None:
         for oid_of_it in OIDS:
             der = pkcs10(extensions=[extension("1.2.3.9", b"x"), extension(oid_of_it, b"a")])
             assert read(der) == b"a"
         assert read(pkcs10(extensions=[extension("1.2.3.9", b"x")])) == b""
 
-    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS), glance_at_either])
+    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS), peek_at_either])
     @pytest.mark.parametrize("values", [(b"a", b"b"), (b"a", b"a"), (b"", b"a")])
     def test_two_provider_ids(self, read: Callable[[bytes], object], values: tuple[bytes, bytes]) -> None:
         """Which of them is meant is nobody's to say."""
@@ -286,7 +286,7 @@ class TestBounds:
         too_large = next(der for size in range(8192, 8300) if len(der := of(size)) > 8192)
         assert malformed(too_large) == "the certificate request is larger than 8192 bytes"
         with pytest.raises(MalformedCertificateRequest):
-            glance_at_provider_id(too_large)
+            peek_provider_id(too_large)
 
     def test_extensions(self) -> None:
         assert len(parse_certificate_request(pkcs10(extensions=many(MAXIMUM_EXTENSIONS))).extensions) == 16

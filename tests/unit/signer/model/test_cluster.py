@@ -213,7 +213,7 @@ class TestMachine:
         assert view.infrastructure == InfrastructureReference("x", "v1", "AWSMachine", "infra1")
 
     def test_machines_share_what_their_references_have_in_common(self) -> None:
-        """100,000 of them are mirrored."""
+        """100,000 of them are cached."""
         reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AWSMachine", "name": "infra1"}
         texts = [json.dumps({"spec": {"infrastructureRef": reference}}) for _ in range(2)]
         first, second = (machine_view(json.loads(text)).infrastructure for text in texts)

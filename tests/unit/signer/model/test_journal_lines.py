@@ -11,16 +11,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.controller.bounded_request import MAXIMUM_UID_CHARACTERS
+from signer.controller.requests.bounded_request import MAXIMUM_UID_CHARACTERS
 from signer.crds import custom_resource_definitions
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.model.journal_lines import approval_line, entry_line, parse_approval_line, parse_entry_line
-from signer.model.record import StockApproval
+from signer.model.record import BuiltinApproval
 from tests.unit.signer.builders import NOW, journal_entry
-from tests.unit.signer.model.test_record_object import ENTRIES, JSON, STOCK_APPROVALS_MADE
+from tests.unit.signer.model.test_record_object import BUILTIN_APPROVALS_MADE, ENTRIES, JSON
 
 ENTRY = entry_line(journal_entry(0xABC))
-APPROVAL = approval_line(StockApproval("csr-s", "uid-s", "cd" * 32, NOW))
+APPROVAL = approval_line(BuiltinApproval("csr-s", "uid-s", "cd" * 32, NOW))
 REFUSED = (KeyError, TypeError, ValueError)
 ILL_TYPED: Final[tuple[Any, ...]] = (None, "", 5, True, 1.5, [], {}, ["x"], "\ud800")
 Parse = Callable[[str], object]
@@ -38,7 +38,7 @@ def test_an_entry_is_read_as_it_was_written(entry: Any) -> None:
     assert parse_entry_line(entry_line(entry)) == entry
 
 
-@given(STOCK_APPROVALS_MADE)
+@given(BUILTIN_APPROVALS_MADE)
 def test_an_approval_is_read_as_it_was_written(approval: Any) -> None:
     assert parse_approval_line(approval_line(approval)) == approval
 
@@ -110,7 +110,7 @@ def test_the_longest_lines_have_room_in_the_object(character: str) -> None:
         journal_entry(2**160 - 1), csr_name=name, csr_uid=uid, requester="\x01" * 512, signer_name="s" * 571
     )
     assert len(entry_line(entry)) <= lines["journalLines"]["items"]["maxLength"]
-    approval = StockApproval(name, uid, "cd" * 32, NOW)
+    approval = BuiltinApproval(name, uid, "cd" * 32, NOW)
     assert len(approval_line(approval)) <= lines["stockApprovalLines"]["items"]["maxLength"]
 
 

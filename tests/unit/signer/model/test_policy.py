@@ -12,13 +12,13 @@ from signer.model.cluster import ClusterKey
 from signer.model.policy import (
     ApprovalByOthers,
     AuthorizedAttestor,
+    BuiltinServingRequests,
     InvalidPolicy,
     MachinePoolTokens,
     Mode,
     NodeNameReuse,
     NodeNameSource,
     Policy,
-    StockServingRequests,
     UntraceableTokens,
     parse_duration,
     parse_policy,
@@ -30,7 +30,7 @@ METADATA = {"namespace": "team-a", "name": "prod", "uid": "p-1", "generation": 3
 
 @pytest.mark.parametrize("value", ["", "true", "false"])
 def test_deletion_by_a_move(value: str) -> None:
-    """clusterctl puts the annotation on what it is about to delete; nothing may be given back then."""
+    """clusterctl puts the annotation on what it is about to delete; nothing may be restored then."""
     annotations = {"clusterctl.cluster.x-k8s.io/delete-for-move": value}
     assert parse_policy({"metadata": {**METADATA, "annotations": annotations}}).deleting_for_move
     assert not parse_policy({"metadata": {**METADATA, "annotations": {"other": value}}}).deleting_for_move
@@ -229,7 +229,7 @@ def test_choices_about_bootstrap_tokens(field: str, choices: list[str]) -> None:
 
 def test_defaults_of_what_is_new() -> None:
     policy = parse()
-    assert policy.stock_serving_requests is StockServingRequests.FOLLOW_MODE
+    assert policy.builtin_serving_requests is BuiltinServingRequests.FOLLOW_MODE
     assert policy.untraceable_tokens is UntraceableTokens.ALLOW
     assert policy.machine_pool_tokens is MachinePoolTokens.ROTATE
 
@@ -243,8 +243,8 @@ def test_defaults_of_what_is_new() -> None:
         ("Enforce", "Ignore", False),
     ],
 )
-def test_whether_stock_serving_requests_are_approved(mode: str, requests: str, approves: bool) -> None:
-    assert parse(mode=mode, stockServingRequests=requests).approves_stock_serving is approves
+def test_whether_builtin_serving_requests_are_approved(mode: str, requests: str, approves: bool) -> None:
+    assert parse(mode=mode, stockServingRequests=requests).approves_builtin_serving is approves
 
 
 @given(st.fixed_dictionaries({}, optional={"metadata": JSON, "spec": JSON | SPEC}))

@@ -9,13 +9,13 @@ import pytest
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.record import (
+    BUILTIN_APPROVALS,
     JOURNAL_ENTRIES,
-    STOCK_APPROVALS,
     AttestedIdentity,
     AttestedNode,
+    BuiltinApproval,
     JournalEntry,
     MachineKey,
-    StockApproval,
     Unjournaled,
     new_record,
     record_name,
@@ -198,24 +198,24 @@ def test_what_was_decided_while_a_clock_was_ahead_is_not_what_was_just_decided(s
     assert was_just_decided(NOW - timedelta(seconds=seconds_ago), timedelta(minutes=1), NOW) is just
 
 
-class TestStockApprovals:
-    APPROVAL = StockApproval("csr-s", "uid-s", "cd" * 32, NOW)
+class TestBuiltinApprovals:
+    APPROVAL = BuiltinApproval("csr-s", "uid-s", "cd" * 32, NOW)
 
     def test_found_by_uid_and_content(self) -> None:
-        made = record().with_stock_approval(self.APPROVAL)
-        assert made.has_stock_approval("uid-s", "cd" * 32)
-        assert not made.has_stock_approval("uid-s", "00" * 32)
-        assert not made.has_stock_approval("uid-t", "cd" * 32)
-        assert not record().has_stock_approval("uid-s", "cd" * 32)
+        made = record().with_builtin_approval(self.APPROVAL)
+        assert made.has_builtin_approval("uid-s", "cd" * 32)
+        assert not made.has_builtin_approval("uid-s", "00" * 32)
+        assert not made.has_builtin_approval("uid-t", "cd" * 32)
+        assert not record().has_builtin_approval("uid-s", "cd" * 32)
 
     def test_the_oldest_go(self) -> None:
         made = record()
-        for number in range(STOCK_APPROVALS + 1):
-            made = made.with_stock_approval(replace(self.APPROVAL, csr_uid=f"uid-{number}"))
-        assert [one.csr_uid for one in made.stock_approvals] == [f"uid-{n}" for n in range(1, STOCK_APPROVALS + 1)]
+        for number in range(BUILTIN_APPROVALS + 1):
+            made = made.with_builtin_approval(replace(self.APPROVAL, csr_uid=f"uid-{number}"))
+        assert [one.csr_uid for one in made.builtin_approvals] == [f"uid-{n}" for n in range(1, BUILTIN_APPROVALS + 1)]
 
     @pytest.mark.parametrize(("identity", "kept"), [("ek:1", 1), ("ek:2", 0)])
     def test_another_identity_starts_its_own(self, identity: str, kept: int) -> None:
-        made = record().with_stock_approval(self.APPROVAL)
+        made = record().with_builtin_approval(self.APPROVAL)
         after = made.with_entry(journal_entry(2), machine=machine_view(), identity=attested_identity(identity))
-        assert len(after.stock_approvals) == kept
+        assert len(after.builtin_approvals) == kept

@@ -18,9 +18,9 @@ from signer.model.journal_lines import approval_line, entry_line
 from signer.model.record import (
     AttestedIdentity,
     AttestedNode,
+    BuiltinApproval,
     JournalEntry,
     MachineKey,
-    StockApproval,
 )
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from tests.unit.signer.builders import NODE, NOW, record
@@ -49,7 +49,7 @@ TIMES = st.datetimes(datetime(1000, 1, 1), datetime(9999, 1, 1), timezones=st.ju
 ENTRIES = st.builds(
     JournalEntry, TEXT, TEXT, TEXT, TEXT, TEXT, st.integers(1, 2**159), TIMES, TIMES, TEXT, TEXT, TEXT, TIMES, TIMES
 )
-STOCK_APPROVALS_MADE = st.builds(StockApproval, TEXT, TEXT, TEXT, TIMES)
+BUILTIN_APPROVALS_MADE = st.builds(BuiltinApproval, TEXT, TEXT, TEXT, TIMES)
 MACHINE_KEYS = st.builds(MachineKey, st.builds(ClusterKey, TEXT, TEXT), TEXT, TEXT, TEXT)
 IDENTITIES = st.builds(AttestedIdentity, TEXT, TEXT, st.sampled_from(Security))
 RECORDS = st.builds(
@@ -62,7 +62,7 @@ RECORDS = st.builds(
     last_attestation=TIMES,
     last_not_after=TIMES,
     journal=st.lists(ENTRIES, max_size=3).map(tuple),
-    stock_approvals=st.lists(STOCK_APPROVALS_MADE, max_size=3).map(tuple),
+    builtin_approvals=st.lists(BUILTIN_APPROVALS_MADE, max_size=3).map(tuple),
     seal=TEXT,
     resource_version=TEXT,
     uid=TEXT,
@@ -72,7 +72,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-RECORD = record().with_stock_approval(StockApproval("csr-s", "uid-s", "cd" * 32, NOW))
+RECORD = record().with_builtin_approval(BuiltinApproval("csr-s", "uid-s", "cd" * 32, NOW))
 PATHS = [
     ("metadata",),
     ("spec",),
@@ -105,7 +105,7 @@ class TestParse:
         assert (spec["security"], spec["attestor"], spec["identity"]) == ("secure", "tpm", "ek:1")
         assert spec["lastNotAfter"] == "2026-03-08T12:00:00Z"
         assert spec["journalLines"] == [entry_line(entry) for entry in record().journal]
-        assert record_spec(RECORD)["stockApprovalLines"] == [approval_line(RECORD.stock_approvals[0])]
+        assert record_spec(RECORD)["stockApprovalLines"] == [approval_line(RECORD.builtin_approvals[0])]
 
     @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(str(key) for key in path))
     @pytest.mark.parametrize("value", [None, "", 5, True, 1.5, [], {}, ["x"] * 20, {"a": "b"}, "\ud800"])

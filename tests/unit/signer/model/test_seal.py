@@ -13,7 +13,7 @@ import pytest
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.record import AttestedNode, JournalEntry, StockApproval
+from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import (
     ControllerKeys,
@@ -32,8 +32,8 @@ SEALS = RecordSeals(ControllerKeys(CURRENT))
 
 
 def a_record(**changes: Any) -> AttestedNode:
-    approval = StockApproval("csr-s", "uid-s", "ef" * 32, NOW)
-    return record(stock_approvals=(approval,), resource_version="1", uid="u", **changes)
+    approval = BuiltinApproval("csr-s", "uid-s", "ef" * 32, NOW)
+    return record(builtin_approvals=(approval,), resource_version="1", uid="u", **changes)
 
 
 def sealed(made: AttestedNode, seals: RecordSeals = SEALS) -> AttestedNode:
@@ -61,9 +61,9 @@ def test_form() -> None:
 @pytest.mark.parametrize("entries", [1, 2])
 def test_known_answer(entries: int) -> None:
     """Records live for years: the same record has the same seal in every release that knows v1."""
-    approval = StockApproval("csr-s", "uid-s", "ef" * 32, NOW)
+    approval = BuiltinApproval("csr-s", "uid-s", "ef" * 32, NOW)
     journal = tuple(journal_entry(number) for number in range(1, entries + 1))
-    made = record(journal=journal, stock_approvals=(approval,) * entries)
+    made = record(journal=journal, builtin_approvals=(approval,) * entries)
     attested, decided = "1772366400", "1772366400"
     texts = ["team-a", made.name, "prod", "Machine", "prod-md-0-x7k2p", PROVIDER_ID, "m-1", NODE]
     texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", str(entries)]
@@ -120,7 +120,7 @@ def _changed_records() -> dict[str, AttestedNode]:
     changes: dict[str, AttestedNode] = {
         "journal": replace(ours, journal=()),
         "journal twice": replace(ours, journal=(*ours.journal, *ours.journal)),
-        "stock_approvals": replace(ours, stock_approvals=()),
+        "builtin_approvals": replace(ours, builtin_approvals=()),
         "namespace": replace(ours, machine=replace(ours.machine, cluster=ClusterKey("team-b", CLUSTER.name))),
     }
     for name in ("machine_uid", "node_name", "first_attestation", "last_attestation", "last_not_after"):
@@ -133,11 +133,11 @@ def _changed_records() -> dict[str, AttestedNode]:
     for field in fields(JournalEntry):
         entry = replace(ours.journal[0], **{field.name: _other(getattr(ours.journal[0], field.name))})
         changes[f"journal.{field.name}"] = replace(ours, journal=(entry,))
-    for field in fields(StockApproval):
+    for field in fields(BuiltinApproval):
         approval = replace(
-            ours.stock_approvals[0], **{field.name: _other(getattr(ours.stock_approvals[0], field.name))}
+            ours.builtin_approvals[0], **{field.name: _other(getattr(ours.builtin_approvals[0], field.name))}
         )
-        changes[f"stock_approvals.{field.name}"] = replace(ours, stock_approvals=(approval,))
+        changes[f"builtin_approvals.{field.name}"] = replace(ours, builtin_approvals=(approval,))
     return changes
 
 

@@ -55,7 +55,7 @@ def malformed(request: bytes) -> Malformed:
     parsed = parse(manifest(request))
     assert isinstance(parsed, Malformed), parsed
     assert_printable(parsed.message)
-    assert parsed.envelope.name == "csr-x1"
+    assert parsed.header.name == "csr-x1"
     return parsed
 
 
@@ -74,7 +74,7 @@ class TestSettled:
     def test_settled(self, request_bytes: bytes, status: Any) -> None:
         parsed = parse(manifest(request_bytes, **status))
         assert isinstance(parsed, Settled)
-        assert parsed.envelope.name == "csr-x1"
+        assert parsed.header.name == "csr-x1"
 
     @pytest.mark.parametrize(
         "status",
@@ -226,8 +226,8 @@ class TestReadOnce:
         copy["metadata"]["uid"], copy["spec"]["username"] = "uid-of-the-copy", "system:bootstrap:thief1"
         read, again = parse(first), parse(copy)
         assert again.certificate_request is read.certificate_request
-        assert (again.envelope.uid, again.envelope.username) == ("uid-of-the-copy", "system:bootstrap:thief1")
-        assert again.envelope.spec_digest != read.envelope.spec_digest
+        assert (again.header.uid, again.header.username) == ("uid-of-the-copy", "system:bootstrap:thief1")
+        assert again.header.spec_digest != read.header.spec_digest
 
     def test_under_another_provider_id_extension_it_is_read_again(self) -> None:
         csr = manifest(GOOD)

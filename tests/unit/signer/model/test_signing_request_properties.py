@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attestors.wire import pem
+from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
-from signer.model.envelope import NotOurs
-from signer.model.glance import NO_CLAIM, claim_at_a_glance
+from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.signing_request import (
+    BuiltinServingRequest,
     Malformed,
-    MalformedStockServingRequest,
+    MalformedBuiltinServingRequest,
     Settled,
     SigningRequest,
-    StockServingRequest,
     parse_signing_request,
 )
 from signer.rules.checks import REQUEST_CHECKS, run_checks
@@ -37,6 +37,7 @@ from tests.unit.signer.builders import (
     alternative_names,
     attribute,
     blocks,
+    builtin_serving_manifest,
     dns,
     ec_key,
     evidence_json,
@@ -54,7 +55,6 @@ from tests.unit.signer.builders import (
     sequence,
     serving_manifest,
     set_of,
-    stock_serving_manifest,
     tlv,
 )
 from tests.unit.signer.outcomes import assert_printable
@@ -87,9 +87,9 @@ def survives(csr: Any) -> SigningRequest | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         parsed = parse_signing_request(csr, PROVIDERS)
-        glanced = claim_at_a_glance(csr, PROVIDERS)
+        peeked = peek_claimed_provider_id(csr, PROVIDERS)
         if isinstance(parsed, SigningRequest):
-            assert glanced == claimed(parsed)
+            assert peeked == claimed(parsed)
         if isinstance(parsed, Malformed):
             assert_printable(parsed.message)
         if not isinstance(parsed, SigningRequest):
@@ -286,12 +286,12 @@ def test_any_requester(username: str, groups: list[str]) -> None:
 
 @fast
 @given(EDITS, JSON)
-def test_edited_stock_serving_request(edits: list[tuple[str, int, int]], extra: Any) -> None:
-    csr = stock_serving_manifest(edited(_made(pkcs10), edits))
+def test_edited_builtin_serving_request(edits: list[tuple[str, int, int]], extra: Any) -> None:
+    csr = builtin_serving_manifest(edited(_made(pkcs10), edits))
     csr["spec"]["extra"] = extra
     parsed = parse_signing_request(csr, PROVIDERS)
-    assert isinstance(parsed, StockServingRequest | MalformedStockServingRequest | NotOurs), parsed
-    if isinstance(parsed, MalformedStockServingRequest):
+    assert isinstance(parsed, BuiltinServingRequest | MalformedBuiltinServingRequest | NotOurs), parsed
+    if isinstance(parsed, MalformedBuiltinServingRequest):
         assert_printable(parsed.message)
 
 

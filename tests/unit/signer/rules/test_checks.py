@@ -9,13 +9,13 @@ from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.rules import checks, shape
 from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    BUILTIN_SEQUENCE,
+    BUILTIN_SERVING_CHECKS,
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
     SEQUENCE,
-    STOCK_REQUEST_CHECKS,
-    STOCK_SEQUENCE,
-    STOCK_SERVING_CHECKS,
     Check,
     run_checks,
 )
@@ -77,7 +77,7 @@ def test_the_lists() -> None:
         "credential_is_attested",
         "alternative_names_are_the_machines",
     ]
-    assert names(STOCK_REQUEST_CHECKS) == [
+    assert names(BUILTIN_REQUEST_CHECKS) == [
         "cluster_is_not_paused",
         "cluster_is_not_deleting",
         "requester_may_ask",
@@ -90,7 +90,7 @@ def test_the_lists() -> None:
         "key_is_acceptable",
         "self_signature_verifies",
     ]
-    assert names(STOCK_SERVING_CHECKS) == [
+    assert names(BUILTIN_SERVING_CHECKS) == [
         "record_is_this_nodes",
         "attestation_was_secure",
         "attestor_is_still_authorized",
@@ -117,7 +117,7 @@ def test_the_numbers_in_the_overview() -> None:
 
 
 def test_every_check_says_what_it_checks() -> None:
-    for lists in ((REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS), (STOCK_REQUEST_CHECKS, STOCK_SERVING_CHECKS)):
+    for lists in ((REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS), (BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS)):
         said = [check.says for listed in lists for check in listed]
         assert all(said)
         assert len(set(said)) == len(said)
@@ -201,11 +201,11 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
     ) == SEQUENCE
     assert (
         *(Step.READ, Step.POLICY),
-        *STOCK_REQUEST_CHECKS,
+        *BUILTIN_REQUEST_CHECKS,
         Step.RECORD,
-        *STOCK_SERVING_CHECKS,
-        Step.STOCK_JOURNAL,
-    ) == STOCK_SEQUENCE
+        *BUILTIN_SERVING_CHECKS,
+        Step.BUILTIN_JOURNAL,
+    ) == BUILTIN_SEQUENCE
 
 
 class Told(Trace):

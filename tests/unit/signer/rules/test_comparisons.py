@@ -11,22 +11,22 @@ import pytest
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NoClaimedMachine, Security
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
-from signer.model.envelope import CertificateCredential
+from signer.model.csr_header import CertificateCredential
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
 from signer.rules import step_comparisons
+from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, PairState
 from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    BUILTIN_SERVING_CHECKS,
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
-    STOCK_REQUEST_CHECKS,
-    STOCK_SERVING_CHECKS,
 )
 from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
 from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
-from signer.rules.stock_serving import PairStanding, StockRequestFacts, StockServingFacts
 from signer.rules.trace import Check
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, PROVIDER_ID
@@ -39,7 +39,7 @@ def identity_facts(**changes: Any) -> IdentityFacts:
     return replace(facts, **changes)
 
 
-def stock_facts(**changes: Any) -> StockServingFacts:
+def builtin_facts(**changes: Any) -> BuiltinServingFacts:
     record = builders.record()
     given: dict[str, Any] = {
         "node_name": NODE,
@@ -52,19 +52,19 @@ def stock_facts(**changes: Any) -> StockServingFacts:
         "record": record,
         "machine": builders.machine_view(),
         "operator_allows": True,
-        "pair": PairStanding.RESERVED,
-        "held_by_others": frozenset(),
+        "pair": PairState.RESERVED,
+        "conflicting_names": frozenset(),
         "now": NOW,
     }
-    return StockServingFacts(**given | changes)
+    return BuiltinServingFacts(**given | changes)
 
 
 LISTS: list[tuple[tuple[Check[Any], ...], Callable[[], Any]]] = [
     (REQUEST_CHECKS, builders.request_facts),
     (IDENTITY_CHECKS, identity_facts),
     (MACHINE_CHECKS, builders.machine_facts),
-    (STOCK_REQUEST_CHECKS, lambda: StockRequestFacts(builders.stock_serving_request(), builders.cluster_view())),
-    (STOCK_SERVING_CHECKS, stock_facts),
+    (BUILTIN_REQUEST_CHECKS, lambda: BuiltinRequestFacts(builders.builtin_serving_request(), builders.cluster_view())),
+    (BUILTIN_SERVING_CHECKS, builtin_facts),
 ]
 EVERY = [(check, facts) for checks, facts in LISTS for check in checks]
 
@@ -85,9 +85,9 @@ def of_request(changes: dict[str, Any]) -> Any:
     return builders.request_facts(replace(request, certificate_request=replace(request.certificate_request, **changes)))
 
 
-def of_envelope(**changes: Any) -> Any:
+def of_csr_header(**changes: Any) -> Any:
     request = builders.signing_request()
-    return builders.request_facts(replace(request, envelope=replace(request.envelope, **changes)))
+    return builders.request_facts(replace(request, header=replace(request.header, **changes)))
 
 
 KEY = builders.signing_request().certificate_request.key
@@ -107,7 +107,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "being deleted",
         "not being deleted",
     ),
-    "requester_may_ask": (lambda: of_envelope(username="eve", groups=frozenset({"g"})), "eve in g", "system:bootstrap"),
+    "requester_may_ask": (
+        lambda: of_csr_header(username="eve", groups=frozenset({"g"})),
+        "eve in g",
+        "system:bootstrap",
+    ),
     "provider_is_the_signers": (
         lambda: builders.request_facts(replace(builders.signing_request(), provider="aws")),
         "aws",
@@ -119,7 +123,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "one of the policy's: none",
     ),
     "attestor_supports_the_purpose": (
-        lambda: replace(of_envelope(username="system:node:n"), attestor=replace(builders.TPM, renews=False)),
+        lambda: replace(of_csr_header(username="system:node:n"), attestor=replace(builders.TPM, renews=False)),
         "client certificate for a node",
         "first join",
     ),
@@ -130,7 +134,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "subject_is_a_node": (lambda: of_request({"subject": ()}), "empty", "CN=system:node:<node name>"),
     "requester_is_the_node": (
-        lambda: of_envelope(username="system:node:other"),
+        lambda: of_csr_header(username="system:node:other"),
         f"system:node:other asks for system:node:{NODE}",
         f"system:node:{NODE}",
     ),
@@ -141,7 +145,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "nothing",
     ),
     "alternative_names_fit_the_purpose": (lambda: of_request({"other_name_kinds": ("URI",)}), "a URI", "none"),
-    "usages_fit_the_purpose": (lambda: of_envelope(usages=("any",)), "any", "client auth, digital signature"),
+    "usages_fit_the_purpose": (lambda: of_csr_header(usages=("any",)), "any", "client auth, digital signature"),
     "key_is_acceptable": (lambda: of_request({"key": replace(KEY, curve="secp256k1")}), "secp256k1", "P-256"),
     "provider_id_is_well_formed": (
         lambda: of_request({"provider_id": b"\x0c\x01\xff"}),
@@ -214,42 +218,46 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "csr-1",
         "none newer than",
     ),
-    "record_is_this_nodes": (lambda: stock_facts(node_name="other"), f"node {NODE}", "node other"),
+    "record_is_this_nodes": (lambda: builtin_facts(node_name="other"), f"node {NODE}", "node other"),
     "attestation_was_secure": (
-        lambda: stock_facts(
+        lambda: builtin_facts(
             record=replace(builders.record(), identity=AttestedIdentity("insecure", "x", Security.INSECURE))
         ),
         "insecure (insecure)",
         "secure",
     ),
     "attestor_is_still_authorized": (
-        lambda: stock_facts(operator_allows=False),
+        lambda: builtin_facts(operator_allows=False),
         "tpm",
         "this controller does not allow it here",
     ),
     "machine_is_the_attested_one": (
-        lambda: stock_facts(machine=builders.machine_view(uid="m-2")),
+        lambda: builtin_facts(machine=builders.machine_view(uid="m-2")),
         "UID m-2; the Cluster is of 1970-01-01",
         "UID m-1 since 2026-03-01 12:00:00",
     ),
-    "reservation_stands": (lambda: stock_facts(pair=PairStanding.NOT_RESERVED), "not reserved", "ek:1"),
-    "client_certificate_is_valid": (lambda: stock_facts(now=NOW + timedelta(days=30)), "none", "one that is valid at"),
+    "reservation_stands": (lambda: builtin_facts(pair=PairState.NOT_RESERVED), "not reserved", "ek:1"),
+    "client_certificate_is_valid": (
+        lambda: builtin_facts(now=NOW + timedelta(days=30)),
+        "none",
+        "one that is valid at",
+    ),
     "no_former_credential_is_valid": (
-        lambda: stock_facts(record=replace(builders.record(), first_attestation=NOW + timedelta(hours=1))),
+        lambda: builtin_facts(record=replace(builders.record(), first_attestation=NOW + timedelta(hours=1))),
         "of former nodes: valid until",
         "none",
     ),
     "posted_since_attested": (
-        lambda: stock_facts(created=NOW - timedelta(seconds=2)),
+        lambda: builtin_facts(created=NOW - timedelta(seconds=2)),
         "created at 2026-03-01 11:59:58",
         "not before 2026-03-01 11:59:59",
     ),
     "credential_is_attested": (
-        lambda: stock_facts(credential=CertificateCredential("ab" * 32)),
+        lambda: builtin_facts(credential=CertificateCredential("ab" * 32)),
         "ab" * 32,
         "ef" * 32,
     ),
-    "alternative_names_are_the_machines": (lambda: stock_facts(dns_names=("kubernetes",)), "kubernetes", NODE),
+    "alternative_names_are_the_machines": (lambda: builtin_facts(dns_names=("kubernetes",)), "kubernetes", NODE),
     "machine_is_of_this_cluster": (
         lambda: builders.machine_facts(machine=builders.machine_view(cluster=replace(builders.CLUSTER, name="else"))),
         "/else",

@@ -117,7 +117,7 @@ class TestOwn:
         judge(serving((NODE,), machine=bare))
         for names, addresses in ((("other",), ()), ((), ("10.0.0.1",))):
             for held in (frozenset[str](), frozenset({"other", "10.0.0.1"})):
-                defer = deferred(judge, serving(names, addresses, machine=bare, held_by_others=held))
+                defer = deferred(judge, serving(names, addresses, machine=bare, conflicting_names=held))
                 assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
                 assert f"{MACHINE} has no addresses (yet); the infrastructure provider" in defer.message
 
@@ -157,7 +157,7 @@ class TestOwn:
     ) -> None:
         names = {"dns_names": (asked,)} if asked == "vm1.corp" else {"addresses": (asked,)}
         early = machine_view(addresses=(MachineAddress(*first),))
-        facts = serving(**names, machine=early, proven=None, held_by_others=frozenset({asked}))
+        facts = serving(**names, machine=early, proven=None, conflicting_names=frozenset({asked}))
         not_permitted(facts, asked, f"does not belong to {MACHINE}")
 
     def test_another_of_a_kind_that_is_known_is_foreign(self) -> None:
@@ -385,32 +385,32 @@ class TestAddressesOfTheCluster:
 
 class TestOfOthers:
     def test_dns_name_of_another_too(self) -> None:
-        defer = deferred(judge, serving((NODE,), held_by_others=frozenset({"x", NODE})))
+        defer = deferred(judge, serving((NODE,), conflicting_names=frozenset({"x", NODE})))
         assert defer.reason == Reason.MACHINE_AMBIGUOUS
         assert NODE in defer.message
 
     @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
     def test_address_of_another_too(self, address: str) -> None:
-        facts = serving((), (address,), held_by_others=frozenset({"x", address}), **everywhere(address))
+        facts = serving((), (address,), conflicting_names=frozenset({"x", address}), **everywhere(address))
         assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
 
     @pytest.mark.parametrize("embed", EMBEDDINGS)
     def test_address_of_another_inside(self, embed: Any) -> None:
         address = embed("192.0.2.1")
-        facts = serving((), (address,), held_by_others=frozenset({"192.0.2.1"}), **everywhere(address))
+        facts = serving((), (address,), conflicting_names=frozenset({"192.0.2.1"}), **everywhere(address))
         assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
 
     def test_dns_name_of_another_in_upper_case(self) -> None:
-        facts = serving((NODE.upper(),), held_by_others=frozenset({NODE}))
+        facts = serving((NODE.upper(),), conflicting_names=frozenset({NODE}))
         assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
-        not_permitted(serving(("Other",), held_by_others=frozenset({"other"})), "other", "does not belong to")
+        not_permitted(serving(("Other",), conflicting_names=frozenset({"other"})), "other", "does not belong to")
 
     def test_of_another_alone(self) -> None:
-        facts = serving(("other",), held_by_others=frozenset({"other"}))
+        facts = serving(("other",), conflicting_names=frozenset({"other"}))
         not_permitted(facts, "other", f"does not belong to {MACHINE}")
 
     def test_others_do_not_matter(self) -> None:
-        judge(serving((NODE,), ("10.0.0.1",), held_by_others=frozenset({"other", "10.0.0.2"})))
+        judge(serving((NODE,), ("10.0.0.1",), conflicting_names=frozenset({"other", "10.0.0.2"})))
 
 
 class TestCanonical:
@@ -485,7 +485,7 @@ def test_what_passes(
         cluster=cluster,
         machine=machine_view(addresses=tuple(MachineAddress("InternalIP", text) for text in own)),
         proven=None,
-        held_by_others=frozenset(canonical(text) for text in others),
+        conflicting_names=frozenset(canonical(text) for text in others),
     )
     try:
         judge(facts)
@@ -503,7 +503,8 @@ def test_what_passes(
         assert not name.split(".")[-1].isdigit()
         assert name not in {canonical(text) for text in others}
     for address in addresses:
-        assert address in {ip_address(text) for text in own if _is_address(text)}
+        # An IPv4-mapped address of the Machine's is that IPv4 address.
+        assert address in {ip_address(canonical(text)) for text in own if _is_address(text)}
         assert address.version == 4 or address.ipv4_mapped is None
         for face in faces(address):
             assert not any((face.is_loopback, face.is_multicast, face.is_link_local, face.is_unspecified))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.names import Purpose
-from signer.model.envelope import CertificateCredential, NoCredentialNamed, OtherCredential
+from signer.model.csr_header import CertificateCredential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
 from signer.model.record import JOURNAL_ENTRIES, AttestedNode
 from signer.rules.machine import MachineFacts, NoRecord

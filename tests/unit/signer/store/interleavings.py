@@ -18,9 +18,9 @@ from signer.kube.resources import IDENTITY_RESERVATIONS, MACHINE_POOLS_V1BETA2, 
 from signer.model.decision import Deferred, Refused
 from signer.model.reservation import Pair, Reservation, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.following import GONE, Followers, Following, Heard, Order
-from signer.store.inventory import Inventory
+from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
@@ -67,9 +67,9 @@ class World:
         self.events = list(scenario.events)
         self.actors: list[Actor] = []
         self._coroutines: dict[int, Any] = {}
-        for number, half in enumerate(scenario.before):
-            annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if half.contested else {}
-            self.put(half.pair.name(half.side), f"before-{number}", reservation_spec(half.pair), annotations)
+        for number, plugin in enumerate(scenario.before):
+            annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if plugin.contested else {}
+            self.put(plugin.pair.name(plugin.side), f"before-{number}", reservation_spec(plugin.pair), annotations)
         for wanted in scenario.wanted:
             self.start(wanted)
         for abandoned in scenario.released:
@@ -94,11 +94,11 @@ class World:
         actor = Actor(len(self.actors), wanted, releases)
         actor.excused = short_name(wanted.machine) not in self.machines or self._may_be_displaced(wanted)
         self.actors.append(actor)
-        inventory = inventory_of(self, actor)
+        caches = inventory_of(self, actor)
         for name in self.scenario.machines:
             if name.startswith("s"):
-                inventory.machines.applied(machine_manifest(name))
-        reservations = Reservations(Calls(self, actor), inventory)
+                caches.machines.applied(machine_manifest(name))
+        reservations = Reservations(Calls(self, actor), caches)
         coroutine = reservations.release(wanted) if releases else reservations.reserve(wanted, NoRecord())
         self._coroutines[actor.number] = coroutine
         coroutine.send(None)
@@ -358,8 +358,8 @@ class Calls:
 
 
 class Watch:
-    """One actor's watch, in place of its mirror's :class:`~signer.store.following.Followers`. Events come as late as
-    they can: no later than the one that is waited for.
+    """One actor's watch, in place of its cache's :class:`~signer.store.event_history.EventHistories`. Events come as
+    late as they can: no later than the one that is waited for.
     """
 
     def __init__(self, world: World, actor: Actor) -> None:
@@ -380,22 +380,22 @@ class Watch:
             return Order.OTHERWISE
         await _Point()
         since = self._world.followed[self._actor.number]
-        following = Following()
+        event_history = EventHistory()
         for heard in self._world.log[since:]:
             if heard[0] in self._keys:
-                following.tell(heard)
+                event_history.tell(heard)
             if heard == expected[-1]:
                 break
-        order = await following.expect(expected, 0)
+        order = await event_history.expect(expected, 0)
         self._actor.told.append(order.value)
         return order
 
 
-def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Inventory:
+def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Caches:
     """One actor's, empty, whose watch of reservations is the world's."""
-    inventory = Inventory(version, own_namespace=NAMESPACE)
-    inventory.reservations.followers = cast("Followers", Watch(world, actor))
-    return inventory
+    caches = Caches(version, own_namespace=NAMESPACE)
+    caches.reservations.event_histories = cast("EventHistories", Watch(world, actor))
+    return caches
 
 
 def drive(coroutine: Coroutine[Any, Any, None]) -> None:

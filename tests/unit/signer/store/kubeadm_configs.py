@@ -20,8 +20,8 @@ from signer.model.bootstrap_token import TokenOwner, Trace, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.store import bootstrap_tokens
 from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.inventory import Inventory, ProviderIDs
 from signer.store.token_tracing import REFUSED_SECONDS, TracingOn
 from tests.unit.signer.builders import machine_view, policy
 
@@ -159,8 +159,8 @@ class World:
         """Seconds from one look at the clock to the next."""
         self.api = ManagementAPI()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
-        self.inventory = Inventory(version, own_namespace="own")
-        self.tokens = BootstrapTokens(self.api, self.inventory, monotonic=self._tick)
+        self.caches = Caches(version, own_namespace="own")
+        self.tokens = BootstrapTokens(self.api, self.caches, monotonic=self._tick)
         self.tokens.on_change(lambda cluster, provider_ids: self.wakes.append((cluster, provider_ids)))
         self.wakes: list[tuple[ClusterKey, ProviderIDs]] = []
         self._task: asyncio.Task[NoReturn] | None = None

@@ -71,7 +71,7 @@ class End(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Half:
+class Plugin:
     """An object that a crash left behind before the scenario begins."""
 
     side: ReservationSide
@@ -85,7 +85,7 @@ class Scenario:
 
     wanted: tuple[Pair, ...]
     """One actor each."""
-    before: tuple[Half, ...] = ()
+    before: tuple[Plugin, ...] = ()
     machines: frozenset[str] = frozenset({"m1", "m2"})
     """Machines that exist, and instances that are listed, at the beginning."""
     events: tuple[tuple[str, str], ...] = ()

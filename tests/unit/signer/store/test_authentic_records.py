@@ -24,8 +24,8 @@ from signer.store.authentic_records import (
     UnverifiedRecord,
     stored_record,
 )
-from signer.store.foreign_metadata import NotKept
-from signer.store.mirror import Mirror
+from signer.store.cache import Cache
+from signer.store.preserved_metadata import NotKept
 from tests.unit.signer.builders import CLUSTER, attested_identity, machine_view, record
 
 KEYS: Final = ControllerKeys(bytes(range(32)))
@@ -49,7 +49,7 @@ def manifest(
 class World:
     def __init__(self) -> None:
         self.authentic = AuthenticRecords()
-        self.mirror = Mirror("attestednodes", stored_record, self.authentic.changed)
+        self.cache = Cache("attestednodes", stored_record, self.authentic.changed)
 
     def found(self, made: AttestedNode | None = None) -> AttestedNode | NoRecord:
         return self.authentic.get(CLUSTER.namespace, (made or record()).name)
@@ -68,12 +68,12 @@ def world() -> World:
 
 
 def test_ours_is_found_by_name_machine_and_identity(world: World) -> None:
-    world.mirror.applied(manifest(record()))
+    world.cache.applied(manifest(record()))
     assert world.found() == replace(record(), uid="u", resource_version="1")
     assert world.named() == [record().node_name]
     assert [found.node_name for found in world.authentic.values()] == [record().node_name]
     assert world.authentic.ignored == 0
-    world.mirror.removed(manifest(record()))
+    world.cache.removed(manifest(record()))
     assert world.found() == NoRecord()
     assert world.named() == []
     assert world.authentic.in_the_way(CLUSTER.namespace, record().name) == NothingInTheWay()
@@ -102,7 +102,7 @@ FORGERIES: Final = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -> None:
-    world.mirror.applied(FORGERIES[name])
+    world.cache.applied(FORGERIES[name])
     world.authentic.reading_keys()
     world.authentic.use_keys(KEYS)
     assert world.found() == NoRecord()
@@ -115,15 +115,15 @@ def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -
 def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World) -> None:
     """For a person, who asks why nodes must attest again. What is no record names no cluster."""
     ours, theirs = record(), replace(CLUSTER, name="other")
-    world.mirror.applied(manifest(ours))
+    world.cache.applied(manifest(ours))
     assert world.authentic.not_ours() == {}
     for name, keys in (("one", OTHER), ("two", OTHER), ("three", KEYS)):
         made = record(machine_view(cluster=theirs if name == "three" else CLUSTER), node_name=name)
-        world.mirror.applied(manifest(made, keys=keys))
+        world.cache.applied(manifest(made, keys=keys))
     for name in ("four", "five"):
-        world.mirror.applied(manifest(record(machine_view(cluster=theirs), node_name=name), keys=OTHER))
-    world.mirror.applied(manifest(record(node_name="six"), keys=OTHER))
-    world.mirror.applied({**manifest(record(node_name="seven")), "spec": {}})
+        world.cache.applied(manifest(record(machine_view(cluster=theirs), node_name=name), keys=OTHER))
+    world.cache.applied(manifest(record(node_name="six"), keys=OTHER))
+    world.cache.applied({**manifest(record(node_name="seven")), "spec": {}})
     world.authentic.reading_keys()
     world.authentic.use_keys(KEYS)
     assert world.authentic.not_ours() == {CLUSTER: 3, theirs: 2}
@@ -131,11 +131,11 @@ def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World)
 
 
 def test_a_record_that_is_replaced_by_a_forgery_is_forgotten(world: World) -> None:
-    world.mirror.applied(manifest(record()))
+    world.cache.applied(manifest(record()))
     forgery = manifest(record(identity="ek:2"))
     forgery["spec"]["seal"] = manifest(record())["spec"]["seal"]
     forgery["metadata"]["resourceVersion"] = "2"
-    world.mirror.applied(forgery)
+    world.cache.applied(forgery)
     assert world.found() == NoRecord()
     assert world.named() == world.named(record(identity="ek:2")) == []
 
@@ -144,7 +144,7 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
     caplog.set_level(logging.WARNING)
     for version in ("1", "1", "2", "2"):
         made = FORGERIES["no seal"]
-        world.mirror.applied({**made, "metadata": {**made["metadata"], "resourceVersion": version}})
+        world.cache.applied({**made, "metadata": {**made["metadata"], "resourceVersion": version}})
         world.authentic.reading_keys()
         world.authentic.use_keys(KEYS)
         world.authentic.use_keys(ROTATED)
@@ -167,7 +167,7 @@ def test_records_of_one_identity_in_every_namespace_last_attested_first(world: W
     of_the_machine = record(identity="ek:2", node_name="third", last_attestation=earlier.last_attestation)
     of_others = record(machine_view(name="other"), identity="ek:3", node_name="fourth")
     for made in (earlier, later, of_the_machine, of_others):
-        world.mirror.applied(manifest(made))
+        world.cache.applied(manifest(made))
     wanted = Pair(MachineKey.of(machine_view()), attested_identity())
     found = world.authentic.naming(wanted)
     assert found[0].machine == later.machine
@@ -180,7 +180,7 @@ def test_an_identity_of_the_same_words_by_another_attestor_is_another(world: Wor
     theirs = record(machine_view(name="other"), node_name="theirs")
     made = replace(theirs, identity=replace(theirs.identity, provider="another"))
     for one in (record(), made):
-        world.mirror.applied(manifest(one))
+        world.cache.applied(manifest(one))
     assert world.named() == [record().node_name]
     assert world.named(made) == ["theirs"]
 
@@ -188,18 +188,18 @@ def test_an_identity_of_the_same_words_by_another_attestor_is_another(world: Wor
 def test_one_of_several_records_goes_and_the_others_stay(world: World) -> None:
     former = record(node_name="former")
     for made in (former, record()):
-        world.mirror.applied(manifest(made))
-    world.mirror.removed(manifest(former))
+        world.cache.applied(manifest(made))
+    world.cache.removed(manifest(former))
     assert world.named() == [record().node_name]
     assert [found.node_name for found in world.authentic.of_machine(record().machine)] == [record().node_name]
 
 
 def test_metadata_of_a_record_that_has_gone_is_not_kept(world: World) -> None:
     made = replace(record(), resource_version="1")
-    world.mirror.applied(manifest(made))
+    world.cache.applied(manifest(made))
     assert not isinstance(world.authentic.metadata_of(made), NotKept)
     assert world.authentic.metadata_of(replace(made, resource_version="2")) == NotKept()
-    world.mirror.removed(manifest(made))
+    world.cache.removed(manifest(made))
     assert world.authentic.metadata_of(made) == NotKept()
 
 
@@ -207,8 +207,8 @@ def test_an_object_that_came_back_is_ignored_anew(world: World) -> None:
     """As after a restore of the management cluster, which counts its versions anew."""
     forgery = FORGERIES["an empty seal"]
     for _ in range(2):
-        world.mirror.applied(forgery)
-        world.mirror.removed(forgery)
+        world.cache.applied(forgery)
+        world.cache.removed(forgery)
     assert world.authentic.ignored == 2
 
 
@@ -223,12 +223,12 @@ def test_each_change_of_a_record_of_ours_is_told() -> None:
 
     authentic = AuthenticRecords(tell)
     authentic.use_keys(KEYS)
-    mirror = Mirror("attestednodes", stored_record, authentic.changed)
-    mirror.applied(FORGERIES["an empty seal"])
+    cache = Cache("attestednodes", stored_record, authentic.changed)
+    cache.applied(FORGERIES["an empty seal"])
     assert told == [], "of somebody else's nothing is told"
-    mirror.applied(manifest(record(), "2"))
-    mirror.applied(manifest(record(), "3"))
-    mirror.removed(manifest(record()))
+    cache.applied(manifest(record(), "2"))
+    cache.applied(manifest(record(), "3"))
+    cache.removed(manifest(record()))
     assert told == [("none", "2"), ("2", "none"), ("none", "3"), ("3", "none")]
 
 
@@ -243,8 +243,8 @@ def test_whoever_waits_for_a_key_is_told_when_there_is_another() -> None:
 
 
 def test_a_changed_record_is_indexed_anew(world: World) -> None:
-    world.mirror.applied(manifest(record()))
-    world.mirror.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
+    world.cache.applied(manifest(record()))
+    world.cache.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
     assert world.named() == []
     assert world.named(record(machine_view(name="other"))) == world.named(record(identity="ek:2")) != []
 
@@ -271,7 +271,7 @@ def test_without_the_key_everything_waits(world: World, read: str) -> None:
 def test_records_that_came_before_the_key_are_verified_with_it() -> None:
     world = World()
     for made in (record(), record(node_name="forged")):
-        world.mirror.applied(manifest(made, keys=OTHER if made.node_name == "forged" else KEYS))
+        world.cache.applied(manifest(made, keys=OTHER if made.node_name == "forged" else KEYS))
     assert world.authentic.ignored == 0
     world.authentic.reading_keys()
     world.authentic.use_keys(KEYS)
@@ -281,7 +281,7 @@ def test_records_that_came_before_the_key_are_verified_with_it() -> None:
 
 def test_rotation(world: World) -> None:
     """What was sealed with the previous key stays ours; what was sealed with the one before does not."""
-    world.mirror.applied(manifest(record()))
+    world.cache.applied(manifest(record()))
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
     world.authentic.reading_keys()
@@ -294,7 +294,7 @@ def test_rotation(world: World) -> None:
 def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
     """Taking its record for a forgery would throw its journal away."""
     assert not world.authentic.key_wanted.is_set()
-    world.mirror.applied(manifest(record(), keys=ROTATED))
+    world.cache.applied(manifest(record(), keys=ROTATED))
     assert world.authentic.key_wanted.is_set()
     with pytest.raises(Deferred, match="was not read yet"):
         world.found()
@@ -308,7 +308,7 @@ def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
 
 def test_what_arrives_while_the_key_is_read_may_be_newer_still(world: World) -> None:
     world.authentic.reading_keys()
-    world.mirror.applied(manifest(record(), keys=ROTATED))
+    world.cache.applied(manifest(record(), keys=ROTATED))
     world.authentic.use_keys(KEYS)  # as it was before the rotation
     with pytest.raises(Deferred, match="was not read yet"):
         world.found()
@@ -319,8 +319,8 @@ def test_what_arrives_while_the_key_is_read_may_be_newer_still(world: World) -> 
 
 
 def test_a_record_that_waits_and_goes(world: World) -> None:
-    world.mirror.applied(manifest(record(), keys=OTHER))
-    world.mirror.removed(manifest(record()))
+    world.cache.applied(manifest(record(), keys=OTHER))
+    world.cache.removed(manifest(record()))
     assert world.found() == NoRecord()
 
 
@@ -370,7 +370,7 @@ class TestChallengeKeys:
 def test_who_needs_all_records_of_a_machine_waits_for_one_that_cannot_be_verified_yet(world: World) -> None:
     """Else a replica that has not read the new key would say that nothing was recorded for the Machine."""
     machine = MachineKey.of(machine_view())
-    world.mirror.applied(manifest(record(), keys=ROTATED))
+    world.cache.applied(manifest(record(), keys=ROTATED))
     with pytest.raises(Deferred, match="not read yet"):
         world.authentic.require_all_known(machine)
     world.authentic.require_all_known(MachineKey.of(machine_view(name="another")))
@@ -384,8 +384,8 @@ def test_nobody_waits_for_a_record_that_is_gone_or_somebody_elses(world: World) 
     machine = MachineKey.of(machine_view())
     for name in ("prod.a", "prod.b"):
         made = record(node_name=name.partition(".")[2])
-        world.mirror.applied(manifest(made, keys=OTHER))
-    world.mirror.removed(manifest(record(node_name="a")))
+        world.cache.applied(manifest(made, keys=OTHER))
+    world.cache.removed(manifest(record(node_name="a")))
     with pytest.raises(Deferred, match=r"prod\.b"):
         world.authentic.require_all_known(machine)
     world.authentic.reading_keys()

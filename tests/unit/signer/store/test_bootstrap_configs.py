@@ -1,4 +1,4 @@
-"""The second look at a refusal: how often KubeadmConfigs are listed, how much is read, and what a list proves."""
+"""The live recheck at a refusal: how often KubeadmConfigs are listed, how much is read, and what a list proves."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_several_kubeadm_configs_with_one_token(world: World) -> None:
 
 async def test_an_owner_of_another_cluster_does_not_count(world: World) -> None:
     """Neither by the label, nor where the Machine itself says otherwise than the label."""
-    world.inventory.machines.applied(machine("m2", cluster="lab"))
+    world.caches.machines.applied(machine("m2", cluster="lab"))
     world.api.put(config("m1", "aaa111", M1, cluster="lab"))
     world.api.put(config("m2", "aaa111", M2))
     await world.running()
@@ -95,7 +95,7 @@ async def test_no_secret_half_is_kept(world: World) -> None:
 
 async def test_tokens_of_pools(world: World) -> None:
     """Not of one that is being deleted, of another cluster's (whatever the label says), or of one that is gone."""
-    pools = world.inventory.machine_pools
+    pools = world.caches.machine_pools
     for item in (pool("p1"), pool("p2", deletionTimestamp="2026-03-01T12:00:00Z"), pool("p3", cluster="lab")):
         pools.applied(item)
     world.api.put(config("m1", "aaa111", M1))
@@ -108,7 +108,7 @@ async def test_tokens_of_pools(world: World) -> None:
 
 
 async def test_a_pools_tokens_change(world: World) -> None:
-    world.inventory.machine_pools.applied(pool("p1"))
+    world.caches.machine_pools.applied(pool("p1"))
     world.api.put(config("p1", "aaa111", POOL))
     await world.running()
     world.api.put(config("p1", "bbb222", POOL))  # rotated
@@ -122,10 +122,10 @@ async def test_a_pools_tokens_change(world: World) -> None:
 
 async def test_a_token_wakes_who_claims_a_provider_id_of_its_owner(world: World) -> None:
     """A pool's token is rotated every few minutes: nobody else is to be judged again for that."""
-    world.inventory.machines.applied(machine("m1", "p:///1"))
+    world.caches.machines.applied(machine("m1", "p:///1"))
     listing = pool("p1")
     listing["spec"]["providerIDList"] = ["p:///2", "p:///3"]
-    world.inventory.machine_pools.applied(listing)
+    world.caches.machine_pools.applied(listing)
     await world.running()
     world.api.put(config("m1", "aaa111", M1))
     await world.until(lambda: bool(world.wakes))
@@ -136,7 +136,7 @@ async def test_a_token_wakes_who_claims_a_provider_id_of_its_owner(world: World)
 
 
 async def test_a_change_that_says_nothing_new_wakes_nobody(world: World) -> None:
-    world.inventory.machines.applied(machine("m1", "p:///1"))
+    world.caches.machines.applied(machine("m1", "p:///1"))
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
     world.wakes.clear()
@@ -148,7 +148,7 @@ async def test_a_change_that_says_nothing_new_wakes_nobody(world: World) -> None
 
 async def test_a_new_owner_wakes_the_old_ones_requests_too(world: World) -> None:
     for name in ("m1", "m2"):
-        world.inventory.machines.applied(machine(name, f"p:///{name}"))
+        world.caches.machines.applied(machine(name, f"p:///{name}"))
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
     world.wakes.clear()
@@ -157,7 +157,7 @@ async def test_a_new_owner_wakes_the_old_ones_requests_too(world: World) -> None
     assert {next(iter(ids)) for _, ids in world.wakes} == {"p:///m1", "p:///m2"}
 
 
-# The check, with a second look
+# The check, with a live recheck
 
 
 async def test_the_machines_own_token(world: World) -> None:

@@ -14,8 +14,8 @@ from signer.model.cluster import ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.record import MachineKey
 from signer.rules.machine import MachineGone
+from signer.store.cache import ObjectKey
 from signer.store.machine_index import Concerned, MachineIndex
-from signer.store.mirror import ObjectKey
 from tests.unit.signer.builders import CLUSTER, machine_view
 
 LAB = ClusterKey(CLUSTER.namespace, "lab")

@@ -35,31 +35,34 @@ ASKING = machine("asking", "10.0.0.1")
 @pytest.mark.parametrize("held", ["other", "other-infra", "10.0.0.2", "2001:db8::1", "192.0.2.9", "node.example"])
 def test_of_another(held: str) -> None:
     index = index_of(ASKING, machine("other", "10.0.0.2", "2001:DB8:0::1", "::ffff:192.0.2.9", "Node.Example."))
-    assert index.held_by_others(ASKING, {held, "x"}) == {held}
+    assert index.conflicting_names(ASKING, {held, "x"}) == {held}
 
 
 def test_the_end_of_anothers_provider_id_is_what_its_node_may_be_called() -> None:
     index = index_of(ASKING, machine("other", provider_id="aws:///eu-west-1a/i-0123"))
-    assert index.held_by_others(ASKING, {"i-0123", "aws:///eu-west-1a/i-0123"}) == {"i-0123"}
+    assert index.conflicting_names(ASKING, {"i-0123", "aws:///eu-west-1a/i-0123"}) == {"i-0123"}
 
 
 def test_own() -> None:
     index = index_of(ASKING)
-    assert index.held_by_others(ASKING, {"asking", "asking-infra", "10.0.0.1"}) == frozenset()
+    assert index.conflicting_names(ASKING, {"asking", "asking-infra", "10.0.0.1"}) == frozenset()
     shared = index_of(ASKING, machine("other", "10.0.0.1"))
-    assert shared.held_by_others(ASKING, {"10.0.0.1"}) == {"10.0.0.1"}
+    assert shared.conflicting_names(ASKING, {"10.0.0.1"}) == {"10.0.0.1"}
 
 
 @pytest.mark.parametrize("cluster", [ClusterKey("team-a", "lab"), ClusterKey("team-b", "prod")])
 def test_of_another_cluster(cluster: ClusterKey) -> None:
     index = index_of(ASKING, machine("other", "10.0.0.2", cluster=cluster))
-    assert index.held_by_others(ASKING, {"other", "10.0.0.2"}) == frozenset()
+    assert index.conflicting_names(ASKING, {"other", "10.0.0.2"}) == frozenset()
 
 
 def test_an_instance_has_no_name_of_its_own() -> None:
     """A Machine of the pool's name is another one."""
     instance = machine("pool", kind=MACHINE_POOL_KIND)
-    assert index_of(machine("pool", "10.0.0.3")).held_by_others(instance, {"10.0.0.3", "pool"}) == {"10.0.0.3", "pool"}
+    assert index_of(machine("pool", "10.0.0.3")).conflicting_names(instance, {"10.0.0.3", "pool"}) == {
+        "10.0.0.3",
+        "pool",
+    }
 
 
 def test_those_whose_node_it_is_come_before_those_that_are_only_called_so() -> None:
@@ -72,7 +75,7 @@ def test_those_whose_node_it_is_come_before_those_that_are_only_called_so() -> N
 
 
 def test_a_node_ref_is_what_a_kubelet_chose() -> None:
-    assert index_of(machine("other", node_ref="victim")).held_by_others(ASKING, {"victim"}) == frozenset()
+    assert index_of(machine("other", node_ref="victim")).conflicting_names(ASKING, {"victim"}) == frozenset()
 
 
 def test_changes() -> None:
@@ -83,12 +86,12 @@ def test_changes() -> None:
     index.changed(key, None, before)
     index.changed(key, before, after)
     index.changed(key, after, after)
-    assert index.held_by_others(ASKING, asked) == {"10.0.0.3", "10.0.0.4", "other"}
+    assert index.conflicting_names(ASKING, asked) == {"10.0.0.3", "10.0.0.4", "other"}
     elsewhere = replace(after, cluster=ClusterKey("team-a", "lab"))
     index.changed(key, after, elsewhere)
-    assert index.held_by_others(ASKING, asked) == frozenset()
+    assert index.conflicting_names(ASKING, asked) == frozenset()
     index.changed(key, elsewhere, None)
-    assert index.held_by_others(replace(ASKING, cluster=ClusterKey("team-a", "lab")), asked) == frozenset()
+    assert index.conflicting_names(replace(ASKING, cluster=ClusterKey("team-a", "lab")), asked) == frozenset()
 
 
 ADDRESSES = st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1", "A.", "a", "m1"]), max_size=3)
@@ -112,13 +115,13 @@ def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]
             if other.name != asking.name
             for text in (other.name, other.infrastructure_name, *(one.address for one in other.addresses))
         }
-        assert index.held_by_others(asking, asked) == expected & asked
+        assert index.conflicting_names(asking, asked) == expected & asked
 
 
 def test_a_machine_of_a_scale_set_is_called_as_azure_calls_it() -> None:
     other = machine("other", provider_id=SCALE_SET)
     index = index_of(ASKING, other)
-    assert index.held_by_others(ASKING, {"x00000a"}) == {"x00000a"}
+    assert index.conflicting_names(ASKING, {"x00000a"}) == {"x00000a"}
     assert index.others_called(ASKING, "x00000a") == (("team-a", "other"),)
 
 

@@ -1,4 +1,4 @@
-"""AttestedNodes: created once, changed at exactly the version that was judged, foreign metadata kept."""
+"""AttestedNodes: created once, changed at exactly the version that was judged, preserved metadata kept."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
+from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.inventory import Inventory
 from signer.store.records import RecordChanged, Records
 from tests.unit.signer.builders import (
     CLUSTER,
@@ -98,9 +98,9 @@ class API:
 class World:
     def __init__(self) -> None:
         self.api = API()
-        self.inventory = Inventory(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
-        self.inventory.authentic.use_keys(KEYS)
-        self.records = Records(self.api, self.inventory)
+        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+        self.caches.authentic.use_keys(KEYS)
+        self.records = Records(self.api, self.caches)
 
     async def write(self, value: AttestedNode) -> AttestedNode:
         return await self.records.write(value, cluster_view())
@@ -171,7 +171,7 @@ async def test_change_keeps_foreign_metadata(world: World, note: str, calls: lis
         "annotations": {"note": note},
         "finalizers": ["example.com/keep"],
     }
-    world.inventory.records.applied(
+    world.caches.records.applied(
         world.api.put(PATH, {**stored, "metadata": {**stored["metadata"], **foreign}}, written.uid)
     )
     world.api.calls.clear()
@@ -200,17 +200,17 @@ async def test_a_record_that_was_restored_without_its_owner_gets_it_again(
     stored = world.api.objects[PATH]
     [own] = stored["metadata"]["ownerReferences"]
     metadata = {**stored["metadata"], "ownerReferences": others, "annotations": {"note": note}}
-    world.inventory.records.applied(world.api.put(PATH, {**stored, "metadata": metadata}, written.uid))
+    world.caches.records.applied(world.api.put(PATH, {**stored, "metadata": metadata}, written.uid))
     await world.write(next_version(world.recorded()))
     assert world.api.objects[PATH]["metadata"]["ownerReferences"] == [*others, own]
 
 
 async def test_change_by_whoever_has_not_seen_the_metadata_keeps_it_too(world: World) -> None:
-    """The version that a record was derived from need not be the one that the mirror has now."""
+    """The version that a record was derived from need not be the one that the cache has now."""
     mine = next_version(await world.write(record()))
     stored = world.api.objects[PATH]
     world.api.put(PATH, {**stored, "metadata": {**stored["metadata"], "labels": {"team": "a"}}}, mine.uid)
-    world.inventory.records.applied(world.api.objects[PATH])
+    world.caches.records.applied(world.api.objects[PATH])
     with pytest.raises(RecordChanged):
         await world.write(mine)
     assert ("replace", PATH) not in world.api.calls
@@ -221,7 +221,7 @@ async def test_change_by_whoever_has_not_seen_the_metadata_keeps_it_too(world: W
 async def test_record_that_appeared_meanwhile(world: World) -> None:
     other = World()
     other.api = world.api
-    other.records = Records(world.api, other.inventory)
+    other.records = Records(world.api, other.caches)
     theirs = await other.write(record())
     with pytest.raises(RecordChanged):
         await world.write(record(identity="ek:2"))
@@ -262,11 +262,11 @@ async def test_what_is_written_is_sealed_under_the_current_key(world: World) -> 
 
 async def test_a_record_under_the_previous_key_is_sealed_anew_when_it_is_written(world: World) -> None:
     await world.write(record())
-    world.inventory.authentic.use_keys(ROTATED)
+    world.caches.authentic.use_keys(ROTATED)
     before = world.recorded()
     again = await world.write(next_version(before))
     assert again.seal.split(".")[1] != before.seal.split(".")[1]
-    world.inventory.authentic.use_keys(ControllerKeys(ROTATED.current))
+    world.caches.authentic.use_keys(ControllerKeys(ROTATED.current))
     assert world.recorded() == again
 
 
@@ -281,13 +281,13 @@ FORGERIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seen", [True, False], ids=["mirrored", "not mirrored yet"])
+@pytest.mark.parametrize("seen", [True, False], ids=["cached", "not cached yet"])
 @pytest.mark.parametrize("name", FORGERIES)
 async def test_what_is_not_ours_is_no_record_and_is_replaced(world: World, name: str, seen: bool) -> None:
     forged = world.forge(seal=RecordSeals(KEYS).seal(record()))
     forged = world.forge(**FORGERIES[name])
     if seen:
-        world.inventory.records.applied(forged)
+        world.caches.records.applied(forged)
         assert world.records.recorded(CLUSTER, NODE) == NoRecord()
     else:
         with pytest.raises(RecordChanged):
@@ -305,7 +305,7 @@ async def test_what_is_not_ours_is_no_record_and_is_replaced(world: World, name:
 
 async def test_exactly_what_was_seen_is_replaced(world: World) -> None:
     """Between the look and the write it became ours: another replica was first."""
-    world.inventory.records.applied(world.forge(seal=""))
+    world.caches.records.applied(world.forge(seal=""))
     ours = sealed(record(), KEYS, world.api.objects[PATH])
 
     def first() -> None:
@@ -338,14 +338,14 @@ async def test_an_older_version_put_back_is_what_it_was(world: World) -> None:
     older = await world.write(record())
     spec = world.api.objects[PATH]["spec"]
     await world.write(next_version(older))
-    world.inventory.records.applied(world.forge(**spec))
+    world.caches.records.applied(world.forge(**spec))
     assert world.recorded().journal == older.journal
     written = await world.write(next_version(world.recorded(), 3))
     assert [entry.csr_uid for entry in written.journal] == ["uid-1", "uid-3"]
 
 
 async def test_without_the_controller_key_nothing_is_written(world: World) -> None:
-    world.inventory.authentic.use_no_keys(KeysUnavailable("Secret own/key cannot be read"))
+    world.caches.authentic.use_no_keys(KeysUnavailable("Secret own/key cannot be read"))
     with pytest.raises(Deferred, match="cannot be read"):
         await world.write(record())
     with pytest.raises(Deferred, match="cannot be read"):
@@ -393,12 +393,12 @@ async def test_an_api_server_that_starts_makes_no_record_forgotten(
 
 
 async def moved(world: World) -> AttestedNode:
-    """Its records are there, and the mirror has not heard of them."""
+    """Its records are there, and the cache has not heard of them."""
     theirs = World()
     theirs.api = world.api
-    theirs.records = Records(world.api, theirs.inventory)
+    theirs.records = Records(world.api, theirs.caches)
     written = await theirs.write(record())
-    world.inventory.clusters.applied(cluster())
+    world.caches.clusters.applied(cluster())
     world.api.calls.clear()
     return written
 
@@ -424,12 +424,12 @@ async def test_those_that_came_together_need_one_list_and_one_that_comes_meanwhi
     await moved(world)
     second, late = ClusterKey(CLUSTER.namespace, "second"), ClusterKey(CLUSTER.namespace, "late")
     elsewhere = ClusterKey("team-b", CLUSTER.name)
-    world.inventory.clusters.applied(cluster(second))
-    world.inventory.clusters.applied(cluster(elsewhere))
+    world.caches.clusters.applied(cluster(second))
+    world.caches.clusters.applied(cluster(elsewhere))
 
     async def come_once() -> None:
         world.api.before_page = partial(asyncio.sleep, 0)
-        world.inventory.clusters.applied(cluster(late))
+        world.caches.clusters.applied(cluster(late))
 
     world.api.before_page = come_once
     await asyncio.gather(world.records.require_listed(CLUSTER), world.records.require_listed(second))
@@ -447,8 +447,8 @@ async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: Wo
 
     async def pause_once() -> None:
         world.api.before_page = partial(asyncio.sleep, 0)
-        world.inventory.clusters.applied(cluster(paused=True))
-        world.inventory.clusters.applied(cluster())
+        world.caches.clusters.applied(cluster(paused=True))
+        world.caches.clusters.applied(cluster())
 
     world.api.before_page = pause_once
     await world.records.require_listed(CLUSTER)
@@ -486,7 +486,7 @@ async def test_what_is_known_already_is_newer_than_the_list(world: World) -> Non
 
     async def change() -> None:
         world.by_somebody_else(9)
-        world.inventory.records.applied(world.api.objects[PATH])
+        world.caches.records.applied(world.api.objects[PATH])
 
     world.api.before_page = change
     await world.records.require_listed(CLUSTER)
@@ -496,7 +496,7 @@ async def test_what_is_known_already_is_newer_than_the_list(world: World) -> Non
 async def test_a_list_of_the_mirrors_own_that_was_begun_before_takes_nothing_away_for_long(world: World) -> None:
     written = await moved(world)
     await world.records.require_listed(CLUSTER)
-    world.inventory.records.replaced([])
+    world.caches.records.replaced([])
     assert world.records.recorded(CLUSTER, NODE) == NoRecord()
     with pytest.raises(Deferred, match="listed again"):
         world.records.require_still_listed(CLUSTER)

@@ -12,10 +12,10 @@ from signer.model import record as record_module
 from signer.model.reservation import ReservationSide
 from signer.store import reservations
 from tests.unit.signer.store.interleavings import World, explore
-from tests.unit.signer.store.scenario import End, Half, Scenario, pair
+from tests.unit.signer.store.scenario import End, Plugin, Scenario, pair
 
 OLD: Final = pair("old", "a")
-WHOLE: Final = (Half(ReservationSide.MACHINE, OLD), Half(ReservationSide.IDENTITY, OLD))
+WHOLE: Final = (Plugin(ReservationSide.MACHINE, OLD), Plugin(ReservationSide.IDENTITY, OLD))
 BACK: Final = (("back", "old"), ("join", "old a"))
 M1: Final = frozenset({"m1"})
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -61,7 +61,7 @@ def alone(scenario: Scenario) -> World:
 
 
 @pytest.mark.parametrize("before", [WHOLE, WHOLE[:1], WHOLE[1:], ()], ids=["whole", "Machine", "identity", "nothing"])
-def test_what_stands_of_a_gone_machines_pair_is_released(before: tuple[Half, ...]) -> None:
+def test_what_stands_of_a_gone_machines_pair_is_released(before: tuple[Plugin, ...]) -> None:
     assert alone(Scenario((), before, released=(OLD,))).objects == {}
 
 
@@ -75,5 +75,5 @@ def test_nothing_is_released_while_the_machine_is_there() -> None:
 def test_only_that_pair_is_released(theirs: object) -> None:
     """Its identity, or its Machine, belongs to others meanwhile: theirs stays."""
     assert isinstance(theirs, type(OLD))
-    sides = tuple(Half(side, theirs) for side in ReservationSide)
+    sides = tuple(Plugin(side, theirs) for side in ReservationSide)
     assert alone(Scenario((), sides, released=(OLD,))).whole() == {theirs}

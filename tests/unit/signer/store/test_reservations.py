@@ -20,46 +20,48 @@ from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, ReservationSide, parse_reservation, reservation_spec
 from signer.rules.machine import NoRecord
 from signer.store import reservations
+from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
-from signer.store.following import Heard, Order
-from signer.store.inventory import Inventory
+from signer.store.event_history import Heard, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
 from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
-from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Half, Scenario, identity, machine, pair
+from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Plugin, Scenario, identity, machine, pair
 
 INSECURE: Final = Security.INSECURE
 MACHINE_SIDE, IDENTITY_SIDE = ReservationSide.MACHINE, ReservationSide.IDENTITY
 
 
-def whole(one: Pair, *, contested: bool = False) -> tuple[Half, Half]:
-    return Half(MACHINE_SIDE, one, contested), Half(IDENTITY_SIDE, one, contested)
+def whole(one: Pair, *, contested: bool = False) -> tuple[Plugin, Plugin]:
+    return Plugin(MACHINE_SIDE, one, contested), Plugin(IDENTITY_SIDE, one, contested)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "the same pair twice": Scenario((pair("m1", "a"), pair("m1", "a"))),
     "two identities for one Machine": Scenario((pair("m1", "a"), pair("m1", "b"))),
     "one identity for two Machines": Scenario((pair("m1", "a"), pair("m2", "a"))),
-    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (Half(MACHINE_SIDE, pair("m1", "b")),)),
+    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")),)),
     "insecure and secure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b"))),
     "secure finds insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b")), whole(pair("m1", "a", INSECURE))),
     "two secure find insecure": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "x", INSECURE))),
     "two insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b", INSECURE))),
-    "half of the Machine's side": Scenario((pair("m1", "a"), pair("m1", "b")), (Half(MACHINE_SIDE, pair("m1", "a")),)),
-    "half of the identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Half(IDENTITY_SIDE, pair("m1", "a")),)
+    "half of the Machine's side": Scenario(
+        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "a")),)
     ),
-    "a foreign half in the way": Scenario((pair("m1", "a"), pair("m1", "b")), (Half(MACHINE_SIDE, pair("m1", "x")),)),
+    "half of the identity's side": Scenario(
+        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m1", "a")),)
+    ),
+    "a foreign half in the way": Scenario((pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "x")),)),
     "a dead half of a moved identity": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Half(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
     ),
     "a dead identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Half(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
     ),
     "marks left by a crash": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "a"), contested=True)),
     "a marked half left by a crash": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Half(MACHINE_SIDE, pair("m1", "b"), contested=True),)
+        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b"), contested=True),)
     ),
     "released by both": Scenario((pair("m1", "a"), pair("m2", "a")), whole(pair("old", "a")), frozenset({"m1", "m2"})),
     # The mover's new Machine is wanted by another too, who finds the mover's side dead while it becomes whole.
@@ -90,7 +92,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "other word for its security": Scenario(
         (pair("m1", "a"), pair("m1", "a")),
         tuple(
-            Half(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
+            Plugin(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
             for side in (MACHINE_SIDE, IDENTITY_SIDE)
         ),
     ),
@@ -163,11 +165,11 @@ _PAIRS: Final = st.one_of(
     st.builds(pair, _MACHINES, st.sampled_from(["a", "b"])),
     st.builds(pair, _MACHINES, st.sampled_from(["x", "y"]), st.just(INSECURE)),
 )
-_HALVES: Final = st.builds(Half, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
+_PLUGINS: Final = st.builds(Plugin, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
 _SCENARIOS: Final = st.builds(
     Scenario,
     st.lists(_PAIRS, min_size=3, max_size=4).map(tuple),
-    st.lists(_HALVES, max_size=4, unique_by=lambda half: half.pair.name(half.side)).map(tuple),
+    st.lists(_PLUGINS, max_size=4, unique_by=lambda plugin: plugin.pair.name(plugin.side)).map(tuple),
     st.sampled_from([frozenset({"m1", "i2"}), frozenset({"m1", "i2", "old"})]),
     st.sampled_from([(), (("gone", "old"),), (("gone", "i2"), ("back", "i2")), (("gone", "m1"),)]),
 )
@@ -312,16 +314,16 @@ def test_nobody_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair
 @pytest.mark.parametrize(
     "dead",
     [
-        (Half(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
-        (Half(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
-        (Half(IDENTITY_SIDE, pair("m2", "a")),),
+        (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
+        (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
+        (Plugin(IDENTITY_SIDE, pair("m2", "a")),),
     ],
     ids=["Machine's side of a moved identity", "identity's side of another's Machine", "identity's side alone"],
 )
-def test_a_dead_side_is_removed(dead: tuple[Half, ...]) -> None:
+def test_a_dead_side_is_removed(dead: tuple[Plugin, ...]) -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), dead))
     assert actor.end is End.HOLDS
-    assert world.whole() == {pair("m1", "a"), *(half.pair for half in dead[1:])}
+    assert world.whole() == {pair("m1", "a"), *(plugin.pair for plugin in dead[1:])}
 
 
 def test_the_same_two_are_written_anew_under_another_word_for_its_security() -> None:
@@ -400,31 +402,31 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
     assert wanted.name(side) in deferred.value.defer.message
 
 
-# What the mirror is believed for
+# What the cache is believed for
 
 MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
 def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> None:
     world = World(Scenario((), whole(pair("m1", "a"))))
-    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Inventory(VERSION, own_namespace=NAMESPACE))
+    mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE))
     drive(mine.reserve(pair("m1", "a"), NoRecord()))
-    assert mine.mirrored(pair("m1", "a"))
+    assert mine.cached(pair("m1", "a"))
     world.pop(pair("m1", "a").name(MACHINE_SIDE))
     world.machines.clear()
     drive(mine.release(pair("m1", "a")))
-    assert not mine.mirrored(pair("m1", "a"))
+    assert not mine.cached(pair("m1", "a"))
 
 
 def test_what_the_watch_said_to_be_gone_is_read_all_the_same() -> None:
     """It may be faster than the answer to the call that made it."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
-    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE)
     for uid in ("1", "2", "before-0", "before-1"):
-        inventory.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
-    inventory.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
+        caches.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
+    caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
     for wanted in (pair("m1", "a"), pair("m2", "b")):
-        drive(Reservations(Calls(world, Actor(0, wanted)), inventory).reserve(wanted, NoRecord()))
+        drive(Reservations(Calls(world, Actor(0, wanted)), caches).reserve(wanted, NoRecord()))
     assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
 
 
@@ -437,18 +439,18 @@ class NoCalls:
     get = create = patch = delete = _refuse
 
 
-def mirrored(*sides: ReservationSide) -> Reservations:
-    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+def cached(*sides: ReservationSide) -> Reservations:
+    caches = Caches(VERSION, own_namespace=NAMESPACE)
     for side in sides:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(side), "uid": "u", "resourceVersion": "1"}
-        inventory.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
-    return Reservations(NoCalls(), inventory)
+        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(MIRRORED)})
+    return Reservations(NoCalls(), caches)
 
 
 @pytest.mark.parametrize("side", ReservationSide)
 def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) -> None:
     """The object has the name that the pair's own would have."""
-    inventory = Inventory(VERSION, own_namespace=NAMESPACE)
+    caches = Caches(VERSION, own_namespace=NAMESPACE)
     other = (
         replace(MIRRORED, identity=attested_identity("ek:2"))
         if side is MACHINE_SIDE
@@ -457,13 +459,13 @@ def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) 
     for named in ReservationSide:
         metadata = {"namespace": NAMESPACE, "name": MIRRORED.name(named), "uid": "u", "resourceVersion": "1"}
         said = other if named is side else MIRRORED
-        inventory.reservations.applied({"metadata": metadata, "spec": reservation_spec(said)})
-    assert len(inventory.reservations) == 2
-    assert not Reservations(NoCalls(), inventory).mirrored(MIRRORED)
+        caches.reservations.applied({"metadata": metadata, "spec": reservation_spec(said)})
+    assert len(caches.reservations) == 2
+    assert not Reservations(NoCalls(), caches).cached(MIRRORED)
 
 
 def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
-    drive(mirrored(*ReservationSide).reserve(MIRRORED, a_record()))
+    drive(cached(*ReservationSide).reserve(MIRRORED, a_record()))
 
 
 @pytest.mark.parametrize(
@@ -478,6 +480,6 @@ def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
     ids=["identity's side missing", "Machine's side missing", "no record", "other identity", "other Machine"],
 )
 def test_else_the_api_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
-    """A mirror may be behind: what it says of a pair that was taken away must not be believed."""
+    """A cache may be behind: what it says of a pair that was taken away must not be believed."""
     with pytest.raises(NotImplementedError):
-        drive(mirrored(*sides).reserve(MIRRORED, record))
+        drive(cached(*sides).reserve(MIRRORED, record))

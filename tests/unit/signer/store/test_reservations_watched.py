@@ -1,4 +1,4 @@
-"""A first reservation beside a mirror whose watch tells of it: how many calls it takes, and what it waits for."""
+"""A first reservation beside a cache whose watch tells of it: how many calls it takes, and what it waits for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from signer.kube.errors import AlreadyExists, Cause, NotFound, Unreachable
 from signer.model.reservation import Pair, ReservationSide
 from signer.rules.machine import NoRecord
 from signer.store import reservations as module
-from signer.store.inventory import Inventory
-from signer.store.mirror import Mirror
+from signer.store.cache import Cache
+from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION, pair
 
@@ -23,16 +23,16 @@ WANTED = pair("m1", "a")
 
 
 class Server:
-    """A management API whose watch tells the mirror of each write before the answer does."""
+    """A management API whose watch tells the cache of each write before the answer does."""
 
     def __init__(self) -> None:
-        self.inventory = Inventory(VERSION, own_namespace=NAMESPACE)
-        self.mirror: Mirror[Any] = self.inventory.reservations
-        self.mirror.replaced([])
+        self.caches = Caches(VERSION, own_namespace=NAMESPACE)
+        self.cache: Cache[Any] = self.caches.reservations
+        self.cache.replaced([])
         self.objects: dict[str, JsonObject] = {}
         self.calls: list[str] = []
-        self.tell: Callable[[JsonObject], None] = self.mirror.applied
-        self.reservations = Reservations(self, self.inventory)
+        self.tell: Callable[[JsonObject], None] = self.cache.applied
+        self.reservations = Reservations(self, self.caches)
 
     async def get(self, path: str) -> JsonObject:
         self.calls.append("get")
@@ -59,7 +59,7 @@ class Server:
 
     async def reserve(self, wanted: Pair = WANTED) -> list[str]:
         await self.reservations.reserve(wanted, NoRecord())
-        assert self.reservations.mirrored(wanted)
+        assert self.reservations.cached(wanted)
         return self.calls
 
 
@@ -72,7 +72,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 async def test_it_is_two_calls(server: Server) -> None:
     assert await server.reserve() == ["create", "create"]
-    assert len(server.mirror.followers) == 0
+    assert len(server.cache.event_histories) == 0
 
 
 async def test_an_insecure_pair_is_read_once_more(server: Server) -> None:
@@ -83,21 +83,21 @@ async def test_an_insecure_pair_is_read_once_more(server: Server) -> None:
 async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: Server, side: ReservationSide) -> None:
     await server.reserve()
     del server.objects[WANTED.name(side.other)]
-    server.mirror.forget(NAMESPACE, WANTED.name(side.other))
+    server.cache.forget(NAMESPACE, WANTED.name(side.other))
     server.calls.clear()
     assert sorted(await server.reserve()) == ["create", "create", "get", "get"]
 
 
 async def test_a_list_in_between_tells_nothing(server: Server) -> None:
     def listed(made: JsonObject) -> None:
-        server.mirror.replaced([*server.objects.values()])
+        server.cache.replaced([*server.objects.values()])
 
     server.tell = listed
     assert await server.reserve() == ["create", "create", "get"]
 
 
 async def test_a_watch_that_fails_is_not_waited_for(server: Server) -> None:
-    server.mirror.failed(Unreachable("gone", cause=Cause.TIMEOUT), 1.0)
+    server.cache.failed(Unreachable("gone", cause=Cause.TIMEOUT), 1.0)
     server.tell = lambda made: None
     assert await server.reserve() == ["create", "create", "get"]
 
@@ -110,7 +110,7 @@ async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
     began = time.monotonic()
     assert await server.reserve() == ["create", "create", "get"]
     assert time.monotonic() - began >= 0.01
-    assert len(server.mirror.followers) == 0
+    assert len(server.cache.event_histories) == 0
 
 
 async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +120,8 @@ async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monk
     monkeypatch.setattr(module, "_WATCH_SECONDS", 600.0)
     server.calls.clear()
     assert await server.reserve(pair("m2", "b")) == ["create", "create", "get"]
-    server.tell = server.mirror.applied
-    server.mirror.synced()
+    server.tell = server.cache.applied
+    server.cache.synced()
     server.calls.clear()
     assert await server.reserve(pair("m3", "c")) == ["create", "create"], "it says something again"
 
@@ -132,10 +132,10 @@ async def test_what_became_of_the_machines_side_meanwhile_is_read(server: Server
 
     def told(made: JsonObject) -> None:
         if made["metadata"]["name"] != machine_side:
-            server.mirror.applied(
+            server.cache.applied(
                 {**server.objects[machine_side], "metadata": {**made["metadata"], "name": machine_side}}
             )
-        server.mirror.applied(made)
+        server.cache.applied(made)
 
     server.tell = told
     assert await server.reserve() == ["create", "create", "get"]

@@ -19,8 +19,9 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.store import bootstrap_tokens, inventory, token_tracing
-from signer.store.mirror import InTouch, OutOfTouch
+from signer.store import bootstrap_tokens, token_tracing
+from signer.store import caches as caches
+from signer.store.cache import InTouch, OutOfTouch
 from tests.unit.signer.store.kubeadm_configs import (
     CONFIGS,
     GROUP,
@@ -69,7 +70,7 @@ async def test_without_the_grant_tracing_is_off_and_says_so_once(
 
 
 async def test_a_grant_that_comes_later(world: World) -> None:
-    world.inventory.machines.applied(machine("m1", "p:///1"))
+    world.caches.machines.applied(machine("m1", "p:///1"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[CONFIGS] = Forbidden("may not list kubeadmconfigs", status=403)
     await world.off()
@@ -110,7 +111,7 @@ async def test_kubeadm_configs_that_are_uninstalled(world: World) -> None:
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
 async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World, error: ApiError) -> None:
     """It says for a moment that there are no KubeadmConfigs, or that nobody may read them."""
-    world.inventory.machines.applied(machine("m2", "p:///2"))
+    world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = world.api.errors[GROUP] = error
@@ -130,7 +131,7 @@ async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World,
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
 async def test_nor_does_one_that_starts_together_with_the_controller(world: World, error: ApiError) -> None:
     """No request is judged before the answer is believed, and one refusal is none."""
-    world.inventory.machines.applied(machine("m2", "p:///2"))
+    world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[GROUP] = world.api.errors[CONFIGS] = error
     world.start()
@@ -348,7 +349,7 @@ async def test_out_of_touch_for_too_long_is_no_ground_for_anything(world: World)
     world.api.break_watch(Unreachable("reset", cause=Cause.RESET))
     await world.until(lambda: len(world.api.listed) > 2)
     assert world.trace() == TracedTo(frozenset({M1}))  # within the bound
-    world.at += inventory.OUT_OF_TOUCH_SECONDS
+    world.at += caches.OUT_OF_TOUCH_SECONDS
     for token_id in ("aaa111", "bbb222"):
         interrupted = world.trace(token_id)
         assert isinstance(interrupted, TracingInterrupted)
@@ -402,9 +403,9 @@ def test_what_was_traced_is_believed_until_it_is_out_of_touch_for_too_long() -> 
     clock = Clock()
     clock.tracing.listed(1)
     error = ServerError("etcd", status=500)
-    at_the_bound = OutOfTouch(inventory.OUT_OF_TOUCH_SECONDS, error)
+    at_the_bound = OutOfTouch(caches.OUT_OF_TOUCH_SECONDS, error)
     assert isinstance(clock.tracing.now(at_the_bound), token_tracing.TracingOn)
-    beyond = clock.tracing.now(OutOfTouch(inventory.OUT_OF_TOUCH_SECONDS + 0.1, error))
+    beyond = clock.tracing.now(OutOfTouch(caches.OUT_OF_TOUCH_SECONDS + 0.1, error))
     assert isinstance(beyond, TracingInterrupted)
     assert isinstance(clock.tracing.now(OutOfTouch(token_tracing.INTERRUPTION_SECONDS + 0.1, error)), TracingOff)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline as timeout
 from tests.support.fake_instance_metadata import FakeInstanceMetadata
 
 
@@ -18,6 +18,6 @@ def metadata() -> Iterator[FakeInstanceMetadata]:
 
 
 @pytest.fixture(autouse=True)
-def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_DELAY_SECONDS", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_DELAY_SECONDS", 0.002)
+def _little_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeout, "FIRST_DELAY_SECONDS", 0.001)
+    monkeypatch.setattr(timeout, "LONGEST_DELAY_SECONDS", 0.002)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from attestors.aws.node import patience
+from attestors.aws.node import deadline as timeout
 from attestors.aws.node.instance_metadata import MAXIMUM_ANSWER_BYTES, InstanceMetadata, MetadataMissing
 from attestors.aws.node.settings import MetadataEndpoint
 from attestors.contract import EvidenceUnavailable
@@ -88,27 +88,27 @@ def test_throttled_for_a_while(metadata: FakeInstanceMetadata, status: int) -> N
 
 
 def test_throttled_for_ever(metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
     metadata.instead(DOCUMENT_PATH, Answer(503))
     refused(metadata, f"answers {DOCUMENT_PATH} with HTTP status 503$")
     assert len(metadata.paths()) == 1
 
 
 def test_broken_off(metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
     metadata.instead(DOCUMENT_PATH, Reset())
     refused(metadata, r"cannot be reached at 127.0.0.1 port \d+ \(.*\): is this an EC2 instance\?$")
 
 
 def test_no_answer(metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(patience, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "REQUEST_SECONDS", 0.05)
     metadata.instead(TOKEN_PATH, Hang())
     refused(metadata, "no answer. In a container, the hop limit of this instance may be too small: run this program on")
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     client = InstanceMetadata(MetadataEndpoint("127.0.0.1", port))
@@ -150,11 +150,11 @@ def test_a_chunk_of_a_size_that_is_none_is_not_read(
     metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPatch, size: bytes
 ) -> None:
     """With -1, everything would be read into memory; with -5, a ValueError would end the program."""
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
     poured = size + b"\r\n" + b"x" * 10 * MAXIMUM_ANSWER_BYTES
     metadata.instead(DOCUMENT_PATH, Answer(200, poured, {"Transfer-Encoding": "chunked"}))
     refused(metadata, r"cannot be reached .* \(MalformedSize\)")
 
 
 def test_patience() -> None:
-    assert patience.REQUEST_SECONDS < patience.PATIENCE_SECONDS <= 10
+    assert timeout.REQUEST_SECONDS < timeout.TIMEOUT_SECONDS <= 10

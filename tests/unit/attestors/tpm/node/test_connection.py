@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attestors.contract import EvidenceUnavailable
+from attestors.tpm.node import deadline as timeout
 from attestors.tpm.node import device as device_module
-from attestors.tpm.node import patience
 from attestors.tpm.node.device import default_tcti
 from tests.support.software_tpm import LIBRARY_MISSING
 
@@ -53,7 +53,7 @@ def test_device_that_cannot_be_opened_is_told(
     device.mkdir()  # neither the library nor root can open it for writing
 
     monkeypatch.setattr(device_module, "_error_of_opening", {device: number}.__getitem__)
-    monkeypatch.setattr(patience, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(timeout, "BUSY_SECONDS", 0.1)
     with pytest.raises(EvidenceUnavailable) as raised, connected(None):
         pass
     assert sentence.format(device=device) in str(raised.value)
@@ -70,7 +70,7 @@ def test_device_that_may_not_even_be_looked_at_is_told(
 
     monkeypatch.setattr(Path, "exists", refused)
     monkeypatch.setattr(device_module, "_error_of_opening", {device: errno.EACCES}.__getitem__)
-    monkeypatch.setattr(patience, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(timeout, "BUSY_SECONDS", 0.1)
     with pytest.raises(EvidenceUnavailable, match="no permission to use"), connected(None):
         pass
 

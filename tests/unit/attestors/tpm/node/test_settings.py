@@ -1,4 +1,4 @@
-"""The settings of the TPM attestor's node half."""
+"""The settings of the TPM attestor's agent plugin."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("module", ["challenge", "device", "patience", "responses", "settings", "templates"])
+@pytest.mark.parametrize("module", ["challenge", "device", "deadline", "responses", "settings", "templates"])
 def test_import(module: str) -> None:
     done = run(f"import attestors.tpm.node.{module}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_node_half_names_what_is_missing() -> None:
-    done = run("try:\n    import attestors.tpm.node.half\nexcept ImportError as error:\n    print(error.name)\n")
+def test_agent_plugin_names_what_is_missing() -> None:
+    done = run("try:\n    import attestors.tpm.node.plugin\nexcept ImportError as error:\n    print(error.name)\n")
     assert (done.stdout, done.stderr) == ("tpm2_pytss\n", "")

@@ -15,7 +15,7 @@ from signer.kube.errors import Cause, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.http import pool as pool_module
 from signer.kube.http.connection import MAXIMUM_HELD_BYTES, HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.failures import BrokenOff
+from signer.kube.http.errors import ConnectionClosed
 from signer.kube.http.pool import Pool
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.tls import client_context
@@ -55,7 +55,7 @@ async def test_a_connection_is_used_again(authority: Authority, tls: ssl.SSLCont
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         http_answer(b"{}", headers="Content-Type: application/json\r\nConnection: close\r\n"),
         http_answer(b"{}").replace(b"HTTP/1.1", b"HTTP/1.0"),
@@ -64,11 +64,11 @@ async def test_a_connection_is_used_again(authority: Authority, tls: ssl.SSLCont
     ],
     ids=["close", "older", "with another behind", "with a byte behind"],
 )
-async def test_a_connection_that_is_not_used_again(authority: Authority, tls: ssl.SSLContext, answer: bytes) -> None:
+async def test_a_connection_that_is_not_used_again(authority: Authority, tls: ssl.SSLContext, response: bytes) -> None:
     async def script(conversation: Conversation) -> None:
         while True:
             await conversation.hear()
-            await conversation.say(answer)
+            await conversation.say(response)
 
     async with client_of(authority, tls, script) as (client, server):
         for _ in range(3):
@@ -353,8 +353,8 @@ async def test_what_nobody_reads_stays_with_the_server(authority: Authority, tls
         await conversation.hear()
 
     async with conversations(authority, tls, script) as server, pool_of(server) as (pool, request):
-        answer = await pool.send(request, repeatable=True)
-        connection = answer._connection
+        response = await pool.send(request, repeatable=True)
+        connection = response._connection
         assert connection is not None
         async with asyncio.timeout(30):
             while not connection._paused:  # noqa: ASYNC110 - nobody is told of it
@@ -364,11 +364,11 @@ async def test_what_nobody_reads_stays_with_the_server(authority: Authority, tls
         assert connection._answer is not None
         assert 0 < connection._answer.held < MAXIMUM_HELD_BYTES + (1 << 20)
         read = 0
-        while chunk := await answer.read(1 << 20):
+        while chunk := await response.read(1 << 20):
             read += len(chunk)
             assert len(chunk) <= 1 << 20
         assert read == total
-        answer.close()
+        response.close()
         assert len(pool._idle) == 1
 
 
@@ -421,10 +421,10 @@ async def test_a_pool_that_is_closed_connects_no_more(authority: Authority, tls:
         connecting = asyncio.create_task(pool.send(request, repeatable=True))
         await asyncio.sleep(0)
         await pool.close()
-        with pytest.raises(BrokenOff):
+        with pytest.raises(ConnectionClosed):
             await connecting
         opened = server.opened
-        with pytest.raises(BrokenOff):
+        with pytest.raises(ConnectionClosed):
             await pool.send(request, repeatable=True)
         assert server.opened == opened
     assert server.asked == []
@@ -440,6 +440,6 @@ async def test_a_connection_that_is_lost_at_once_is_not_waited_for(
 
     monkeypatch.setattr(Dialer, "dial", dial)
     async with conversations(authority, tls, answering) as server, pool_of(server) as (pool, request):
-        with pytest.raises(BrokenOff):
+        with pytest.raises(ConnectionClosed):
             await pool.send(request, repeatable=True)
         assert not pool._open

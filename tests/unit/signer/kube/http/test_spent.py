@@ -7,13 +7,13 @@ import ssl
 
 import pytest
 
-from signer.kube.allowances import Pace
 from signer.kube.client import PACED_ANSWER_BYTES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unreachable
 from signer.kube.http import tls_transport
 from signer.kube.http.tls_transport import connect
-from signer.kube.rests import CALL_REST_SECONDS
+from signer.kube.resource_limits import RateLimiter
+from signer.kube.throttle import CALL_THROTTLE_SECONDS
 from signer.kube.tls import client_context
 from tests.unit.signer.kube.http.conversation import Conversation, conversations
 from tests.unit.signer.kube.http.test_tls_transport import Recording, connected, gone
@@ -122,12 +122,12 @@ async def test_a_call_rests_no_longer_than_it_may_take(
 
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         await client.get(PATH)
-        monkeypatch.setattr(Pace, "pause_after", lambda self, cpu_seconds: 1000.0)
-        monkeypatch.setattr("signer.kube.rests.asyncio.sleep", noted)
+        monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: 1000.0)
+        monkeypatch.setattr("signer.kube.throttle.asyncio.sleep", noted)
         await client.get(PATH)
         for _ in range(2):
             with pytest.raises(Unreachable, match="more than its share of time"):
                 await client.get(PATH)
         monkeypatch.undo()
-    assert rested == [CALL_REST_SECONDS]
+    assert rested == [CALL_THROTTLE_SECONDS]
     assert len(server.asked) == 2

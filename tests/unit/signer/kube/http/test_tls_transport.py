@@ -100,10 +100,10 @@ async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tl
         await gone(conversation)
 
     async with conversations(authority, tls, script) as server, transport_to(server) as (transport, recording):
-        half = len(sent) // 2
-        transport.write(sent[:half])
+        plugin = len(sent) // 2
+        transport.write(sent[:plugin])
         assert transport.get_write_buffer_size() > 0
-        transport.write(sent[half:])  # while some of the first waits
+        transport.write(sent[plugin:])  # while some of the first waits
         await recording.has(len(sent))
         assert recording.data == sent
         assert transport.get_write_buffer_size() == 0
@@ -129,7 +129,7 @@ async def test_a_pause(authority: Authority, tls: ssl.SSLContext) -> None:
         protocol = Pausing()
         transport = TlsTransport(asyncio.get_running_loop(), opened, client_context(server.connection), "127.0.0.1")
         holder.append(transport)
-        await transport.shake_hands()
+        await transport.do_handshake()
         transport.begin(protocol)
         for _ in range(10):
             before = len(protocol.data)

@@ -160,7 +160,7 @@ async def test_no_place_among_what_the_event_loop_watches(
     async with conversations(authority, tls, gone) as server:
         opened = await connected(server.connection)
         transport = TlsTransport(asyncio.get_running_loop(), opened, client_context(server.connection), "127.0.0.1")
-        await transport.shake_hands()
+        await transport.do_handshake()
         monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", full)
         monkeypatch.setattr("signer.kube.http.tls_transport.TlsTransport", lambda *_: transport)
         with pytest.raises(OSError, match="No space"):

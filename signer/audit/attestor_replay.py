@@ -1,0 +1,146 @@
+"""The attestor's answer once more: its own code over the logged evidence, with the answers that it was given then."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from attestors.contract import (
+    AnswerNotRecorded,
+    AttestationRequest,
+    ClaimedMachine,
+    NoClaimedMachine,
+    NoManagementCluster,
+    NoRecordedIdentity,
+    Outcome,
+    RecordedIdentity,
+)
+from attestors.wire import binding as binding_format
+from attestors.wire.binding import Binding, BindingMismatch
+from attestors.wire.evidence import MalformedEvidence
+from attestors.wire.names import Purpose
+from signer.audit.decision_inputs import OUTCOMES, Answer, AnswerStage, ClaimStage, NotReached
+from signer.audit.decision_line import DecisionLine
+from signer.audit.errors import DecisionInputsEnd, Inconsistent
+from signer.audit.recorded_calls import RecordedManagementCluster, ReplayedCalls
+from signer.audit.replay_attestors import NotAsked, ReplayAttestors
+from signer.model.cluster import MACHINE_KIND, MachineView
+from signer.model.decision import Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.signing_request import SigningRequest
+from signer.rules.claim import requester_credential, role_of
+
+_BINDING_MISMATCH = BindingMismatch.__name__
+_MALFORMED_EVIDENCE = MalformedEvidence.__name__
+
+
+async def answered(
+    line: DecisionLine, request: SigningRequest, claimed: MachineView, plugins: ReplayAttestors, taken: list[str]
+) -> tuple[Outcome, Binding]:
+    """What the attestor answers, and the binding that it was asked about; ``taken`` gets what could not be made again.
+
+    Raises:
+        Refused, Deferred: as the controller makes them of what the attestor raises, or where it was never asked.
+        DecisionInputsEnd: it was not asked, or failed.
+        Inconsistent: it answers otherwise than it is logged.
+    """
+    claim, stage = line.decision_inputs.claim, line.decision_inputs.answer
+    if isinstance(claim, NotReached) or isinstance(stage, NotReached):
+        raise DecisionInputsEnd("the attestor's answer")
+    attestation = _attestation_request(line, request, claimed, claim)
+    again = await _again(attestation, stage, line, request, plugins)
+    if isinstance(again, NotAsked):
+        taken.append(f"the attestor's answer: {again.why}")
+    elif again.without_words() != stage.answer.without_words():
+        raise Inconsistent(f"the attestor answers {_shown(again)} and not {_shown(stage.answer)}")
+    return _outcome(stage.answer, attestation.binding), attestation.binding
+
+
+def _shown(answer: Answer) -> str:
+    return f"{answer.kind} {answer.reason or answer.identity}".strip()
+
+
+def _outcome(answer: Answer, binding: Binding) -> Outcome:
+    if answer.kind == _BINDING_MISMATCH:
+        raise Refused(Reason.BINDING_MISMATCH, answer.message)
+    if answer.kind == _MALFORMED_EVIDENCE:
+        raise Refused(Reason.MALFORMED_EVIDENCE, answer.message)
+    if answer.kind == TimeoutError.__name__:
+        raise Deferred(Reason.ATTESTOR_UNAVAILABLE, answer.message)
+    if answer.kind not in OUTCOMES:
+        raise DecisionInputsEnd("the attestor's answer")
+    try:
+        return answer.outcome(binding)
+    except BindingMismatch as error:
+        raise Inconsistent("the attestor's answer is for another request's binding") from error
+    except ValueError as error:
+        raise Inconsistent(str(error)) from error
+
+
+async def _again(
+    attestation: AttestationRequest,
+    stage: AnswerStage,
+    line: DecisionLine,
+    request: SigningRequest,
+    plugins: ReplayAttestors,
+) -> Answer | NotAsked:
+    snapshot = line.decision_inputs.snapshot
+    if isinstance(snapshot, NotReached):
+        return NotAsked("the policy is not known")
+    signer = request.header.signer
+    plugin = plugins.of(signer.provider, snapshot.policy)
+    if isinstance(plugin, NotAsked):
+        return plugin
+    verify = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
+    try:
+        return Answer.of(await verify(attestation))
+    except BindingMismatch as error:
+        return Answer(_BINDING_MISMATCH, message=str(error))
+    except MalformedEvidence as error:
+        return Answer(_MALFORMED_EVIDENCE, message=str(error))
+    except AnswerNotRecorded as error:
+        return NotAsked(str(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect is no finding about the log
+        if stage.answer.kind == type(error).__name__:
+            return stage.answer
+        return NotAsked(f"attestor {signer.provider} fails with {type(error).__name__}")
+
+
+def _attestation_request(
+    line: DecisionLine, request: SigningRequest, claimed: MachineView, claim: ClaimStage
+) -> AttestationRequest:
+    snapshot = line.decision_inputs.snapshot
+    if isinstance(snapshot, NotReached):
+        raise Inconsistent("the attestor was asked without a policy")
+    stage = line.decision_inputs.answer
+    recorded_calls = ReplayedCalls(() if isinstance(stage, NotReached) else stage.recorded_calls)
+    told = claimed if claimed.kind == MACHINE_KIND else NoClaimedMachine(pool=claimed.name)
+    credential = requester_credential(claim.asks.asks(), told)
+    return AttestationRequest(
+        provider_id=claimed.provider_id,
+        evidence=request.evidence,
+        binding=binding_format.compute(
+            evidence_version=request.evidence.version,
+            cluster=request.evidence.cluster,
+            signer_name=request.header.signer,
+            subject_public_key_info=request.certificate_request.subject_public_key_info,
+        ),
+        cluster_namespace=snapshot.cluster.key.namespace,
+        cluster_name=snapshot.cluster.key.name,
+        csr_uid=request.header.uid,
+        dns_names=request.certificate_request.dns_names,
+        ip_addresses=request.certificate_request.ip_addresses,
+        now=snapshot.now,
+        machine=told if isinstance(told, NoClaimedMachine) else _told(told, claim.recorded_identity),
+        credential=credential,
+        management=RecordedManagementCluster(NoManagementCluster(), recorded_calls),
+        recorded_calls=recorded_calls,
+    )
+
+
+def _told(machine: MachineView, recorded: str) -> ClaimedMachine:
+    return ClaimedMachine(
+        name=machine.name,
+        annotations=MappingProxyType(dict(machine.annotations)),
+        role=role_of(machine),
+        recorded=RecordedIdentity(recorded) if recorded else NoRecordedIdentity(),
+    )

@@ -1,0 +1,310 @@
+"""What one decision looked at: gathered as it goes along, and enough to judge it again.
+
+Each stage stands for the facts of a group of checks (:mod:`signer.rules.checks`). What follows from the request itself
+is in none of them: it is read again from the request.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from attestors.contract import (
+    AssertedIdentity,
+    AttestorDescription,
+    ChallengeIssued,
+    Denied,
+    IPAddress,
+    NotProvableYet,
+    Outcome,
+    VerifiedIdentity,
+    digest_of,
+)
+from attestors.wire.binding import Binding
+from signer.audit.values import InvalidValue
+from signer.model.bootstrap_token import (
+    NodeAsks,
+    TokenAsks,
+    TokenOwner,
+    Trace,
+    TracedTo,
+    TracingInterrupted,
+    TracingOff,
+    Untraceable,
+)
+from signer.model.cluster import LONG_AGO, ClusterView, MachineView
+from signer.model.policy import Policy
+from signer.model.record import AttestedNode
+from signer.rules.builtin_serving import PairState
+from signer.rules.machine import MachineGone, NoRecord
+
+MOST_OWNERS: Final = 8
+"""Of one bootstrap token that a line of the log names."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotReached:
+    """The decision ended before that stage."""
+
+
+NOT_REACHED: Final = NotReached()
+
+OUTCOMES: Final = frozenset(
+    kind.__name__ for kind in (VerifiedIdentity, AssertedIdentity, Denied, NotProvableYet, ChallengeIssued)
+)
+"""What an attestor answers, by class; whatever else stands for an answer was raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStage:
+    """The cluster at that moment."""
+
+    cluster: ClusterView
+    policy: Policy
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStage:
+    """What the request checks looked at beside the request."""
+
+    attestor: AttestorDescription
+    insecure_allowed: bool
+    operator_allows: bool
+    ca_cert_hashes: frozenset[str]
+    signing_ca_cert_hash: str
+    ca_not_after: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Who asks, and whose bootstrap token it is: :class:`NodeAsks` or :class:`TokenAsks`, under one name each."""
+
+    kind: str
+    owners: tuple[TokenOwner, ...] = ()
+    cause: str = ""
+
+    @classmethod
+    def of(cls, asks: NodeAsks | TokenAsks, machine: MachineView | None = None) -> Asks:
+        """Write it down; ``machine`` is the one that the evidence proves, where it is known by now."""
+        if isinstance(asks, NodeAsks):
+            return cls(NodeAsks.__name__)
+        kind = type(asks.trace).__name__
+        match asks.trace:
+            case TracedTo(owners):
+                return cls(kind, _some_of(owners, machine))
+            case TracingOff(cause) | TracingInterrupted(cause):
+                return cls(kind, cause=cause)
+            case Untraceable():
+                return cls(kind)
+
+    def asks(self) -> NodeAsks | TokenAsks:
+        """Read it back.
+
+        Raises:
+            InvalidValue: the kind is unknown.
+        """
+        traces: Mapping[str, Trace] = {
+            TracedTo.__name__: TracedTo(frozenset(self.owners)),
+            Untraceable.__name__: Untraceable(),
+            TracingOff.__name__: TracingOff(self.cause),
+            TracingInterrupted.__name__: TracingInterrupted(self.cause),
+        }
+        if self.kind == NodeAsks.__name__:
+            return NodeAsks()
+        if self.kind not in traces or (self.kind == TracedTo.__name__ and not self.owners):
+            raise InvalidValue("asks is of no known kind")
+        return TokenAsks(traces[self.kind])
+
+
+def _some_of(owners: frozenset[TokenOwner], machine: MachineView | None) -> tuple[TokenOwner, ...]:
+    """Those by which it is judged again: the Machine itself, if it is one of them, and that there are others. Where the
+    operator preset one token for all there are thousands, and each line would name them all.
+    """
+    own = frozenset(owner for owner in owners if machine is not None and owner.is_owner_of(machine))
+    some = (*heapq.nsmallest(1, own, key=_order), *heapq.nsmallest(MOST_OWNERS, owners - own, key=_order))
+    return tuple(sorted(some[:MOST_OWNERS], key=_order))
+
+
+def _order(owner: TokenOwner) -> tuple[str, str]:
+    return str(owner), owner.uid
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStage:
+    """What the attestor was told beside the request."""
+
+    asks: Asks
+    recorded_identity: str
+    """The identity that it proved for the Machine before; empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the attestor answered."""
+
+    kind: str
+    """The outcome's class, or that of what it raised."""
+    reason: str = ""
+    message: str = ""
+    provider_id: str = ""
+    identity: str = ""
+    binding: str = ""
+    """Hexadecimal; of a :class:`VerifiedIdentity`."""
+    node_names: tuple[str, ...] = ()
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[IPAddress, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    retry_after: timedelta = timedelta()
+    challenge: str = ""
+    """Digest of the challenge."""
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Answer:
+        """Write it down."""
+        kind = type(outcome).__name__
+        match outcome:
+            case VerifiedIdentity():
+                return cls(
+                    kind,
+                    provider_id=outcome.provider_id,
+                    identity=outcome.identity,
+                    binding=outcome.binding.value.hex(),
+                    node_names=tuple(outcome.node_names),
+                    dns_names=tuple(outcome.dns_names),
+                    ip_addresses=tuple(outcome.ip_addresses),
+                    annotations=dict(outcome.annotations),
+                )
+            case AssertedIdentity():
+                return cls(kind, provider_id=outcome.provider_id, identity=outcome.identity)
+            case Denied():
+                return cls(kind, outcome.reason, outcome.message)
+            case NotProvableYet():
+                return cls(kind, outcome.reason, outcome.message, retry_after=outcome.retry_after)
+            case ChallengeIssued():
+                return cls(kind, challenge=digest_of(outcome.challenge))
+
+    def without_words(self) -> Answer:
+        """What must be the same when the evidence is judged again; words and pauses may differ, the reason may not."""
+        return replace(self, message="", retry_after=timedelta())
+
+    def outcome(self, binding: Binding) -> Outcome:
+        """The outcome that it stands for; ``binding`` is the request's, which a verified identity must name.
+
+        Raises:
+            BindingMismatch: it names another.
+            InvalidValue: it stands for none.
+        """
+        try:
+            match self.kind:
+                case VerifiedIdentity.__name__:
+                    return VerifiedIdentity(
+                        self.provider_id,
+                        self.identity,
+                        binding.prove(bytes.fromhex(self.binding)),
+                        self.node_names,
+                        self.dns_names,
+                        self.ip_addresses,
+                        self.annotations,
+                    )
+                case AssertedIdentity.__name__:
+                    return AssertedIdentity(self.provider_id, self.identity)
+                case Denied.__name__:
+                    return Denied(self.reason, self.message)
+                case NotProvableYet.__name__:
+                    return NotProvableYet(self.reason, self.message, self.retry_after)
+                case ChallengeIssued.__name__:
+                    return ChallengeIssued(self.challenge)
+        except ValueError as error:
+            raise InvalidValue(f"the attestor's answer: {error}") from error
+        raise InvalidValue("the attestor's answer is of no known kind")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStage:
+    """What the attestor answered, and what it was answered itself."""
+
+    answer: Answer
+    recorded_calls: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStage:
+    """What the checks of the Machine looked at."""
+
+    record: AttestedNode | NoRecord
+    recorded_machine: MachineView | MachineGone
+    others_called_so: tuple[MachineView, ...]
+    other_names: tuple[AttestedNode, ...]
+    conflicting_names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatStage:
+    """What the certificate was repeated from of a request that was approved before."""
+
+    record: AttestedNode
+    signing_ca_cert_hash: str = ""
+    ca_not_after: datetime = LONG_AGO
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinStage:
+    """What the checks of a built-in serving request looked at."""
+
+    record: AttestedNode | NoRecord
+    machine: MachineView | MachineGone
+    operator_allows: bool = False
+    pair: PairState = PairState.NOT_RESERVED
+    conflicting_names: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class DecisionInputs:
+    """Everything of one decision; stages are set as they are reached, and again where they are gone through again.
+
+    The decision writes to it and never reads it.
+    """
+
+    snapshot: SnapshotStage | NotReached = NOT_REACHED
+    request: RequestStage | NotReached = NOT_REACHED
+    claimed: tuple[MachineView, ...] | NotReached = NOT_REACHED
+    """What in the Cluster had the claimed provider ID when the attestor was asked."""
+    claim: ClaimStage | NotReached = NOT_REACHED
+    answer: AnswerStage | NotReached = NOT_REACHED
+    matched: tuple[MachineView, ...] | NotReached = NOT_REACHED
+    """What in the Cluster had the proven provider ID afterwards."""
+    machine: MachineStage | NotReached = NOT_REACHED
+    token: Asks | NotReached = NOT_REACHED
+    reserved: bool = False
+    """Whether identity and Machine were found to be, or became, reserved for each other."""
+    repeat: RepeatStage | NotReached = NOT_REACHED
+    builtin: BuiltinStage | NotReached = NOT_REACHED
+
+    @property
+    def is_for_an_allowed_attestor(self) -> bool:
+        """Whether the request got as far as what only an attestor gets to that policy and operator allow here."""
+        return not (isinstance(self.request, NotReached) and isinstance(self.repeat, NotReached))
+
+    def without_seals(self) -> DecisionInputs:
+        """The same without the seals of records, which nobody needs for judging."""
+        copy = replace(self)
+        if isinstance(copy.machine, MachineStage):
+            stage = copy.machine
+            copy.machine = replace(
+                stage,
+                record=_unsealed(stage.record),
+                other_names=tuple(replace(record, seal="") for record in stage.other_names),
+            )
+        if isinstance(copy.repeat, RepeatStage):
+            copy.repeat = replace(copy.repeat, record=replace(copy.repeat.record, seal=""))
+        if isinstance(copy.builtin, BuiltinStage):
+            copy.builtin = replace(copy.builtin, record=_unsealed(copy.builtin.record))
+        return copy
+
+
+def _unsealed(record: AttestedNode | NoRecord) -> AttestedNode | NoRecord:
+    return record if isinstance(record, NoRecord) else replace(record, seal="")

@@ -1,0 +1,272 @@
+"""Before a cluster is enforced: who would lose renewal, what still opens the auto-approval, and what to do first.
+
+It only looks. The management cluster is read as the caller, the workload cluster with Secret ``<cluster>-kubeconfig``
+as the controller would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from attestors.registry import Registry
+from signer.configuration import Configuration
+from signer.controller.auto_approval.workload_grants import TokensUnread, openings_of, read_grants, read_token_groups
+from signer.controller.named_cluster import NoSuchCluster, require_cluster
+from signer.controller.status.policy_status import permitted_in
+from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
+from signer.controller.workload_access import workload_connection
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
+from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
+from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
+from signer.model.cluster import ClusterKey
+from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
+from signer.model.policy import Mode
+from signer.rules.auto_approval import (
+    Grant,
+    Opening,
+    RemovableGrant,
+    ReportedGrant,
+    grants_that_explain,
+    reviewed_identities,
+)
+from signer.store.caches import APPLY_DEFINITIONS, Caches, UnreadablePolicy
+from signer.store.cluster_api import discover_cluster_api
+from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
+
+_NODES: Final = Resource("", "v1", "nodes", namespaced=False)
+_MAXIMUM_NODES: Final = 20_000
+
+
+class PreflightFailed(Exception):
+    """It cannot be said whether the cluster is ready; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownNode:
+    """A Node of the workload cluster that no Machine and no record accounts for."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What was found."""
+
+    cluster: ClusterKey
+    mode: Mode | None
+    """None where there is no policy that can be followed."""
+    policy_problem: str
+    """Why there is none; empty where there is one."""
+    renewal_coverage: tuple[MachineCoverage, ...]
+    unknown_nodes: tuple[UnknownNode, ...]
+    grants: tuple[Grant, ...]
+    openings: tuple[Opening, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def losing(self) -> tuple[Unattested, ...]:
+        """The Machines whose nodes would lose renewal."""
+        return tuple(one for one in self.renewal_coverage if isinstance(one, Unattested))
+
+    @property
+    def stays_open(self) -> tuple[Opening, ...]:
+        """What Enforce would not shut by itself: somebody else than removable bindings lets these in."""
+        return tuple(
+            opening
+            for opening in self.openings
+            if not self._explaining(opening)
+            or any(isinstance(grant, ReportedGrant) for grant in self._explaining(opening))
+        )
+
+    def _rights_to_take_away(self) -> list[str]:
+        rights: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+        for opening in self.stays_open:
+            blamed = [grant for grant in self._explaining(opening) if isinstance(grant, ReportedGrant)]
+            names = [shown(grant.binding.name) for grant in blamed]
+            what = f"ClusterRoleBinding {', '.join(names)}" if names else "an authorizer that is not RBAC"
+            resources, who = rights.setdefault(what, ({}, {}))
+            resources[opening.subresource.resource] = who[printable(opening.identity.label)] = None
+        return [
+            f"Take create on {' and '.join(resources)} from {', '.join(who)}: granted by {what}, which Enforce does "
+            "not remove."
+            for what, (resources, who) in rights.items()
+        ]
+
+    def _bindings_to_split(self) -> list[str]:
+        """Those that Enforce leaves for the sake of renewal, first certificates with it."""
+        removable = [grant for grant in self.grants if isinstance(grant, RemovableGrant)]
+        return [
+            f"Bind {ApprovalSubresource.SELFNODECLIENT.resource} apart from {ApprovalSubresource.NODECLIENT.resource}, "
+            f"and delete ClusterRoleBinding {shown(grant.binding.name)}, which grants both: "
+            "Enforce leaves it while it leaves renewal."
+            for grant in removable
+            if grant.subresources == BOTH_SUBRESOURCES
+        ]
+
+    @property
+    def grants_that_matter(self) -> tuple[Grant, ...]:
+        """Without those of administrators, who need no auto-approval."""
+        blamed = {grant.binding.name for opening in self.stays_open for grant in self._explaining(opening)}
+        return tuple(
+            grant for grant in self.grants if isinstance(grant, RemovableGrant) or grant.binding.name in blamed
+        )
+
+    def _explaining(self, opening: Opening) -> tuple[Grant, ...]:
+        return grants_that_explain(opening, self.grants)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether Enforce would shut both doors at once and nobody would lose anything."""
+        return not (self.policy_problem or self.losing or self.unknown_nodes or self.stays_open)
+
+    def steps(self) -> tuple[str, ...]:
+        """What to do, in this order."""
+        steps: list[str] = []
+        if self.policy_problem:
+            steps.append(f"Write a NodeAttestationPolicy for the cluster: {self.policy_problem}.")
+        if self.losing:
+            steps.append(
+                f"Let the nodes of the Machines that are not attested ({len(self.losing)}) ask through attestation, by "
+                "an attestor that the policy authorizes: an attested request adopts an existing node. Or replace the "
+                "Machines. Until then Enforce leaves renewal without attestation open."
+            )
+            steps += self._bindings_to_split()
+        if self.unknown_nodes:
+            steps.append(
+                f"Look at the Nodes that no Machine accounts for ({len(self.unknown_nodes)}): they would lose renewal, "
+                "and cannot be attested."
+            )
+        steps += self._rights_to_take_away()
+        if not steps and self.mode is not Mode.ENFORCE:
+            steps.append("Set spec.mode to Enforce.")
+        return tuple(steps)
+
+
+async def preflight(
+    management: Client,
+    key: ClusterKey,
+    configuration: Configuration,
+    *,
+    registry: Registry,
+    now: Callable[[], datetime],
+) -> Preflight:
+    """Look at one cluster; the configuration is the controller's.
+
+    Raises:
+        PreflightFailed: the Cluster does not exist, the controller's key cannot be read, or the workload cluster does
+            not answer as it should.
+        WorkloadAccessRefused, MissingGrant, CannotBeProven, UnreadableGrant, TooManyIdentities, TlsMaterialRefused:
+            the workload cluster cannot be read.
+        ApiError: from the management cluster.
+    """
+    caches = await _caches(management, key, configuration.namespace)
+    permits = permitted_in(key.namespace, configuration, registry)
+    renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
+    policy = caches.policies.get(key.namespace, key.name)
+    notes: list[str] = []
+    async with _workload(management, key) as workload:
+        grants = await read_grants(workload)
+        tokens = await read_token_groups(workload)
+        if isinstance(tokens, TokensUnread):
+            notes.append(f"Groups of bootstrap tokens were not looked at: {tokens.cause}.")
+        groups = frozenset() if isinstance(tokens, TokensUnread) else tokens
+        openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
+        unknown: tuple[UnknownNode, ...] = ()
+        try:
+            unknown = await _unknown_nodes(workload, renewal_coverage)
+        except Forbidden as error:
+            notes.append(f"Nodes were not looked at: {error}.")
+    if policy is None:
+        problem = f"there is no NodeAttestationPolicy {key}"
+    else:
+        problem = policy.message if isinstance(policy, UnreadablePolicy) else ""
+    return Preflight(
+        cluster=key,
+        mode=None if policy is None or isinstance(policy, UnreadablePolicy) else policy.mode,
+        policy_problem=problem,
+        renewal_coverage=renewal_coverage,
+        unknown_nodes=unknown,
+        grants=grants,
+        openings=openings,
+        notes=tuple(notes),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client]:
+    connection = await workload_connection(management, key)
+    try:
+        async with Client(connection) as workload:
+            yield workload
+    except ApiError as error:
+        raise PreflightFailed(f"the API server of Cluster {key}: {error}") from error
+
+
+async def _caches(client: Client, key: ClusterKey, controller_namespace: str) -> Caches:
+    """The same caches that the controller keeps, of one namespace, filled once."""
+    caches = Caches(
+        await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
+    )
+    try:
+        await require_cluster(client, caches.version.clusters, key)
+    except NoSuchCluster as error:
+        raise PreflightFailed(str(error)) from None
+    try:
+        secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
+        caches.authentic.use_keys(parse_controller_keys(secret))
+    except NotFound:
+        raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {WHERE_MISSING}") from None
+    except MalformedControllerKey as error:
+        raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
+    machines, pools = caches.version.machines, caches.version.machine_pools
+    caches.machines.replaced(await _all(client, machines.collection(key.namespace)))
+    if isinstance(pools, Resource):
+        caches.machine_pools.replaced(await _all(client, pools.collection(key.namespace)))
+    caches.records.replaced(await _all(client, ATTESTED_NODES.collection(key.namespace)))
+    with contextlib.suppress(NotFound):
+        policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
+        caches.policies.replaced([policy])
+    # What was sealed with yet another key than the Secret's is not the controller's.
+    caches.authentic.reading_keys()
+    caches.authentic.use_keys(parse_controller_keys(secret))
+    return caches
+
+
+async def _all(client: Client, path: str) -> list[JsonObject]:
+    found: list[JsonObject] = []
+    try:
+        async for page in client.list_pages(path):
+            items = page.get("items")
+            found += [item for item in (items if isinstance(items, list) else []) if isinstance(item, dict)]
+    except ResourceNotServed as error:
+        raise ResourceNotServed(f"{path} is not served there: {APPLY_DEFINITIONS}", status=error.status) from error
+    return found
+
+
+async def _unknown_nodes(workload: Client, renewal_coverage: tuple[MachineCoverage, ...]) -> tuple[UnknownNode, ...]:
+    known = {one.record.node_name for one in renewal_coverage if isinstance(one, Attested)}
+    known |= {one.machine.node_ref for one in renewal_coverage}
+    provider_ids = {one.machine.provider_id for one in renewal_coverage} - {""}
+    unknown: list[UnknownNode] = []
+    count = 0
+    async for page in workload.list_pages(_NODES.collection()):
+        items = page.get("items")
+        for node in items if isinstance(items, list) else []:
+            count += 1
+            if count > _MAXIMUM_NODES:
+                raise PreflightFailed(f"the cluster has more than {_MAXIMUM_NODES} Nodes")
+            if isinstance(node, Mapping) and not _is_known(node, known, provider_ids):
+                unknown.append(UnknownNode(printable(text_of(mapping_of(node, "metadata"), "name"))))
+    return tuple(unknown)
+
+
+def _is_known(node: Mapping[str, Any], names: set[str], provider_ids: set[str]) -> bool:
+    """By name or by provider ID; both are the workload cluster's word, and nothing but a report rests on it."""
+    name = text_of(mapping_of(node, "metadata"), "name")
+    return name in names or text_of(mapping_of(node, "spec"), "providerID") in provider_ids

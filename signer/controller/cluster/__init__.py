@@ -1,0 +1,1 @@
+"""One task for each workload cluster, and the fleet of these tasks."""

@@ -1,0 +1,219 @@
+"""An HTTP server for a handful of paths, which no client can hold on to: a connection is one request, within seconds.
+
+aiohttp parses; what it does not bound, the number of connections and the time that one may take, is bounded here. Who
+holds a connection and asks nothing makes way for the next one; while all are being answered, what is too much stays in
+the kernel's backlog, and takes neither memory nor descriptors of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+CONNECTIONS: Final = 32
+CONNECTION_SECONDS: Final = 15.0
+"""From being accepted to being closed, TLS handshake included."""
+_HANDSHAKE_SECONDS: Final = 5.0
+_BACKLOG: Final = 64
+_PAUSE_SECONDS: Final = 0.2
+_SHUTDOWN_SECONDS: Final = 0.1
+_EVERY_ADDRESS: Final = frozenset({"", "::"})
+"""Of both families, as in Go: probes of a Pod come to its first address, whichever family that is of."""
+_NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+
+_LOG = logging.getLogger(__name__)
+# What aiohttp would log is what strangers send: as many lines as they like.
+_SILENT: Final = logging.Logger(f"{__name__}.silent", logging.CRITICAL + 1)
+
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+
+@asynccontextmanager
+async def bounded_server(
+    host: str,
+    port: int,
+    handlers: Mapping[str, Handler],
+    *,
+    tls: ssl.SSLContext | None = None,
+    connections: int = CONNECTIONS,
+    connection_seconds: float = CONNECTION_SECONDS,
+) -> AsyncIterator[tuple[str, int]]:
+    """Answer GET and HEAD of the paths in ``handlers`` while the context is open.
+
+    Yields the address, with the port that was taken when ``port`` is 0. An empty ``host`` is every address.
+
+    Raises:
+        OSError: the address cannot be listened at.
+    """
+    held = _Connections(connections)
+    answering = web.Server(_dispatch(handlers, held), access_log=None, logger=_SILENT, handler_cancellation=True)
+    with _listener(host, port) as listener:
+        accepting = asyncio.create_task(_accept(listener, answering, tls, held, connection_seconds))
+        try:
+            address = listener.getsockname()
+            yield str(address[0]), int(address[1])
+        finally:
+            accepting.cancel()
+            await asyncio.gather(accepting, return_exceptions=True)
+            await answering.shutdown(timeout=_SHUTDOWN_SECONDS)
+
+
+class _Connections:
+    """Those that are open. Of those that have no answer under way the oldest makes way."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._open: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
+        self._idle: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    async def budget(self) -> None:
+        """Return once there is room for one more."""
+        while len(self._open) >= self._maximum:
+            if self._idle:
+                self._idle.pop(next(iter(self._idle))).cancel()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def opened(self, protocol: asyncio.BaseProtocol, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        """Somebody connected, and is served by that task."""
+        self._open[protocol] = self._idle[protocol] = task
+
+        def closed(_: asyncio.Task[None]) -> None:
+            connection.close()  # by the task itself, unless it was cancelled before it began
+            del self._open[protocol]
+            self._idle.pop(protocol, None)
+            self._changed.set()
+
+        task.add_done_callback(closed)
+
+    @contextlib.contextmanager
+    def answering(self, protocol: asyncio.BaseProtocol) -> Iterator[None]:
+        """A request has come: until its answer is made, its connection makes way for nobody."""
+        task = self._idle.pop(protocol, None)
+        try:
+            yield
+        finally:
+            if task is not None and protocol in self._open:
+                self._idle[protocol] = task
+                self._changed.set()
+
+
+def _dispatch(handlers: Mapping[str, Handler], held: _Connections) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        handler = handlers.get(request.path)
+        if handler is None:
+            response = web.Response(status=404, text="not found\n")
+        elif request.method not in ("GET", "HEAD"):
+            response = web.Response(status=405, text="method not allowed\n", headers={"Allow": "GET, HEAD"})
+        else:
+            with held.answering(request.protocol):
+                response = await _answered(handler, request)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.force_close()
+        return response
+
+    return answer
+
+
+async def _answered(handler: Handler, request: web.BaseRequest) -> web.Response:
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - a fault of ours is logged here, and tells a stranger nothing
+        _LOG.error("a request could not be answered", exc_info=error, extra={"path": request.path})
+        return web.Response(status=500, text="internal error\n")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    if host in _EVERY_ADDRESS and socket.has_dualstack_ipv6():
+        try:
+            listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+        except OSError as error:
+            if host or error.errno not in _NO_IPV6:
+                raise
+        else:
+            listener.setblocking(False)
+            return listener
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+async def _accept(
+    listener: socket.socket, answering: web.Server, tls: ssl.SSLContext | None, held: _Connections, seconds: float
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:  # a client that went away again, or no descriptors left
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            try:
+                await held.budget()
+            except asyncio.CancelledError:
+                connection.close()
+                raise
+            protocol = answering()
+            held.opened(protocol, connection, tasks.create_task(_serve(connection, protocol, tls, seconds)))
+
+
+async def _serve(
+    connection: socket.socket, protocol: asyncio.Protocol, tls: ssl.SSLContext | None, seconds: float
+) -> None:
+    loop = asyncio.get_running_loop()
+    closed = asyncio.Event()
+    handshake = _HANDSHAKE_SECONDS if tls is not None else None
+    with contextlib.suppress(OSError, TimeoutError), connection:  # a client's faults are its own
+        async with asyncio.timeout(seconds):
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: _Told(protocol, closed), connection, ssl=tls, ssl_handshake_timeout=handshake
+            )
+            try:
+                await closed.wait()
+            finally:
+                transport.abort()
+
+
+class _Told(asyncio.Protocol):
+    """Hands everything on to aiohttp, and tells when the connection is closed."""
+
+    def __init__(self, handler: asyncio.Protocol, closed: asyncio.Event) -> None:
+        self._handler = handler
+        self._closed = closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """See :class:`asyncio.Protocol`."""
+        return self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._handler.connection_lost(exc)
+        self._closed.set()

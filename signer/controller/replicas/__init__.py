@@ -1,0 +1,1 @@
+"""Leader election and shards: how replicas divide the Clusters by Leases."""

@@ -1,0 +1,114 @@
+"""What is kept of one CSR: a workload API server may send whatever it likes, as large as it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import getsizeof
+from typing import Any, Final
+
+from signer.kube.client import JsonObject
+from signer.kube.depth_limit import MAXIMUM_DEPTH
+from signer.kube.resources import segment
+from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
+
+MAXIMUM_ANNOTATION_BYTES: Final = 64 * 1024
+"""Kept of one CSR's annotations and labels, in bytes of memory; none of those that are read is near that."""
+MAXIMUM_OBJECT_BYTES: Final = 256 * 1024
+"""Kept of one CSR, in bytes of memory: the largest request (88 KiB of base64) and its requester, with room."""
+MAXIMUM_UID_CHARACTERS: Final = 128
+"""API servers make UUIDs, of 36; UIDs of settled CSRs are kept for longer than the CSRs."""
+
+
+class UnusableRequest(Exception):
+    """A CSR that no call can name, that has no form to be answered in, or is too large even without what is not
+    needed.
+    """
+
+
+def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
+    """The CSR as it is kept, and the bytes of memory that it takes; ``manifest`` is one that :func:`is_open`.
+
+    Raises:
+        UnusableRequest: it cannot be kept at all.
+    """
+    metadata, spec, status = manifest.get("metadata"), manifest["spec"], manifest.get("status") or {}
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise UnusableRequest("it has no name that is text")
+    name, uid = metadata["name"], metadata.get("uid")
+    try:
+        segment(name)
+    except ValueError as error:
+        raise UnusableRequest(str(error)) from error
+    if not isinstance(uid, str) or not 0 < len(uid) <= MAXIMUM_UID_CHARACTERS:
+        raise UnusableRequest(f"its UID is no text of 1 to {MAXIMUM_UID_CHARACTERS} characters")
+    if not can_be_answered(metadata, status):
+        raise UnusableRequest("its annotations are no map, or its conditions no list: no answer can be added to them")
+    request = spec.get("request")
+    if isinstance(request, str) and len(request) > MAXIMUM_REQUEST_TEXT:
+        # Enough to see that it is too large. Whole groups of base64, or the API server could not read the denial; it
+        # keeps its own spec in any case.
+        spec = {**spec, "request": request[: MAXIMUM_REQUEST_TEXT + 4]}
+    kept = {
+        **manifest,
+        "metadata": {field: value for field, value in metadata.items() if field != "managedFields"},
+        "spec": spec,
+    }
+    size = _size(kept, MAXIMUM_OBJECT_BYTES)
+    # What is small altogether has no large annotations: an ordinary CSR is measured once.
+    if size <= MAXIMUM_ANNOTATION_BYTES or (size <= MAXIMUM_OBJECT_BYTES and not _is_described_at_length(metadata)):
+        return kept, size
+    kept = {
+        "metadata": {"name": name, "uid": uid, "resourceVersion": metadata.get("resourceVersion")},
+        "spec": spec,
+        "status": {"conditions": status["conditions"]} if "conditions" in status else {},
+    }
+    size = _size(kept, MAXIMUM_OBJECT_BYTES)
+    if size > MAXIMUM_OBJECT_BYTES:
+        raise UnusableRequest(f"spec and conditions take more than {MAXIMUM_OBJECT_BYTES} bytes")
+    return kept, size
+
+
+def can_be_answered(metadata: JsonObject, status: JsonObject) -> bool:
+    """Whether an annotation and a condition can be added to those of that CSR."""
+    return isinstance(metadata.get("annotations"), dict | None) and isinstance(status.get("conditions"), list | None)
+
+
+def is_too_large(parts: Sequence[JsonObject]) -> bool:
+    """Whether these parts of a CSR take more than is kept of one."""
+    return _size([*parts], MAXIMUM_OBJECT_BYTES) > MAXIMUM_OBJECT_BYTES
+
+
+def _is_described_at_length(metadata: JsonObject) -> bool:
+    described = [metadata.get("annotations"), metadata.get("labels")]
+    return _size(described, MAXIMUM_ANNOTATION_BYTES) > MAXIMUM_ANNOTATION_BYTES
+
+
+def _size(value: Any, maximum: int) -> int:
+    """The bytes of memory that a value out of JSON takes; anything above ``maximum`` once it is clear that it is more,
+    or that it is nested deeper than any CSR: Python could read it, and not write it.
+
+    All values count, not only the texts: a megabyte of ``{},{},...`` takes thirty.
+    """
+    size = 0
+    level = [value]
+    for _ in range(MAXIMUM_DEPTH):
+        items, level = level, []
+        for item in items:
+            size += getsizeof(item)
+            kind = type(item)
+            if kind is str:  # most of them
+                continue
+            # Before the items of a long list are looked at. What is in a container takes a pointer there at least, so
+            # that it is enough to look here.
+            if kind is dict:
+                if size > maximum:
+                    return size
+                level += item
+                level += item.values()
+            elif kind is list:
+                if size > maximum:
+                    return size
+                level += item
+        if not level:
+            return size
+    return maximum + 1

@@ -1,0 +1,186 @@
+"""Carries a decision out: at most two writes to the workload cluster, each against the very version that was judged."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
+from signer.controller.requests.bounded_request import can_be_answered, is_too_large
+from signer.kube.client import JsonObject
+from signer.kube.errors import UnexpectedAnswer
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.csr_header import Condition
+from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
+from signer.model.kubernetes_time import format_time
+from signer.model.reasons import Reason
+from signer.model.signing_request import SigningRequest
+
+_CHALLENGE_MESSAGE: Final = (
+    "the evidence is good so far; answer the challenge in annotation "
+    f"{CHALLENGE_ANNOTATION} with a second request for the same key"
+)
+_OUR_ANNOTATIONS: Final = (f"{ANNOTATION_PREFIX}/", f"{ENDORSEMENT_KEY_ANNOTATION.partition('/')[0]}/")
+"""How the keys of annotations begin that nobody but this controller writes on a request that is approved."""
+
+
+class WorkloadCalls(Protocol):
+    """The one call that is used of :class:`~signer.kube.client.Client`."""
+
+    async def replace(self, path: str, body: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class Publisher:
+    """The writes to one workload cluster."""
+
+    def __init__(self, client: WorkloadCalls, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._now = now
+
+    async def approve_and_sign(self, manifest: JsonObject, request: SigningRequest, decision: Approve) -> None:
+        """Approve, unless that is done already, and publish the certificate that the journal names.
+
+        Annotations of ours are what the decision says, and no others: what the requester wrote there goes in the same
+        write. What we approved before, and a restart kept from its certificate, has them from then, so they stay; the
+        journal would not know them. What somebody else approved gets them with the certificate; where it is signed from
+        the journal it gets none.
+
+        Raises:
+            ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
+            UnexpectedAnswer: what it answered to the approval is not this CSR.
+        """
+        approval = self._condition("Approved", decision.reason, decision.message)
+        annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
+        if Condition.APPROVED not in request.header.conditions:
+            answer = await self._write(manifest, "approval", conditions=[approval], annotations=annotations)
+            manifest, annotations = _as_answered(manifest, answer), None
+        elif _has_condition(manifest, approval):
+            annotations = None
+        certificate = base64.b64encode(decision.certificate).decode("ascii")
+        await self._write(manifest, "status", certificate=certificate, annotations=annotations)
+
+    async def approve(self, manifest: JsonObject, decision: ApproveOnly) -> None:
+        """Approve what kube-controller-manager signs; annotations of ours, which a requester wrote, go with it.
+
+        Raises:
+            ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
+        """
+        await self._write(
+            manifest,
+            "approval",
+            conditions=[self._condition("Approved", decision.reason, decision.message)],
+            annotations=_ours_replaced(manifest, {}),
+        )
+
+    async def deny(self, manifest: JsonObject, decision: Deny | Challenge) -> None:
+        """Deny with reason, message and annotations in one write.
+
+        Raises:
+            ApiError: from the workload cluster.
+        """
+        if isinstance(decision, Challenge):
+            reason, message = str(Reason.CHALLENGE_ISSUED), _CHALLENGE_MESSAGE
+            annotations: Mapping[str, str] = {CHALLENGE_ANNOTATION: decision.challenge}
+        else:
+            reason, message, annotations = decision.reason, decision.message, decision.annotations
+        await self._write(
+            manifest,
+            "approval",
+            conditions=[self._condition("Denied", reason, message)],
+            annotations={**_annotations(manifest), **annotations},
+        )
+
+    async def fail(self, manifest: JsonObject, decision: Fail) -> None:
+        """Mark as Failed what somebody else approved.
+
+        Raises:
+            ApiError: from the workload cluster.
+        """
+        await self._write(manifest, "status", conditions=[self._condition("Failed", decision.reason, decision.message)])
+
+    async def _write(
+        self,
+        manifest: JsonObject,
+        subresource: str,
+        *,
+        conditions: list[JsonObject] | None = None,
+        certificate: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """``annotations`` are all that the object has afterwards; without, they stay as they are."""
+        metadata = dict(manifest["metadata"])
+        metadata.pop("managedFields", None)
+        if annotations is not None and annotations != _annotations(manifest):
+            metadata["annotations"] = dict(annotations)
+        status = dict(manifest.get("status") or {})
+        if conditions:
+            status["conditions"] = [*(status.get("conditions") or []), *conditions]
+        if certificate is not None:
+            status["certificate"] = certificate
+        # Items of a list carry neither; the API server wants both.
+        body = {
+            "apiVersion": CERTIFICATE_SIGNING_REQUESTS.api_version,
+            "kind": "CertificateSigningRequest",
+            "metadata": metadata,
+            "spec": manifest["spec"],
+            "status": status,
+        }
+        return await self._client.replace(
+            CERTIFICATE_SIGNING_REQUESTS.object(str(metadata["name"]), subresource=subresource), body
+        )
+
+    def _condition(self, kind: str, reason: str, message: str) -> dict[str, Any]:
+        moment = format_time(self._now())
+        return {
+            "type": kind,
+            "status": "True",
+            "reason": str(reason),
+            "message": message,
+            "lastUpdateTime": moment,
+            "lastTransitionTime": moment,
+        }
+
+
+def _as_answered(written: JsonObject, answer: JsonObject) -> JsonObject:
+    """The CSR as it is after a write, by what an API server, which may be hostile, answered to it.
+
+    Raises:
+        UnexpectedAnswer: that is another object, or has no form in which a certificate can be added to it.
+    """
+    metadata, status = answer.get("metadata"), answer.get("status")
+    if not (isinstance(metadata, dict) and isinstance(status, dict)):
+        raise UnexpectedAnswer("the answer to an approval is no CSR", status=200)
+    if any(metadata.get(field) != written["metadata"][field] for field in ("name", "uid")):
+        raise UnexpectedAnswer("the answer to an approval is another CSR", status=200)
+    if not can_be_answered(metadata, status):
+        raise UnexpectedAnswer("the answer to an approval is a CSR of no form to add a certificate to", status=200)
+    metadata.pop("managedFields", None)
+    if is_too_large((metadata, status)):
+        raise UnexpectedAnswer("the answer to an approval is a CSR larger than any that is kept", status=200)
+    return {"metadata": metadata, "spec": written["spec"], "status": status}
+
+
+def _annotations(manifest: JsonObject) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = manifest["metadata"].get("annotations") or {}
+    return annotations
+
+
+def _ours_replaced(manifest: JsonObject, ours: Mapping[str, str]) -> Mapping[str, str]:
+    """The object's annotations with ``ours`` for all that have such keys, in whatever case they are written."""
+    theirs = {
+        key: value for key, value in _annotations(manifest).items() if not key.lower().startswith(_OUR_ANNOTATIONS)
+    }
+    return {**theirs, **ours}
+
+
+def _has_condition(manifest: JsonObject, wanted: Mapping[str, Any]) -> bool:
+    """Whether it stands there with that reason and message, as only whoever may approve could have written it."""
+    return any(
+        isinstance(condition, Mapping)
+        and all(condition.get(key) == wanted[key] for key in ("type", "reason", "message"))
+        for condition in manifest["status"]["conditions"]
+    )

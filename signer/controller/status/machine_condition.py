@@ -1,0 +1,337 @@
+"""Condition ``NodeAttested`` on Machines that wait for it: those that name it in ``spec.readinessGates``.
+
+Cluster API's readiness gates are conditions that other controllers write (Machine, ``spec.readinessGates``); a Machine
+counts as ready only while each is True. The condition is made from what stands in records and Machines, so a restart
+or a lost update is mended at the next look. All of it is in the background: no decision waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from signer.kube.client import JsonObject
+from signer.kube.cooperative_yield import CooperativeYield
+from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.workqueue import WorkQueue
+from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.decision import Decision, Deferred
+from signer.model.explain_command import with_hint, without_hint
+from signer.model.fields import mapping_of, text_of
+from signer.model.flow import Flow, PriorityLevel
+from signer.model.kubernetes_time import format_time
+from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
+from signer.model.record import AttestedNode, MachineKey
+from signer.store.cache import ObjectKey
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
+
+_LOG = logging.getLogger(__name__)
+
+SETTLE_SECONDS: Final = 1.0
+"""What happens to one Machine within this time is written once."""
+WRITE_SECONDS: Final = 30.0
+"""A condition that is not True is written at most this often: how often requests are denied is up to those who ask."""
+RESYNC_SECONDS: Final = 60.0
+"""How often all Machines that wait for the condition are gone through, without a call for those that are right."""
+LOOK_AGAIN_SECONDS: Final = 3600.0
+"""How long what was written is believed to stand there."""
+OFF_SECONDS: Final = 300.0
+"""Without a grant, or where the schema drops the condition, this long passes before the next attempt."""
+MAXIMUM_CONDITIONS: Final = 32
+"""``maxItems`` of the conditions in Cluster API's schema."""
+_ATTEMPTS: Final = 5
+_EVERYWHERE: Final = ""
+"""Instead of a namespace: definitions are the whole management cluster's."""
+
+# Where each Cluster API version keeps conditions of the form of metav1.Condition.
+_HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
+
+
+class ObjectCalls(Protocol):
+    """The calls that are used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """See Client."""
+        ...
+
+
+RecordsOf = Callable[[MachineKey], Iterable[AttestedNode]]
+"""The authentic records of a Machine, as the store's index has them; raises Deferred while that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was last seen or put there."""
+
+    uid: str
+    content: NodeAttested
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last decision about that Machine's node that was no approval."""
+
+    uid: str
+    content: NodeAttested
+
+
+class MachineConditions:
+    """Writes the condition of every Machine that waits for it; one for the whole controller."""
+
+    def __init__(
+        self,
+        client: ObjectCalls,
+        caches: Caches,
+        records_of: RecordsOf,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._records_of = records_of
+        self._now = now
+        self._monotonic = monotonic
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(flow_of=_flow)
+        self._last: dict[ObjectKey, _Last] = {}
+        self._written: dict[ObjectKey, _Written] = {}
+        self._off_until: dict[str, float] = {}
+        """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
+        self._said: set[str] = set()
+        self._resync_wanted = asyncio.Event()
+        caches.on_change(self._changed)
+        caches.on_shards(self._resync_wanted.set)
+
+    def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
+        """A request that claims this Machine was decided; never waits and never raises."""
+        if not _waits(machine):
+            return
+        key = (machine.cluster.namespace, machine.name)
+        if (content := node_attested_after(decision, hint)) not in (NOT_YET, self._last_of(key, machine)):
+            self._last[key] = _Last(machine.uid, content)
+        self._queue.add_after(key, SETTLE_SECONDS)
+
+    async def run(self) -> None:
+        """Write conditions until cancelled; to be started once the inventory is filled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._resync_for_ever(), name="machine conditions, resync")
+            tasks.create_task(self._work(), name="machine conditions")
+
+    def _changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        if provider_ids == ALL_PROVIDER_IDS:
+            return  # the next resync is soon enough for a Cluster or a policy
+        for machine in self._caches.machine_objects_with(cluster, provider_ids):
+            if _waits(machine):
+                self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            self._resync_wanted.clear()
+            await self.resync()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESYNC_SECONDS):
+                    await self._resync_wanted.wait()
+
+    async def resync(self) -> None:
+        """Go through all Machines, and queue those whose condition is not known to be right."""
+        cooperative_yield = CooperativeYield()
+        for machine in list(self._caches.machines.values()):  # they may change meanwhile, which is told by itself
+            key = (machine.cluster.namespace, machine.name)
+            if _waits(machine) and self._is_kept(key):
+                with contextlib.suppress(Deferred):
+                    if not self._is_right(key, machine):
+                        self._queue.add_after(key, SETTLE_SECONDS)
+            await cooperative_yield.leave_turn()
+        now = self._monotonic()
+        self._off_until = {where: end for where, end in self._off_until.items() if end > now}
+        for memory in (self._last, self._written):
+            for key in list(memory):
+                if not self._is_kept(key):
+                    memory.pop(key, None)
+                await cooperative_yield.leave_turn()
+
+    def _is_kept(self, key: ObjectKey) -> bool:
+        """Whether that Machine waits for the condition, and is in one of this replica's shards."""
+        machine = self._caches.machines.get(*key)
+        return machine is not None and _waits(machine) and self._caches.shards.own(machine.cluster)
+
+    def _is_right(self, key: ObjectKey, machine: MachineView) -> bool:
+        written = self._written.get(key)
+        return (
+            written is not None
+            and written.uid == machine.uid
+            and written.content == self._content(key, machine)
+            and self._monotonic() - written.at < LOOK_AGAIN_SECONDS
+        )
+
+    def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
+        records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
+        cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
+        if cluster is not None:  # without one nothing is written
+            records = [record for record in records if record.is_of(machine, cluster.created)]
+        content = node_attested_by(records, self._last_of(key, machine), self._now())
+        if content.status == "True":
+            self._last.pop(key, None)  # what was denied before, or meanwhile, is of no interest when it expires
+        return content
+
+    def _last_of(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
+        last = self._last.get(key)
+        return last.content if last is not None and last.uid == machine.uid else NOT_YET
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._settle(key)
+            except Deferred:
+                pass  # without the controller key; a later resync finds it
+            except ApiError as error:
+                _LOG.info("cannot write a Machine's condition", extra={"machine": "/".join(key), "error": str(error)})
+                self._queue.retry(key)
+            except Exception as error:  # noqa: BLE001 - one Machine's fault must not end the others' conditions
+                _LOG.error(
+                    "unexpected fault at a Machine's condition", exc_info=error, extra={"machine": "/".join(key)}
+                )
+                self._queue.retry(key)
+            else:
+                self._queue.forget(key)
+            finally:
+                self._queue.done(key)
+
+    async def _settle(self, key: ObjectKey) -> None:
+        """Make the condition of one Machine right.
+
+        Raises:
+            ApiError: to be tried again.
+            Deferred: it cannot be told yet what the condition should be.
+        """
+        machine = self._caches.machines.get(*key)
+        if machine is None or not _waits(machine) or not self._is_ours(machine) or self._is_right(key, machine):
+            return
+        if self._is_off(key[0]):
+            return  # a later resync finds it
+        content, written = self._content(key, machine), self._written.get(key)
+        if written is not None and content.status != "True" and written.uid == machine.uid:
+            rest = WRITE_SECONDS - (self._monotonic() - written.at)
+            if rest > 0:
+                self._queue.add_after(key, rest)
+                return
+        try:
+            content_there = await self._write(machine, content)
+        except NotFound:
+            return
+        except Forbidden as error:
+            self._switch_off(f"a grant is missing: {error}", key[0])
+            return
+        self._written[key] = _Written(machine.uid, content_there, self._monotonic())
+
+    def _is_ours(self, machine: MachineView) -> bool:
+        """Whether its Cluster is served, and goes on here: during a move another controller writes."""
+        cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
+        policy = self._caches.policies.get(machine.cluster.namespace, machine.cluster.name)
+        if cluster is None or policy is None or cluster.paused or cluster.deleting:
+            return False
+        if not self._caches.serves(cluster):
+            return False
+        return not machine.paused and not machine.deleting
+
+    async def _write(self, machine: MachineView, content: NodeAttested) -> NodeAttested:
+        """Write the condition where it differs; returns what stands there then.
+
+        Raises:
+            ApiError: also Conflict, where others kept writing to the same Machine.
+        """
+        resource = self._caches.version.machines
+        path = resource.object(machine.name, machine.cluster.namespace)
+        holder = _HOLDERS[resource.version]
+        for attempt in range(_ATTEMPTS):
+            manifest = await self._client.get(path)
+            if text_of(mapping_of(manifest, "metadata"), "uid") != machine.uid:
+                raise NotFound("another Machine has this name now")
+            conditions = _conditions(manifest, holder)
+            before = _ours(conditions)
+            if content == NOT_YET and before.get("status") in ("False", "Unknown"):
+                return content  # what was said last, before a restart perhaps, says more
+            wanted = self._condition(content, before, manifest)
+            if wanted == before:
+                return content
+            others = [condition for condition in conditions if condition.get("type") != NODE_ATTESTED]
+            if len(others) >= MAXIMUM_CONDITIONS:
+                self._say(f"Machine {machine.name} has {len(others)} other conditions already")
+                return content
+            patch: JsonObject = {"conditions": [*others, wanted]}
+            for part in reversed(holder):
+                patch = {part: patch}
+            patch["metadata"] = {"resourceVersion": text_of(mapping_of(manifest, "metadata"), "resourceVersion")}
+            try:
+                after = await self._client.patch(f"{path}/status", patch)
+            except Conflict:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                continue
+            if not _ours(_conditions(after, holder)):
+                self._switch_off("the schema of Machines does not keep the condition", _EVERYWHERE)
+            break
+        return content
+
+    def _condition(self, content: NodeAttested, before: JsonObject, manifest: JsonObject) -> JsonObject:
+        unchanged = before.get("status") == content.status and isinstance(before.get("lastTransitionTime"), str)
+        condition: JsonObject = {
+            "type": NODE_ATTESTED,
+            "status": content.status,
+            "lastTransitionTime": before["lastTransitionTime"] if unchanged else format_time(self._now()),
+            "reason": content.reason,
+            "message": with_hint(content.message, content.hint),
+        }
+        # The condition follows records, not spec: a new generation alone is no reason to write.
+        said = str(before.get("message"))
+        same = unchanged and (before.get("reason"), without_hint(said)) == (content.reason, content.message)
+        if same:
+            condition["message"] = said  # of whichever request: the next one's name is no news
+        generation = before.get("observedGeneration") if same else (manifest.get("metadata") or {}).get("generation")
+        return condition if generation is None else {**condition, "observedGeneration": generation}
+
+    def _switch_off(self, cause: str, where: str) -> None:
+        self._off_until[where] = self._monotonic() + OFF_SECONDS
+        self._say(cause)
+
+    def _is_off(self, namespace: str) -> bool:
+        now = self._monotonic()
+        return any(self._off_until.get(where, now) > now for where in (_EVERYWHERE, namespace))
+
+    def _say(self, cause: str) -> None:
+        """Once for each cause: what is off is no news at every look."""
+        if cause not in self._said and len(self._said) < 100:
+            self._said.add(cause)
+            _LOG.warning("condition NodeAttested is not written", extra={"detail": cause})
+
+
+def _flow(machine: ObjectKey) -> Flow:
+    """Namespaces take turns: whose thousands of Machines are denied again and again holds up nobody else's."""
+    return Flow(PriorityLevel.PLAUSIBLE, machine[0])
+
+
+def _waits(machine: MachineView) -> bool:
+    return machine.kind == MACHINE_KIND and NODE_ATTESTED in machine.readiness_gates
+
+
+def _conditions(manifest: JsonObject, holder: tuple[str, ...]) -> list[JsonObject]:
+    parent: Any = manifest
+    for part in holder:
+        parent = parent.get(part) if isinstance(parent, dict) else None
+    conditions = parent.get("conditions") if isinstance(parent, dict) else None
+    return [item for item in conditions if isinstance(item, dict)] if isinstance(conditions, list) else []
+
+
+def _ours(conditions: Iterable[JsonObject]) -> JsonObject:
+    return next((condition for condition in conditions if condition.get("type") == NODE_ATTESTED), {})

@@ -1,0 +1,155 @@
+"""Who is attested and who is not: what a cluster must know before renewal without attestation can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from attestors.contract import Security
+from attestors.registry import AttestorUnavailable, Registry
+from signer.controller.status.policy_status import Permits
+from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
+from signer.model.node_attested import valid_until
+from signer.model.policy import Policy
+from signer.model.record import AttestedNode, MachineKey
+from signer.store.caches import Caches
+
+MAXIMUM_UNATTESTED: Final = 10_000
+"""Are told of; one is enough to keep renewal open, and Kubernetes is built for 5,000 nodes."""
+_LOOKED_AT: Final = 250
+"""Machines and instances, some five milliseconds, before others have their turn."""
+_PAUSE_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """The Machine's node has a certificate that it renews by attestation."""
+
+    machine: MachineView
+    record: AttestedNode
+
+
+@dataclass(frozen=True, slots=True)
+class Unattested:
+    """The Machine's node would lose its renewal under Enforce; ``why`` finishes the sentence "the Machine ..."."""
+
+    machine: MachineView
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.machine} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """There is no node yet that could lose anything: under Enforce it can only join by attestation."""
+
+    machine: MachineView
+
+
+MachineCoverage: TypeAlias = Attested | Unattested | Starting
+
+
+class RenewalCoverage:
+    """Looks at every Machine, and every instance of a MachinePool, of one cluster."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        registry: Registry,
+        caches: Caches,
+        permits: Permits,
+        now: Callable[[], datetime],
+    ) -> None:
+        """``permits``: see :func:`~signer.controller.status.policy_status.permitted_in`."""
+        self._key = key
+        self._registry = registry
+        self._caches = caches
+        self._permits = permits
+        self._now = now
+
+    def all(self) -> tuple[MachineCoverage, ...]:
+        """Each that is not being deleted, by name.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        found = (machine for machine in self._machines() if not machine.deleting)
+        renewal_coverage = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
+        return (*renewal_coverage, *self._unlisted())
+
+    async def unattested(self) -> tuple[Unattested, ...]:
+        """Those that would lose renewal, by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
+
+        It waits between them: ten MachinePools of a tenant may list a hundred thousand instances.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        found: list[Unattested] = []
+        for number, machine in enumerate(self._machines(), start=1):
+            if number % _LOOKED_AT == 0:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            standing = Starting(machine) if machine.deleting else self._of(machine)
+            if isinstance(standing, Unattested):
+                found.append(standing)
+            if len(found) == MAXIMUM_UNATTESTED:
+                break
+        found.sort(key=lambda one: (one.machine.name, one.machine.provider_id))
+        return (*found, *self._unlisted())[:MAXIMUM_UNATTESTED]
+
+    def _unlisted(self) -> Iterator[Unattested]:
+        """Instances of MachinePools whose provider IDs are not known: their nodes may be there all the same."""
+        for pool in self._caches.machine_pools.values():
+            missing = pool.replicas - len(pool.provider_ids)
+            if pool.cluster == self._key and missing > 0 and not pool.deleting:
+                yield Unattested(pool.unlisted(), f"has {missing} instances without a provider ID")
+
+    def _machines(self) -> Iterator[MachineView]:
+        yield from self._caches.machines_of(self._key)
+        yield from self._caches.instances_of(self._key)
+
+    def _of(self, machine: MachineView) -> MachineCoverage:
+        if not machine.provider_id:
+            return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
+        records = self._caches.authentic.of_machine(MachineKey.of(machine))
+        if not records:
+            return Unattested(machine, "has no AttestedNode that counts")
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        created = LONG_AGO if cluster is None else cluster.created
+        records = tuple(record for record in records if record.is_of(machine, created))
+        if not records:
+            return Unattested(machine, "was made anew since its node was attested")
+        record = max(records, key=valid_until)
+        identity = record.identity
+        does_not_renew = Unattested(machine, f"was attested by {identity.provider}, which does not renew")
+        if identity.security is not Security.SECURE:
+            return does_not_renew
+        for objection in self._objections(identity.provider):
+            return Unattested(machine, f"was attested by {identity.provider}, {objection}")
+        if not self._renews(identity.provider):  # asked last: an attestor that is not allowed is not loaded
+            return does_not_renew
+        end = valid_until(record)
+        if end <= self._now():
+            return Unattested(machine, f"has no certificate since {end:%Y-%m-%d %H:%M} UTC")
+        return Attested(machine, record)
+
+    def _objections(self, provider: str) -> Iterator[str]:
+        """Why a renewal by this attestor would be denied: whoever takes it out no longer trusts what it said."""
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
+        if not isinstance(policy, Policy):
+            yield "and there is no policy that can be followed"
+        elif provider not in {attestor.provider for attestor in policy.authorized_attestors}:
+            yield "which the policy does not authorize any more"
+        if not self._permits(provider):
+            yield "which this controller does not allow here any more"
+
+    def _renews(self, provider: str) -> bool:
+        try:
+            return self._registry.load(provider).description.renews
+        except AttestorUnavailable:
+            return False

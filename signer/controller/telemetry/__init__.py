@@ -1,0 +1,1 @@
+"""What the controller emits: Prometheus metrics, logs and Events."""

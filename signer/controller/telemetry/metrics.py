@@ -1,0 +1,219 @@
+"""Prometheus metrics. Labels are bounded: clusters we serve, installed providers, reasons of a closed list.
+
+What happens is counted here; how things stand (:mod:`signer.controller.telemetry.metrics_collector`) is looked at
+when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from attestors.contract import CloudCall
+from attestors.wire.names import EVIDENCE_EXPIRED
+from signer.controller.telemetry.metrics_collector import ClusterGauges, MetricsCollector, ProcessGauges
+from signer.model.program_version import program_version
+from signer.model.reasons import Reason
+
+NAMESPACE: Final = "node_attestation"
+_KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), EVIDENCE_EXPIRED})
+"""With the one reason of attestors that means something to others: the node asks again by itself."""
+OTHER_REASON: Final = "AttestorSpecific"
+OTHER: Final = "other"
+MAXIMUM_CLOUD_OPERATIONS: Final = 64
+"""Pairs of service and operation that are told apart; an attestor of others may name what it likes."""
+MAXIMUM_LATENCY_SECONDS: Final = 86400.0
+"""As long as an API server keeps a request that nobody decides; a creation time further off is somebody's invention."""
+_HANDLING_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_LATENCY_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+_CLOUD_BUCKETS: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CLUSTER: Final = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMetric:
+    """A metric as documents, alerts and dashboards name it."""
+
+    name: str
+    """With ``_total`` for a counter, and without the suffixes of a histogram's series."""
+    type: str
+    labels: tuple[str, ...]
+    documentation: str
+
+
+class Metrics:
+    """The controller's metrics, in a registry of their own so that several controllers fit into one test process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.decisions = self._counter(
+            "decisions", "Decisions on CertificateSigningRequests.", _CLUSTER, "provider", "decision", "reason"
+        )
+        self.certificates = self._counter(
+            "certificates_published",
+            "Certificates written into CertificateSigningRequests.",
+            _CLUSTER,
+            "provider",
+            "purpose",
+        )
+        self.last_certificate = Gauge(
+            "last_certificate_published_timestamp_seconds",
+            "When the controller last published a certificate for the cluster, in Unix time.",
+            (_CLUSTER,),
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.builtin_approvals = self._counter(
+            "stock_approvals",
+            "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved without attestation.",
+            _CLUSTER,
+        )
+        self.handling_seconds = self._histogram(
+            "handling_seconds",
+            "Time from taking a request off the queue to writing its decision, in seconds.",
+            _HANDLING_BUCKETS,
+            "decision",
+        )
+        self.audit_lines = self._counter(
+            "audit_lines", "Lines for the audit log, by result: written or failed.", "result"
+        )
+        self.leader = Gauge(
+            "leader",
+            "1 while this replica leads, owns a shard, or runs without leader election and shards; 0 on standby.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.shards = Gauge(
+            "shards",
+            "Number of shards that the replicas divide between them; 0 without --shards.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.shards_owned = Gauge(
+            "shards_owned",
+            "Number of shards that this replica owns.",
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.certificate_latency_seconds = self._histogram(
+            "certificate_latency_seconds",
+            "Time from a request's creationTimestamp, as the workload cluster reports it, to publishing its "
+            "certificate, in seconds.",
+            _LATENCY_BUCKETS,
+            "provider",
+            "purpose",
+        )
+        self.cloud_calls = self._counter(
+            "cloud_calls",
+            "Calls of attestors to clouds, by outcome: ok, refused (credentials or permissions), throttled, timeout or "
+            "error.",
+            "service",
+            "operation",
+            "outcome",
+        )
+        self.cloud_call_seconds = self._histogram(
+            "cloud_call_seconds",
+            "Duration of a call of an attestor to a cloud, including the wait for a free slot, in seconds.",
+            _CLOUD_BUCKETS,
+            "service",
+            "operation",
+        )
+        self.attestor_held_seconds = self._counter(
+            "attestor_held_seconds",
+            "Seconds for which an attestor blocked the event loop, and so every cluster; blocks of 0.1 seconds or "
+            "longer count.",
+            "provider",
+        )
+        self.task_failures = self._counter(
+            "task_failures", "Defects that ended one of the controller's own tasks, which then restarted.", "task"
+        )
+        self.build = Gauge(
+            "build_info",
+            "Always 1; the label holds the running version.",
+            ("version",),
+            namespace=NAMESPACE,
+            registry=self.registry,
+        )
+        self.build.labels(program_version()).set(1)
+        self._cloud_operations: set[tuple[str, str]] = set()
+        self.gauges = MetricsCollector(NAMESPACE)
+        self.registry.register(self.gauges)
+
+    # What happens
+
+    def decided(self, cluster: str, provider: str, decision: str, reason: str) -> None:
+        """Count one decision; an attestor's own reasons share one label value."""
+        known = reason if reason in _KNOWN_REASONS else OTHER_REASON
+        self.decisions.labels(cluster, provider, decision, known).inc()
+
+    def published(self, cluster: str, provider: str, purpose: str, *, created: float, now: float) -> None:
+        """Count one certificate; ``created`` is the workload cluster's word, in Unix time, as ``now`` is ours."""
+        self.certificates.labels(cluster, provider, purpose).inc()
+        self.last_certificate.labels(cluster).set(now)
+        latency = min(max(now - created, 0.0), MAXIMUM_LATENCY_SECONDS)
+        self.certificate_latency_seconds.labels(provider, purpose).observe(latency)
+
+    def cloud_called(self, call: CloudCall) -> None:
+        """Count one call to a cloud."""
+        service, operation = self._told_apart(call.service, call.operation)
+        self.cloud_calls.labels(service, operation, call.outcome.value).inc()
+        self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
+
+    def attestor_held(self, provider: str, seconds: float) -> None:
+        """Count a turn of an attestor that was long."""
+        self.attestor_held_seconds.labels(provider).inc(seconds)
+
+    def task_failed(self, task: str) -> None:
+        """Count a defect that ended a task."""
+        self.task_failures.labels(task).inc()
+
+    def _told_apart(self, service: str, operation: str) -> tuple[str, str]:
+        pair = (service, operation)
+        if pair not in self._cloud_operations:
+            if len(self._cloud_operations) >= MAXIMUM_CLOUD_OPERATIONS:
+                return OTHER, OTHER
+            self._cloud_operations.add(pair)
+        return pair
+
+    # How things stand
+
+    def serve_process(self, look: Callable[[], ProcessGauges]) -> None:
+        """``look`` says from now on how the process stands."""
+        self.gauges.process = look
+
+    def serve_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
+        """``look`` says from now on how that cluster stands."""
+        self.gauges.clusters[cluster] = look
+        self.builtin_approvals.labels(cluster)  # from zero on: so that the first one is an increase
+
+    def forget_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
+        """Drop all series of a cluster that is gone; not those of its successor under the same name."""
+        if self.gauges.clusters.get(cluster) != look:
+            return
+        del self.gauges.clusters[cluster]
+        for metric in vars(self).values():
+            if isinstance(metric, MetricWrapperBase) and _CLUSTER in metric._labelnames:
+                metric.remove_by_labels({_CLUSTER: cluster})
+
+    # What there is
+
+    def described(self) -> tuple[DescribedMetric, ...]:
+        """Every metric, for documents and tests."""
+        found = []
+        for metric in vars(self).values():
+            if isinstance(metric, MetricWrapperBase):
+                for family in metric.describe():
+                    name = f"{family.name}_total" if family.type == "counter" else family.name
+                    found.append(DescribedMetric(name, family.type, tuple(metric._labelnames), family.documentation))
+        found.extend(DescribedMetric(*described) for described in self.gauges.described())
+        return tuple(found)
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, namespace=NAMESPACE, registry=self.registry)
+
+    def _histogram(self, name: str, documentation: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, documentation, labels, namespace=NAMESPACE, registry=self.registry, buckets=buckets)

@@ -1,0 +1,247 @@
+"""How things stand, as metrics: looked at when somebody asks, so that nothing is counted twice or left behind.
+
+A cluster that is gone has no series any more, without anybody having to remove them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from signer.model.condition import PolicyCondition
+from signer.store.node_certificates import NodeCertificates
+
+
+class Certificate(enum.Enum):
+    """How it stands with a node's last client certificate."""
+
+    VALID = "valid"
+    OVERDUE = "overdue"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGauges:
+    """One cluster's queue of requests."""
+
+    depth: int
+    """That wait for a worker now."""
+    oldest_seconds: float
+    longest_processing_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterGauges:
+    """How one cluster stands."""
+
+    pending: int
+    oldest_pending_seconds: float
+    queue: QueueGauges
+    reachable: bool
+    mode: str
+    """That its policy names, also while that cannot be followed; empty where it names none."""
+    conditions: tuple[PolicyCondition, ...]
+    authority_expiry: tuple[float, ...]
+    """Unix time; empty where there is no CA."""
+    certificates: NodeCertificates
+    unattested_requesters: int
+    """See :class:`~signer.controller.auto_approval.unattested_requests.UnattestedRequests`."""
+    now: float
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGauges:
+    """How the process stands."""
+
+    ready: bool = False
+    watched: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each collection of the management cluster can be watched."""
+    controller_key_readable: tuple[bool, ...] = ()
+    """Empty until it was looked at: a standby does not."""
+    ignored_records: int = 0
+    dropped_events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    name: str
+    type: str
+    documentation: str
+    labels: tuple[str, ...] = ()
+
+    def empty(self, namespace: str) -> GaugeMetricFamily | CounterMetricFamily:
+        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
+        return kind(f"{namespace}_{self.name}", self.documentation, labels=self.labels)
+
+
+_OF_CLUSTER: Final = ("cluster",)
+READY: Final = _Family("ready", "gauge", "1 while this replica decides requests, else 0.")
+WATCHED: Final = _Family(
+    "management_watch_reachable",
+    "gauge",
+    "1 while the controller watches the resource in the management cluster, 0 while it cannot.",
+    ("resource",),
+)
+CONTROLLER_KEY: Final = _Family(
+    "controller_key_readable",
+    "gauge",
+    "1 while the Secret with the controller key exists and can be used, 0 while it is missing, malformed or forbidden.",
+)
+IGNORED: Final = _Family(
+    "ignored_records",
+    "counter",
+    "Versions of AttestedNodes that the controller ignored because they are not sealed with its key.",
+)
+DROPPED: Final = _Family("dropped_events", "counter", "Events that the controller dropped because there were too many.")
+PENDING: Final = _Family(
+    "pending_requests",
+    "gauge",
+    "Requests without a certificate or a denial, excluding those the policy ignores.",
+    _OF_CLUSTER,
+)
+OLDEST: Final = _Family(
+    "oldest_pending_request_seconds",
+    "gauge",
+    "Age of the oldest pending request since this controller first saw it, in seconds; 0 if there is none.",
+    _OF_CLUSTER,
+)
+DEPTH: Final = _Family("queue_depth", "gauge", "Requests that wait for a worker.", _OF_CLUSTER)
+QUEUE_OLDEST: Final = _Family(
+    "queue_oldest_seconds",
+    "gauge",
+    "Time for which the oldest queued request has waited for a worker, in seconds.",
+    _OF_CLUSTER,
+)
+PROCESSING: Final = _Family(
+    "queue_longest_processing_seconds",
+    "gauge",
+    "Longest time for which a worker has been processing its current request, in seconds.",
+    _OF_CLUSTER,
+)
+REACHABLE: Final = _Family(
+    "workload_cluster_reachable",
+    "gauge",
+    "1 while the controller watches the requests of the workload cluster, 0 while it cannot reach it.",
+    _OF_CLUSTER,
+)
+INFO: Final = _Family(
+    "cluster_info", "gauge", "Always 1; the label holds the mode of the cluster's policy.", ("cluster", "mode")
+)
+CONDITION: Final = _Family(
+    "cluster_condition",
+    "gauge",
+    "1 for the current status (True, False or Unknown) of each condition of the cluster's policy.",
+    ("cluster", "condition", "status"),
+)
+AUTHORITY: Final = _Family(
+    "certificate_authority_expiry_timestamp_seconds",
+    "gauge",
+    "When the CA that signs for the cluster expires, in Unix time.",
+    _OF_CLUSTER,
+)
+NODES: Final = _Family(
+    "nodes",
+    "gauge",
+    "Attested nodes whose Machine exists, by the state of their last client certificate: valid, overdue (renewable, "
+    "but less than 15 % of its lifetime left) or expired.",
+    ("cluster", "certificate"),
+)
+BUDGET: Final = _Family(
+    "outage_budget_timestamp_seconds",
+    "gauge",
+    "When the first still valid client certificate of an attested node expires if no more are issued, in Unix time.",
+    _OF_CLUSTER,
+)
+UNATTESTED: Final = _Family(
+    "unattested_requesters",
+    "gauge",
+    "Nodes and bootstrap tokens whose requests to kubernetes.io/kube-apiserver-client-kubelet within the last hour "
+    "were not approved; at most 64.",
+    _OF_CLUSTER,
+)
+_FAMILIES: Final = (
+    READY,
+    WATCHED,
+    CONTROLLER_KEY,
+    IGNORED,
+    DROPPED,
+    PENDING,
+    OLDEST,
+    DEPTH,
+    QUEUE_OLDEST,
+    PROCESSING,
+    REACHABLE,
+    INFO,
+    CONDITION,
+    AUTHORITY,
+    NODES,
+    BUDGET,
+    UNATTESTED,
+)
+
+
+class MetricsCollector(Collector):
+    """Asks whoever knows, when metrics are collected."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self.process: Callable[[], ProcessGauges] = ProcessGauges
+        self.clusters: dict[str, Callable[[], ClusterGauges]] = {}
+
+    def described(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+        """Name, type, labels and documentation of each metric."""
+        for family in _FAMILIES:
+            suffix = "_total" if family.type == "counter" else ""
+            yield f"{self._namespace}_{family.name}{suffix}", family.type, family.labels, family.documentation
+
+    def describe(self) -> Iterable[Metric]:
+        """See :class:`prometheus_client.registry.Collector`."""
+        return [family.empty(self._namespace) for family in _FAMILIES]
+
+    def collect(self) -> Iterable[Metric]:
+        """See :class:`prometheus_client.registry.Collector`."""
+        families = {family: family.empty(self._namespace) for family in _FAMILIES}
+
+        def add(family: _Family, value: float, *labels: str) -> None:
+            families[family].add_metric(labels, value)
+
+        process = self.process()
+        add(READY, process.ready)
+        add(IGNORED, process.ignored_records)
+        add(DROPPED, process.dropped_events)
+        for resource, reachable in process.watched.items():
+            add(WATCHED, reachable, resource)
+        for readable in process.controller_key_readable:
+            add(CONTROLLER_KEY, readable)
+        for cluster, look in list(self.clusters.items()):
+            _add_cluster(add, cluster, look())
+        return families.values()
+
+
+def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) -> None:
+    add(PENDING, gauges.pending, cluster)
+    add(OLDEST, gauges.oldest_pending_seconds, cluster)
+    add(DEPTH, gauges.queue.depth, cluster)
+    add(QUEUE_OLDEST, gauges.queue.oldest_seconds, cluster)
+    add(PROCESSING, gauges.queue.longest_processing_seconds, cluster)
+    add(REACHABLE, gauges.reachable, cluster)
+    if gauges.mode:
+        add(INFO, 1, cluster, gauges.mode)
+    for condition in gauges.conditions:
+        add(CONDITION, 1, cluster, condition.type, condition.status)
+    for moment in gauges.authority_expiry:
+        add(AUTHORITY, moment, cluster)
+    expired = gauges.certificates.count_expired(gauges.now)
+    overdue = gauges.certificates.count_overdue(gauges.now)
+    add(NODES, len(gauges.certificates.ends) - expired - overdue, cluster, Certificate.VALID.value)
+    add(NODES, overdue, cluster, Certificate.OVERDUE.value)
+    add(NODES, expired, cluster, Certificate.EXPIRED.value)
+    for moment in gauges.certificates.outage_budget(gauges.now):
+        add(BUDGET, moment, cluster)
+    add(UNATTESTED, gauges.unattested_requesters, cluster)

@@ -1,0 +1,1 @@
+"""Decides one CSR: attest, match the Machine, reserve and journal. Nothing here writes to a workload cluster."""

@@ -1,0 +1,271 @@
+"""From an attested request to its certificate and to the journal entry that allows it.
+
+The certificate is signed before it is journaled, because the journal holds its digest; it leaves this process only
+after the journal and the approval were written. Whoever continues after a crash makes the same certificate again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from attestors.contract import Security
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
+from signer.authority import (
+    Authority,
+    CertificateUsage,
+    IssuanceRefused,
+    IssuanceRefusedReason,
+    IssuanceRequest,
+    certificate_validity,
+    issue,
+    new_serial_number,
+    require_issuable,
+)
+from signer.authority.errors import CertificateAuthorityUnavailable
+from signer.model.decision import Approve, Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode, JournalEntry
+from signer.model.signing_request import SigningRequest
+from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.machine import MachineFacts
+
+_AS_LONG: Final = timedelta(minutes=1)
+"""Lives that differ by less are the same: rounding, and a CA's end."""
+_LEAST_LIFETIME: Final = timedelta(minutes=10)
+"""An entry whose certificate would have less left than the API server's least duration is planned again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A signed certificate that nobody outside has seen yet."""
+
+    pem: bytes
+    digest: str
+    """SHA-256 of its DER, hexadecimal."""
+
+
+def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> IssuanceRequest:
+    """The certificate that this request may become, with a serial number and a validity of its own.
+
+    Raises:
+        Deferred: the CA has run out.
+        Refused: the request asks for a validity that cannot be.
+    """
+    duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
+    asked = duration_asked_for(request, facts.record)
+    try:
+        validity = certificate_validity(facts.now, duration, asked, authority.signing.certificate.not_after)
+    except CertificateAuthorityUnavailable as error:
+        raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
+    except IssuanceRefused as error:
+        raise Refused(Reason.MALFORMED_REQUEST, str(error)) from error
+    return _issuance(request, facts.node_name, new_serial_number(), validity.not_before, validity.not_after)
+
+
+def planned(request: SigningRequest, node_name: str, entry: JournalEntry) -> IssuanceRequest:
+    """The certificate of a journal entry again."""
+    return _issuance(request, node_name, entry.serial_number, entry.not_before, entry.not_after)
+
+
+def _issuance(
+    request: SigningRequest, node_name: str, serial_number: int, not_before: datetime, not_after: datetime
+) -> IssuanceRequest:
+    """Subject and alternative names as judged, key from the CSR, usages from its spec.
+
+    Raises:
+        IssuanceRefused: no kubelet certificate may have these usages or names.
+    """
+    certificate_request = request.certificate_request
+    try:
+        usages = frozenset(CertificateUsage(usage) for usage in request.header.usages)
+    except ValueError:
+        raise IssuanceRefused(IssuanceRefusedReason.USAGES_INVALID, "a usage is none of a kubelet's") from None
+    return IssuanceRequest(
+        subject_common_name=NODE_USER_PREFIX + node_name,
+        organization=NODES_GROUP,
+        public_key=certificate_request.public_key,  # type: ignore[arg-type]  # its constructor refuses other kinds
+        dns_names=certificate_request.dns_names,
+        ip_addresses=certificate_request.ip_addresses,
+        usages=usages,
+        serial_number=serial_number,
+        not_before=not_before,
+        not_after=not_after,
+    )
+
+
+async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    """Sign; slow keys in a thread, because signing releases the GIL.
+
+    Raises:
+        Deferred: the certificate would be a bad one, which is a fault of ours or of the CA.
+    """
+    try:
+        if authority.is_slow_to_sign:
+            pem = await asyncio.to_thread(issue, authority, issuance)
+        else:
+            pem = issue(authority, issuance)
+    except IssuanceRefused as error:
+        raise bad_certificate(error) from error
+    return Certificate(pem, hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest())
+
+
+def bad_certificate(error: IssuanceRefused) -> Deferred:
+    """What a certificate that the CA must not sign means for the request."""
+    return Deferred(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class NotRepeatable:
+    """The certificate of a journal entry cannot be made again: another one is planned."""
+
+
+class Signing(Protocol):
+    """Who makes certificates of what was planned."""
+
+    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+        """A new one; see :func:`sign`."""
+        ...
+
+    async def sign_again(
+        self, issuance: IssuanceRequest, digest: str, authority: Authority
+    ) -> Certificate | NotRepeatable:
+        """The one that was made before, and had that digest."""
+        ...
+
+
+class SigningByKey:
+    """Makes certificates with the cluster's CA."""
+
+    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+        """See Signing."""
+        return await sign(issuance, authority)
+
+    async def sign_again(
+        self, issuance: IssuanceRequest, digest: str, authority: Authority
+    ) -> Certificate | NotRepeatable:
+        """See Signing."""
+        certificate = await sign(issuance, authority)
+        return certificate if certificate.digest == digest else NotRepeatable()
+
+
+SIGNING_BY_KEY: Final[Signing] = SigningByKey()
+
+
+def journal_entry(
+    request: SigningRequest,
+    facts: MachineFacts,
+    issuance: IssuanceRequest,
+    certificate: Certificate,
+    authority: Authority,
+) -> JournalEntry:
+    """What the journal says of this request and its certificate."""
+    header = request.header
+    return JournalEntry(
+        csr_name=header.name,
+        csr_uid=header.uid,
+        spec_digest=header.spec_digest,
+        signer_name=str(header.signer),
+        requester=header.username,
+        serial_number=issuance.serial_number,
+        not_before=issuance.not_before,
+        not_after=issuance.not_after,
+        ca_cert_hash=signing_hash(authority),
+        certificate_digest=certificate.digest,
+        public_key_digest=public_key_digest(request),
+        created=facts.created,
+        decided=facts.now.replace(microsecond=0),
+    )
+
+
+async def repeat(
+    request: SigningRequest,
+    record: AttestedNode,
+    entry: JournalEntry,
+    authority: Authority,
+    now: datetime,
+    signing: Signing = SIGNING_BY_KEY,
+) -> Approve | NotRepeatable:
+    """Make the certificate of a journal entry again, after a crash between journal and certificate.
+
+    A copy that somebody approved comes here before its shape is judged: it may ask for what no certificate may have.
+    And the CA's certificate may be a new one for its old key, which is valid only since then.
+    """
+    if not fits(entry, authority, now):
+        return NotRepeatable()
+    try:
+        issuance = planned(request, record.node_name, entry)
+        require_issuable(authority, issuance)
+    except IssuanceRefused:
+        return NotRepeatable()
+    certificate = await signing.sign_again(issuance, entry.certificate_digest, authority)
+    return certificate if isinstance(certificate, NotRepeatable) else approval(record, entry, certificate)
+
+
+async def repeat_for_key(
+    request: SigningRequest,
+    facts: MachineFacts,
+    record: AttestedNode,
+    authority: Authority,
+    signing: Signing = SIGNING_BY_KEY,
+) -> Approve | NotRepeatable:
+    """The certificate that this very key has already: one made for as long as a new one, in the first half of its life.
+
+    Whoever sees a request can post copies of it, also with another ``expirationSeconds``, which no evidence covers. A
+    copy gets what the original got, and no second certificate: it can neither fill the journal nor shorten a life.
+    """
+    entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
+    if not entries:
+        return NotRepeatable()
+    wanted = plan(request, facts, authority)
+    for entry in entries:
+        life = entry.not_after - entry.not_before
+        if life + _AS_LONG < wanted.not_after - wanted.not_before or entry.not_before + life / 2 <= facts.now:
+            continue
+        repeated = await repeat(request, record, entry, authority, facts.now, signing)
+        if not isinstance(repeated, NotRepeatable):
+            return repeated
+    return NotRepeatable()
+
+
+async def repeat_approved(
+    request: SigningRequest,
+    record: AttestedNode,
+    authority: Authority,
+    now: datetime,
+    signing: Signing = SIGNING_BY_KEY,
+) -> Approve | NotRepeatable:
+    """The certificate that this very key has already: what a copy gets that was approved before we came to it."""
+    for entry in record.entries_for_key(public_key_digest(request), str(request.header.signer)):
+        repeated = await repeat(request, record, entry, authority, now, signing)
+        if not isinstance(repeated, NotRepeatable):
+            return repeated
+    return NotRepeatable()
+
+
+def fits(entry: JournalEntry, authority: Authority, now: datetime) -> bool:
+    """Whether the certificate of a journal entry can still be issued, and is worth it."""
+    same = entry.ca_cert_hash == signing_hash(authority)
+    return same and now + _LEAST_LIFETIME < entry.not_after <= authority.signing.certificate.not_after
+
+
+def approval(record: AttestedNode, entry: JournalEntry, certificate: Certificate) -> Approve:
+    """The decision that publishes this certificate."""
+    secure = record.identity.security is Security.SECURE
+    return Approve(
+        node_name=record.node_name,
+        reason=Reason.ATTESTED if secure else Reason.ASSERTED,
+        message=f"{'Attested' if secure else 'Asserted without proof'} by {record.identity.provider}: "
+        f"{record.machine} is node {record.node_name}",
+        entry=entry,
+        certificate=certificate.pem,
+    )
+
+
+def signing_hash(authority: Authority) -> str:
+    """The CA that signs, in kubeadm's hash form."""
+    return authority.signing.certificate.public_key_hash

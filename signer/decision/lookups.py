@@ -1,0 +1,200 @@
+"""What attestors may look up in the management cluster: the InfraMachine, and documents of the Cluster's namespace.
+
+A tenant writes the references, and through its policy the names. So every look-up is confined to the Cluster's own
+namespace, and of the provider's objects to the one that the claimed Machine owns. What is found is for the attestor
+alone: no cause, log, exception or repr holds anything of it. How fresh it is, and what a flood costs, says
+:mod:`signer.kube.coalescing_cache`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
+
+from attestors.contract import Document, DocumentKind, ManagementCluster, NoClaimedMachine, NotThere
+from signer.kube.client import JsonObject
+from signer.kube.coalescing_cache import CoalescingCache
+from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
+from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
+from signer.model.cluster import (
+    MACHINE_KIND,
+    ClusterKey,
+    InfrastructureReference,
+    MachineView,
+    NoInfrastructure,
+    attestor_annotations,
+)
+from signer.model.fields import MAXIMUM_NAME_CHARACTERS, mapping_of, text_of
+from signer.store.infrastructure_definition import (
+    INFRASTRUCTURE_GROUP,
+    LOOK_AGAIN_SECONDS,
+    OtherDefinition,
+    definition_path,
+    owners_of,
+    remember,
+    served_versions,
+)
+
+MAXIMUM_DOCUMENT_BYTES: Final = 1024 * 1024
+"""Of all keys and values, as the API server holds them: its own bound on a ConfigMap or Secret (``MaxSecretSize``),
+and a third more for the base64 of a Secret."""
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_RESOURCES: Final[Mapping[DocumentKind, Resource]] = MappingProxyType(
+    {DocumentKind.CONFIG_MAP: CONFIG_MAPS, DocumentKind.SECRET: SECRETS}
+)
+_Annotations: TypeAlias = Mapping[str, str] | NotThere
+_DefinitionKey: TypeAlias = tuple[str, str, str]
+
+
+class LookupCalls(Protocol):
+    """The call that is used of :class:`~signer.kube.client.Client`."""
+
+    async def get(self, path: str) -> JsonObject:
+        """See Client."""
+        ...
+
+
+class Lookups:
+    """Looks up for all Clusters; one for the whole controller."""
+
+    def __init__(self, client: LookupCalls, monotonic: Callable[[], float]) -> None:
+        """``monotonic`` is a clock, in seconds."""
+        self._client = client
+        self._monotonic = monotonic
+        self._annotations: CoalescingCache[_Annotations] = CoalescingCache(monotonic, _size_of_annotations)
+        self._documents: CoalescingCache[Document | NotThere] = CoalescingCache(monotonic, _size_of_document)
+        self._resources: OrderedDict[_DefinitionKey, tuple[Resource, float]] = OrderedDict()
+
+    def of(self, cluster: ClusterKey, machine: MachineView | NoClaimedMachine) -> ManagementCluster:
+        """What an attestor may look up for a request that claims this Machine of this Cluster."""
+        return _Confined(self, cluster, machine)
+
+    async def document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
+        """A ConfigMap or Secret of that namespace.
+
+        Raises:
+            ApiError: from the management cluster; not for want of the object, or of the grant.
+        """
+        if len(name) > MAXIMUM_NAME_CHARACTERS or not _SUBDOMAIN.fullmatch(name):
+            return NotThere(f"what is to be looked up is no name that a {kind.value} can have")
+        return await self._documents.ask((namespace, kind, name), kind, lambda: self._document(namespace, kind, name))
+
+    async def infrastructure_annotations(self, machine: MachineView) -> Mapping[str, str] | NotThere:
+        """Those for attestors on the Machine's InfraMachine, bounded as a Machine's own are.
+
+        Raises:
+            ApiError: from the management cluster; not for want of the object, or of the grant.
+        """
+        reference = machine.infrastructure
+        if isinstance(reference, NoInfrastructure):
+            return NotThere(f"{machine} names no InfraMachine in its own namespace")
+        if reference.api_group != INFRASTRUCTURE_GROUP:
+            return NotThere(f"{machine} names an InfraMachine that is not of {INFRASTRUCTURE_GROUP}")
+        about = (machine.cluster.namespace, machine.name, machine.uid, reference)
+        # Another version than the stored one is made by the provider's conversion webhook.
+        return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
+
+    async def _document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
+        what = f"{kind.value} {namespace}/{name}"
+        resource = _RESOURCES[kind]
+        try:
+            manifest = await self._client.get(resource.object(name, namespace))
+        except NotFound:
+            return NotThere(f"{what} does not exist")
+        except Forbidden:
+            return NotThere(f"{what} may not be read: the grant to get {resource.plural} in {namespace} is missing")
+        data = mapping_of(manifest, "data")
+        # Before anything is decoded: base64 is larger by a third.
+        bound = MAXIMUM_DOCUMENT_BYTES if kind is DocumentKind.CONFIG_MAP else MAXIMUM_DOCUMENT_BYTES // 3 * 4
+        if _size(data) > bound:
+            return NotThere(f"{what} is larger than a {kind.value} can be")
+        texts = {key: text for key, value in data.items() for text in _texts(kind, value)}
+        return Document(MappingProxyType(texts), text_of(mapping_of(manifest, "metadata"), "resourceVersion"))
+
+    async def _annotations_of(self, machine: MachineView, reference: InfrastructureReference) -> _Annotations:
+        what = f"{reference.kind} {machine.cluster.namespace}/{reference.name}"
+        key = (reference.api_group, reference.version, reference.kind)
+        try:
+            resource = await self._resource(key, reference)
+            if isinstance(resource, NotThere):
+                return resource
+            manifest = await self._client.get(resource.object(reference.name, machine.cluster.namespace))
+        except ResourceNotServed:
+            self._resources.pop(key, None)  # perhaps that version is no longer served: its definition says so
+            raise
+        except NotFound:
+            return NotThere(f"{what}, or its definition, does not exist")
+        except Forbidden:
+            return NotThere(
+                f"{what} may not be read: a grant to get its definition or {INFRASTRUCTURE_GROUP} is missing"
+            )
+        owners = owners_of(manifest, MACHINE_KIND, machine.name)
+        if not any(owner.get("uid") == machine.uid for owner in owners):
+            return NotThere(f"{what} is not owned by {machine}, which names it")
+        return MappingProxyType(dict(attestor_annotations(mapping_of(manifest, "metadata"))))
+
+    async def _resource(self, key: _DefinitionKey, reference: InfrastructureReference) -> Resource | NotThere:
+        """The resource in a version that is served, as the definition said at most ``LOOK_AGAIN_SECONDS`` ago."""
+        known = self._resources.get(key)
+        if known is not None and self._monotonic() - known[1] <= LOOK_AGAIN_SECONDS:
+            return known[0]
+        versions = served_versions(await self._client.get(definition_path(reference)), reference)
+        if isinstance(versions, OtherDefinition):
+            return NotThere(versions.cause)
+        if not versions:
+            return NotThere(f"no version of {reference.kind} is served")
+        remember(self._resources, key, (versions[0].resource, self._monotonic()))
+        return versions[0].resource
+
+
+@dataclass(frozen=True, slots=True)
+class _Confined:
+    """Implements :class:`attestors.contract.ManagementCluster` for one request."""
+
+    lookups: Lookups
+    cluster: ClusterKey
+    machine: MachineView | NoClaimedMachine
+
+    async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
+        """See the contract."""
+        if isinstance(self.machine, NoClaimedMachine):
+            return NotThere("no Machine has the claimed provider ID, so there is no InfraMachine")
+        return await self.lookups.infrastructure_annotations(self.machine)
+
+    async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
+        """See the contract."""
+        return await self.lookups.document(self.cluster.namespace, kind, name)
+
+
+def _texts(kind: DocumentKind, value: object) -> Iterator[str]:
+    """The value as text, where it is one."""
+    if not isinstance(value, str):
+        return
+    if kind is DocumentKind.CONFIG_MAP:
+        yield value
+        return
+    try:
+        yield base64.b64decode(value, validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return
+
+
+def _size(texts: Mapping[str, object]) -> int:
+    """In UTF-8. A lone surrogate, which no API server stores, counts as its escape."""
+    every = (text for pair in texts.items() for text in pair if isinstance(text, str))
+    return sum(len(text.encode("utf-8", "backslashreplace")) for text in every)
+
+
+def _size_of_annotations(answer: _Annotations) -> int:
+    return 0 if isinstance(answer, NotThere) else _size(answer)
+
+
+def _size_of_document(answer: Document | NotThere) -> int:
+    return 0 if isinstance(answer, NotThere) else _size(answer.texts)

@@ -1,0 +1,104 @@
+"""What others answered an attestor while a request was explained, noted for the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from attestors.contract import (
+    AgentPlugin,
+    AttestationRequest,
+    Attestor,
+    AttestorDescription,
+    AttestorSettings,
+    Auditable,
+    ExplainsReasons,
+    Outcome,
+    PreFiltered,
+    ReasonExplanation,
+    ServerPlugin,
+)
+from attestors.registry import Registry
+from attestors.wire.evidence import Evidence
+from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
+
+
+class NotingRegistry(Registry):
+    """The installed attestors; of the last judgement, what those answered that they asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[dict[str, Any]] = []
+        """Without anything that lets its holder act (:class:`attestors.contract.AnswerForm`)."""
+
+    def load(self, provider: str) -> Attestor:
+        """See Registry."""
+        attestor = super().load(provider)
+        return _NotingAttestor(attestor, self.noted) if isinstance(attestor, Auditable) else attestor
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedAttestor:
+    """An attestor whose server plugin is another; all else that it has, it has still."""
+
+    attestor: Attestor
+
+    @property
+    def description(self) -> AttestorDescription:
+        return self.attestor.description
+
+    def agent_plugin(self, settings: Mapping[str, str]) -> AgentPlugin:
+        return self.attestor.agent_plugin(settings)
+
+    def explanations(self) -> Mapping[str, ReasonExplanation]:
+        """See :class:`~attestors.contract.ExplainsReasons`; none where it has none."""
+        return self.attestor.explanations() if isinstance(self.attestor, ExplainsReasons) else {}
+
+
+class WrapsAuditable:
+    """A wrapped attestor that is :class:`~attestors.contract.Auditable`.
+
+    Written out: since Python 3.12 ``isinstance`` does not ask ``__getattr__`` what a protocol looks for.
+    """
+
+    __slots__ = ()
+    attestor: Attestor
+
+    def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
+        """See Auditable."""
+        if not isinstance(self.attestor, Auditable):
+            raise TypeError("only an attestor that is auditable is wrapped so")
+        return self.attestor.redacted_fields(evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotingAttestor(WrapsAuditable, WrappedAttestor):
+    noted: list[dict[str, Any]] = field(repr=False)
+
+    def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
+        return _NotingPlugin(self.attestor.server_plugin(settings), self.noted)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotingPlugin:
+    plugin: ServerPlugin
+    noted: list[dict[str, Any]] = field(repr=False)
+
+    def pre_filter(self, request: AttestationRequest) -> PreFiltered:
+        return self.plugin.pre_filter(request)
+
+    async def verify_client(self, request: AttestationRequest) -> Outcome:
+        return await self._verify(self.plugin.verify_client, request)
+
+    async def verify_serving(self, request: AttestationRequest) -> Outcome:
+        return await self._verify(self.plugin.verify_serving, request)
+
+    async def _verify(self, verify: Any, request: AttestationRequest) -> Outcome:
+        recorded_calls = CallRecorder()
+        management = RecordedManagementCluster(request.management, recorded_calls)
+        try:
+            outcome: Outcome = await verify(replace(request, recorded_calls=recorded_calls, management=management))
+        finally:
+            self.noted[:] = recorded_calls.noted
+        return outcome

@@ -1,0 +1,119 @@
+"""What all clients of servers that may be hostile have together: time of the event loop, and memory for large answers.
+
+One server that sends without a pause, or answers without an end, meets the bounds of its own client. These bounds hold
+for a hundred of them: together they take no more than a share, and whoever sends and answers as an API server does
+never comes near it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final, Self
+
+LOOP_SHARE: Final = 0.5
+"""Of one core, for all servers together that have more to say than they should. A thief's flood through an honest API
+server, some 250 requests a second, takes a third of one: the watch must keep up, for honest nodes come behind it."""
+OWN_SHARE: Final = 0.002
+"""Of one core, for each client by itself: some twenty events in each second, for which nobody has to ask."""
+BURST_SECONDS: Final = 0.25
+"""Of CPU time, which may be saved up: some thousand events."""
+LARGE_BYTES: Final = 64 * 1024 * 1024
+"""For all answers and events together that are being read, beyond what is small."""
+SMALL_BYTES: Final = 512 * 1024
+"""Of each answer or event, for which nobody has to ask."""
+
+
+class MemoryQuotaExceeded(Exception):
+    """Others are reading so much just now that there is no memory for more."""
+
+
+class ResourceLimits:
+    """Shared by clients, in one event loop."""
+
+    def __init__(
+        self,
+        *,
+        large_bytes: int = LARGE_BYTES,
+        loop_share: float = LOOP_SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock``: seconds, monotonic."""
+        self._clock = clock
+        self._shared_bucket = TokenBucket(loop_share, clock())
+        self.bytes_left = large_bytes
+
+    @classmethod
+    def boundless(cls) -> Self:
+        """For a server that is trusted."""
+        return cls(large_bytes=1 << 62, loop_share=1e9)
+
+    def rate_limiter(self) -> RateLimiter:
+        """For one client."""
+        return RateLimiter(self._shared_bucket, self._clock)
+
+    @contextmanager
+    def memory_quota(self) -> Generator[MemoryQuota, None, None]:
+        """For one answer, or one watch."""
+        memory_quota = MemoryQuota(self)
+        try:
+            yield memory_quota
+        finally:
+            memory_quota.hold(0)
+
+
+class TokenBucket:
+    """CPU time that comes at some rate; what was taken beforehand has to be waited for."""
+
+    def __init__(self, share: float, now: float) -> None:
+        self._share = share
+        self._left = BURST_SECONDS
+        self._at = now
+
+    def left(self, now: float) -> float:
+        """Seconds of CPU time; below zero where they were taken beforehand."""
+        self._left = min(BURST_SECONDS, self._left + (now - self._at) * self._share)
+        self._at = now
+        return self._left
+
+    def take(self, cpu_seconds: float, now: float) -> float:
+        """Seconds until it would be full enough again."""
+        self._left = self.left(now) - cpu_seconds
+        return max(0.0, -self._left / self._share)
+
+
+class RateLimiter:
+    """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
+
+    def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
+        self._shared_bucket = crowd
+        self._clock = clock
+        self._own = TokenBucket(OWN_SHARE, clock())
+
+    def pause_after(self, cpu_seconds: float) -> float:
+        """How many seconds to leave the event loop to others after this much work."""
+        now = self._clock()
+        if self._own.left(now) >= cpu_seconds:
+            return self._own.take(cpu_seconds, now)
+        return self._shared_bucket.take(cpu_seconds, now)
+
+
+class MemoryQuota:
+    """Memory for what is being read."""
+
+    def __init__(self, limits: ResourceLimits) -> None:
+        self._shared_memory = limits
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """So many bytes are held now, instead of those of before.
+
+        Raises:
+            MemoryQuotaExceeded: they are not to be had.
+        """
+        more = max(0, size - SMALL_BYTES) - self._held
+        if more > self._shared_memory.bytes_left:
+            raise MemoryQuotaExceeded
+        self._shared_memory.bytes_left -= more
+        self._held += more

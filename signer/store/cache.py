@@ -1,0 +1,281 @@
+"""A cache of one collection of the management cluster, parsed into values as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from signer.kube.client import JsonObject
+from signer.kube.errors import ApiError
+from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
+from signer.store.event_history import GONE, EventHistories
+
+Value = TypeVar("Value")
+ObjectKey: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+_LOG = logging.getLogger(__name__)
+_REMEMBERED_GONE: Final = 1024
+"""Many more than can go while a call is under way."""
+
+
+Told = TypeVar("Told", contravariant=True)
+
+
+class Changed(Protocol[Told]):
+    """Told of each change: the value before and after, each absent (None) where there was or is none."""
+
+    def __call__(self, key: ObjectKey, before: Told | None, after: Told | None) -> None:
+        """One object appeared, changed or went."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InTouch:
+    """List and watch work, or have not failed yet."""
+
+
+_IN_TOUCH: Final = InTouch()
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfTouch:
+    """List and watch have failed ever since; what the cache holds may be stale."""
+
+    seconds: float
+    """Since the first failure in a row."""
+    error: ApiError
+    """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable(Generic[Value]):
+    """What ``parse`` made of an object."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Why ``parse`` refused an object."""
+
+    message: str
+
+
+_READ: Final = "read"
+"""Where an object that was cut down holds one of the two; nothing that comes from a server can."""
+
+
+class Cache(Generic[Value]):
+    """A sink of ``list_and_watch`` that keeps every object as a parsed value.
+
+    An object that ``parse`` refuses (ValueError) is left out, and logged once per change: somebody else wrote it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[JsonObject], Value],
+        changed: Changed[Value] | None = None,
+        *,
+        listed: Callable[[], None] = lambda: None,
+        in_touch_again: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``listed`` is called after each list, ``in_touch_again`` when list or watch works that had failed before.
+        ``monotonic`` is a clock, in seconds, that says how long they have failed.
+        """
+        self.name = name
+        self._monotonic = monotonic
+        self._failing_since: float | None = None
+        self._heard_at = monotonic()
+        self._last_error: ApiError | None = None
+        self._parse = parse
+        self._changed = changed
+        self._listed = listed
+        self._in_touch_again = in_touch_again
+        self._values: dict[ObjectKey, Value] = {}
+        self._versions: dict[ObjectKey, str] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        """UIDs of objects that were seen to go."""
+        self.filled = asyncio.Event()
+        """Set once the first list has arrived."""
+        self.event_histories = EventHistories()
+        """Who wants to hear what the watch says: what is held comes from our own writes and reads, too."""
+
+    def get(self, namespace: str, name: str) -> Value | None:
+        """The object's value, or None where there is none that could be read."""
+        return self._values.get((namespace, name))
+
+    def values(self) -> Iterable[Value]:
+        """All values."""
+        return self._values.values()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def touch(self) -> InTouch | OutOfTouch:
+        """Whether what is held is what the server has, as far as list and watch can tell.
+
+        Silence is no failure: a quiet collection's watch says nothing for a minute at a time.
+        """
+        if self._failing_since is None or self._last_error is None:
+            return _IN_TOUCH
+        return OutOfTouch(self._monotonic() - self._failing_since, self._last_error)
+
+    def written(self, manifest: JsonObject) -> Value | None:
+        """We have just written or read this: later decisions must not wait for the watch to bring it back.
+
+        Returns its value, or None where it cannot be read, or where it is known to be gone: the watch, which has a
+        connection of its own, may say so before the answer to our call is here, and says nothing of it ever again.
+        """
+        if _uid(manifest) in self._gone:
+            return None
+        self._take(manifest)  # a call that works says nothing about the watch
+        return self._values.get(object_key(manifest))
+
+    def found(self, manifest: JsonObject) -> None:
+        """It is in a list that was read beside the watch: of what is held already, the watch may know better."""
+        if object_key(manifest) not in self._versions:
+            self.written(manifest)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """We have just deleted it, or found it gone."""
+        self._set((namespace, name), None)
+
+    def holds_of_list(self, item: JsonObject) -> bool:
+        """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to what :meth:`replaced` needs.
+
+        A list is held until its last page has come. Whole objects, which tenants may make large and which may hold
+        secrets, must not be held with it: each is parsed here, as its page arrives, and emptied. Always true.
+        """
+        key, version = object_key(item), _version(item)
+        read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
+        item.clear()
+        item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
+        item[_READ] = read
+        return True
+
+    def replaced(self, objects: Sequence[JsonObject]) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        keys = {object_key(manifest) for manifest in objects}
+        for key in [key for key in self._versions if key not in keys]:
+            self._set(key, None)
+        for manifest in objects:
+            self._take(manifest)
+        self.event_histories.listed()
+        self._in_touch()
+        self.filled.set()
+        self._listed()
+
+    def applied(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+        if self.event_histories:
+            self.event_histories.tell((object_key(item), _version(item)))
+        self._take(item)
+
+    def removed(self, item: JsonObject) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+        if self.event_histories:
+            self.event_histories.tell((object_key(item), GONE))
+        self._set(object_key(item), None)
+        if uid := _uid(item):
+            self._gone[uid] = None
+            if len(self._gone) > _REMEMBERED_GONE:
+                self._gone.popitem(last=False)
+
+    def synced(self) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._in_touch()
+
+    def standing(self) -> None:
+        """See ``standing`` of :func:`~signer.kube.watch.list_and_watch`."""
+        self._in_touch()
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        """See :class:`~signer.kube.watch.Sink`."""
+        self._heard_at = self._monotonic()
+        if self._failing_since is None:
+            self._failing_since = self._heard_at
+        self._last_error = error
+        _LOG.warning(
+            "cannot watch in the management cluster",
+            extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
+        )
+
+    def quiet_seconds(self) -> float:
+        """How long list and watch have said nothing, neither that they are well nor that they fail."""
+        return self._monotonic() - self._heard_at
+
+    @property
+    def heard_at(self) -> float:
+        """When list and watch last said something, on the cache's clock."""
+        return self._heard_at
+
+    def _in_touch(self) -> None:
+        self._heard_at = self._monotonic()
+        failed = self._failing_since is not None
+        self._failing_since = self._last_error = None
+        if failed:
+            self._in_touch_again()
+
+    def _take(self, item: JsonObject) -> None:
+        key, version = object_key(item), _version(item)
+        if version and self._versions.get(key) == version:
+            return  # our own write, come back through the watch
+        read = item.get(_READ)
+        if not isinstance(read, _Readable | _Unreadable):
+            read = self._read(item)
+        if isinstance(read, _Unreadable):
+            _LOG.warning("ignored an object that cannot be read", extra=_fields(self.name, key, read.message))
+            self._set(key, None)
+        else:
+            self._set(key, read.value)
+        self._versions[key] = version
+
+    def _read(self, item: JsonObject) -> _Readable[Value] | _Unreadable:
+        try:
+            return _Readable(self._parse(item))
+        except ValueError as error:
+            return _Unreadable(printable(str(error)))
+
+    def _kept(self, key: ObjectKey) -> _Readable[Value] | _Unreadable:
+        """What was made of this very version before."""
+        value = self._values.get(key)
+        return _Readable(value) if value is not None else _Unreadable("it could not be read before")
+
+    def _set(self, key: ObjectKey, value: Value | None) -> None:
+        before = self._values.get(key)
+        self._versions.pop(key, None)
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+        if self._changed is not None and (before is not None or value is not None):
+            self._changed(key, before, value)
+
+
+def object_key(manifest: JsonObject) -> ObjectKey:
+    """Namespace and name of an object; empty strings where it has none."""
+    metadata = mapping_of(manifest, "metadata")
+    return text_of(metadata, "namespace"), text_of(metadata, "name")
+
+
+def _uid(manifest: JsonObject) -> str:
+    return text_of(mapping_of(manifest, "metadata"), "uid")
+
+
+def _version(manifest: JsonObject) -> str:
+    return text_of(mapping_of(manifest, "metadata"), "resourceVersion")
+
+
+def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:
+    return {"resource": resource, "namespace": key[0], "object": key[1], "error": error}

@@ -1,0 +1,84 @@
+"""What the agent plugin gathers, the server plugin believes: real signatures, real TLS, the real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from attestors.aws import plugin
+from attestors.aws.node.plugin import AWSAgentPlugin
+from attestors.aws.node.web_identity import web_identity_token
+from attestors.clouds.calls import CloudCalls
+from attestors.contract import GatherRequest, VerifiedIdentity
+from attestors.wire import evidence as header
+from attestors.wire.binding import BindingMismatch, CACertHash
+from attestors.wire.names import Purpose
+from tests.integration.aws.fixtures import BINDING, PROVIDER_ID, ROLE, Desk, settings
+from tests.support.aws_documents import ACCOUNT, INSTANCE
+from tests.support.fake_aws import FakeAWS
+from tests.support.fake_instance_metadata import FakeInstanceMetadata, Instance
+from tests.unit.attestors.support import CLUSTER, binding_for
+
+GATHER = GatherRequest(BINDING, CLUSTER.text, "v1", Purpose.CLIENT, "")
+
+
+@pytest.fixture
+def desk(calls: CloudCalls) -> Iterator[Desk]:
+    """In this test it is really now."""
+    with FakeAWS() as cloud:
+        yield Desk(cloud, calls)
+
+
+@pytest.fixture
+def agent_plugin(desk: Desk) -> Iterator[AWSAgentPlugin]:
+    """On an instance whose metadata service hands out the credentials that STS knows."""
+    session = desk.session
+    instance = Instance(
+        role=ROLE,
+        access_key_id=session.access_key_id,
+        secret_access_key=session.secret_key,
+        session_token=session.session_token,
+    )
+    with FakeInstanceMetadata(instance) as metadata:
+        yield plugin.agent_plugin({"metadata-endpoint": metadata.url})
+
+
+async def judged(desk: Desk, plugin: AWSAgentPlugin) -> object:
+    """Gathered, sent and judged."""
+    sent = header.encode(await asyncio.to_thread(plugin.gather, GATHER))
+    received = header.decode(sent)
+    request = replace(desk.request(received.fields, now=datetime.now(UTC)), evidence=received)
+    return await desk.plugin.verify_client(request)
+
+
+async def test_a_presigned_request_is_believed(desk: Desk, agent_plugin: AWSAgentPlugin) -> None:
+    assert agent_plugin.provider_id() == PROVIDER_ID
+    outcome = await judged(desk, agent_plugin)
+    assert isinstance(outcome, VerifiedIdentity), outcome
+    assert outcome.provider_id == PROVIDER_ID
+
+
+async def test_a_web_identity_token_is_believed(desk: Desk, agent_plugin: AWSAgentPlugin) -> None:
+    desk.settings = settings({"webIdentityIssuers": {ACCOUNT: desk.aws.issuer.url}})
+    source = functools.partial(web_identity_token, endpoint=desk.aws.sts_endpoint)
+    with_token = AWSAgentPlugin(
+        replace(agent_plugin.settings, proof=type(agent_plugin.settings.proof)("web-identity")), source
+    )
+    outcome = await judged(desk, with_token)
+    assert isinstance(outcome, VerifiedIdentity), outcome
+    assert outcome.identity.endswith(f":{INSTANCE}")
+    assert [seen.method for seen in desk.aws.sts_requests] == ["POST"]
+
+
+async def test_what_was_gathered_for_one_request_is_no_good_for_another(
+    desk: Desk, agent_plugin: AWSAgentPlugin
+) -> None:
+    gathered = await asyncio.to_thread(agent_plugin.gather, GATHER)
+    other = binding_for(provider="aws", cluster=CACertHash("sha256:" + "cc" * 32))
+    with pytest.raises(BindingMismatch):
+        await desk.plugin.verify_client(desk.request(gathered.fields, binding=other, now=datetime.now(UTC)))

@@ -1,0 +1,45 @@
+"""What list and watch say of a cluster's API server, and when a new connection is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.kube.errors import ApiError, Cause, Unauthorized, Unreachable
+from tests.unit.signer.controller.cluster.served_cluster import HANGS, Served
+
+
+@pytest.fixture
+async def served() -> Served:
+    return Served()
+
+
+REFUSES = Unreachable("connection refused: nothing listens there", cause=Cause.REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds_between", "failures"),
+    [(Unauthorized("401"), 0.0, 1), (HANGS, 30.0, 2), (REFUSES, 1.0, 5)],
+    ids=["its credentials are refused", "it hangs", "it refuses connections"],
+)
+async def test_the_secret_is_read_again_when_a_server_stays_away(
+    served: Served, error: ApiError, seconds_between: float, failures: int
+) -> None:
+    cluster, now = served.cluster, 0.0
+    cluster._reachable._monotonic = lambda: now
+    cluster.synced()
+    for _ in range(failures - 1):
+        cluster.failed(error, 0.5)
+        assert not cluster._reconnect.is_set()
+        now += seconds_between
+    cluster.failed(error, 0.5)
+    assert cluster._reconnect.is_set()
+
+
+async def test_failures_with_success_in_between_cost_no_connection(served: Served) -> None:
+    cluster, now = served.cluster, 0.0
+    cluster._reachable._monotonic = lambda: now
+    for _ in range(10):
+        cluster.failed(HANGS, 0.5)
+        now += 29.0
+        cluster.synced()
+    assert not cluster._reconnect.is_set()

@@ -1,0 +1,307 @@
+"""One cluster's task: what is left behind of requests that went while they were judged, and what does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from attestors.wire.names import BuiltinSigner
+from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller.requests import pending as pending_module
+from signer.controller.requests.batched_requeue import AT_ONCE
+from signer.controller.requests.informer import LOOKS_A_SECOND, SOON_SECONDS
+from signer.decision.decider import DecidedRequest
+from signer.kube import supervision
+from signer.kube.backoff import Backoff
+from signer.kube.errors import ApiError, Conflict, NotFound, ServerError
+from signer.kube.watch import Sink
+from signer.model.decision import Decision, Defer, Deny
+from signer.store.caches import REACHED_AGAIN
+from tests.unit.signer.controller.cluster.served_cluster import DEFERRAL, Served, csr
+from tests.unit.signer.controller.requests.handling_fixtures import Panic
+
+DENIAL = Deny("MalformedRequest", "no block")
+
+
+_FAR: Final = "ManagementClusterUnreachable"
+NOTHING: tuple[int, int, int, dict[str, Any]] = (0, 0, 0, {})
+
+
+@pytest.fixture
+async def served() -> Served:
+    return Served()
+
+
+async def test_a_deferred_request_waits_and_is_told_of(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == (1, 1, 1, {"csr": ("Defer", "MachineNotFound")})
+    assert served.recorder.record.call_count == 1
+    served.cluster.removed(csr("csr", "uid-1"))
+    assert served.left_behind() == NOTHING
+
+
+async def test_nothing_is_left_of_a_request_that_went_while_it_was_judged(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == NOTHING
+    assert served.recorder.record.call_count == 0
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_written(
+    served: Served, recreated: bool
+) -> None:
+    """A hostile API server shows requests, and takes them back, without end."""
+    auditing = served.handling._auditing
+    auditing._line = lambda *_: b"{}"
+
+    async def goes_meanwhile(line: bytes) -> None:
+        served.cluster.removed(csr("csr", "uid-1"))
+        if recreated:
+            served.cluster.applied(csr("csr", "uid-2"))
+
+    auditing._around.audit_log.append = goes_meanwhile
+    served.cluster.applied(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.left_behind() == (int(recreated), 0, 0, {})
+    assert auditing._said == {}
+
+
+async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    await served.handle("csr")
+    assert served.publisher.deny.await_count == 1
+    assert served.left_behind() == NOTHING
+    assert served.recorder.record.call_count == 1
+
+
+@pytest.mark.parametrize("decision", [DEFERRAL, DENIAL])
+async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Served, decision: Decision) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = decision
+
+    def recreate() -> None:
+        served.cluster.removed(csr("csr", "uid-1"))
+        served.cluster.applied(csr("csr", "uid-2"))
+
+    served.meanwhile = recreate
+    await served.handle("csr")
+    assert served.left_behind() == (1, 0, 0, {})
+    assert served.requests.pending.is_still("csr", csr("csr", "uid-2"))
+    assert len(served.requests.queue) == 1
+
+
+@pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
+async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[str, Any] | ApiError) -> None:
+    """The write conflicts, and the watch says that it is gone before the answer to the live recheck arrives."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+
+    async def answer_late(path: str) -> Any:
+        served.cluster.removed(csr("csr", "uid-1"))
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    served.client.get = answer_late
+    await served.handle("csr")
+    assert served.left_behind() == NOTHING
+    assert len(served.requests.queue) == 0
+
+
+async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("csr", "uid-1")
+    await served.handle("csr")
+    assert len(served.requests.queue) == 1
+    served.client.get.side_effect = ServerError("etcd", status=500)
+    await served.handle("csr")
+    assert served.left_behind() == (1, 1, 1, {})
+
+
+async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(served: Served) -> None:
+    """A hostile API server may answer every write with 409."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("csr", "uid-1")
+    queue = served.requests.queue
+    for ready, delayed, failing in ((1, 0, 0), (0, 1, 1), (0, 1, 1)):
+        await served.handle("csr")
+        assert (len(queue), queue.delayed, queue.failing) == (ready, delayed, failing)
+        if delayed:
+            queue.add("csr")  # its time has come
+    assert queue._failures == {"csr": 2}, "each pause is longer than the one before"
+    served.cluster.removed(csr("csr", "uid-1"))
+    assert served.left_behind() == NOTHING
+    assert not served.requests._changed_once
+
+
+async def test_an_api_server_that_shows_another_request_instead_has_neither_forgotten(served: Served) -> None:
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = DENIAL
+    served.publisher.deny.side_effect = Conflict("changed", status=409)
+    served.client.get.return_value = csr("other", "uid-2")
+    await served.handle("csr")
+    assert list(served.requests.pending) == ["csr"]
+    assert served.requests.queue.delayed == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "waits"),
+    [(_FAR, True), ("WorkloadClusterUnreachable", False), ("MachineNotFound", False)],
+)
+async def test_what_failed_for_the_management_cluster_waits_for_it(served: Served, reason: str, waits: bool) -> None:
+    """A workload cluster that comes back is listed anew."""
+    served.cluster.applied(csr("csr", "uid-1"))
+    served.decision = Defer(reason, "why")
+    await served.handle("csr")
+    assert served.requests.pending.waiting_for(REACHED_AGAIN) == (["csr"] if waits else [])
+
+
+async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back(served: Served) -> None:
+    """One after the other; nothing else is."""
+    queue, now = served.requests.queue, asyncio.get_running_loop().time()
+    for name, reason in (("first", _FAR), ("other", "MachineNotFound"), ("second", _FAR)):
+        served.cluster.applied(csr(name, f"uid-{name}"))
+        served.decision = Defer(reason, "why", timedelta(hours=1))
+        await served.handle(name)
+    assert min(at for at, _ in queue._due.values()) > now + 3500
+    served.cluster._reconcile_wanted.clear()
+    served.cluster.wake(REACHED_AGAIN)
+    due = {name: at - now for name, (at, _) in queue._due.items()}
+    assert 0.0 <= due["first"] < SOON_SECONDS + 1.0
+    assert due["first"] + 1 / LOOKS_A_SECOND <= due["second"] < SOON_SECONDS + 1.0
+    assert due["other"] > 3500
+    assert not served.cluster._reconcile_wanted.is_set()
+
+
+async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
+    cluster = served.cluster
+    for names in ("abcde", "fghijk"):
+        cluster._requests.pending.list_begins()
+        listed = [csr(name, f"uid-{name}") for name in names]
+        cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
+        cluster.synced()
+        assert list(cluster._requests.pending) == list(names[:4])
+        assert cluster._reachable.condition.reason == "RequestsOverflow"
+        assert not cluster._reconnect.is_set()
+
+
+async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> None:
+    """What was approved between two of them, nobody has seen."""
+
+    def approved(uid: str) -> dict[str, Any]:
+        spec = {"signerName": BuiltinSigner.KUBELET_CLIENT.value}
+        return {"metadata": {"uid": uid}, "spec": spec, "status": {"conditions": [{"type": "Approved"}]}}
+
+    for listed, counted in ((("a", "b"), 0), (("a", "b", "c"), 1)):
+        for uid in listed:
+            served.cluster._holds_of_list(approved(uid))
+        served.cluster.replaced([])
+        assert served.cluster._auto_approval._approvals._count == counted
+
+
+async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watching(Exception):
+        """It would begin now."""
+
+    async def list_once(*_: object, sink: Sink, settle: Callable[[], Awaitable[None]], **options: object) -> None:
+        sink.replaced([csr(f"csr-{number}", f"uid-{number}") for number in range(2 * AT_ONCE)])
+        await settle()
+        raise Watching
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", list_once)
+    with pytest.raises(Watching):
+        await served.cluster._serve_over(served.client)
+    assert len(served.requests.pending) == 2 * AT_ONCE
+
+
+async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
+            served.cluster.applied(csr(name, "uid-1"))
+    assert served.left_behind() == NOTHING
+    assert len(served.requests.queue) == 0
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_no_worker_outlives_the_task_of_its_cluster(
+    served: Served, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """Also where it has been told to finish and takes too long: another replica serves the cluster from then on."""
+
+    async def for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
+    in_hand: set[str] = set()
+    begun = asyncio.Event()
+
+    async def decide(manifest: dict[str, Any]) -> DecidedRequest:
+        name = manifest["metadata"]["name"]
+        in_hand.add(name)
+        begun.set()
+        try:
+            await for_ever()
+        finally:
+            in_hand.remove(name)
+        raise AssertionError
+
+    monkeypatch.setattr(served, "decide", decide)
+    served.cluster.applied(csr("csr", "uid-1"))
+    serving = asyncio.create_task(served.cluster._serve_over(served.client))
+    await begun.wait()
+    if stopped:
+        served.cluster.stop()
+        await asyncio.sleep(0.01)
+    assert in_hand == {"csr"}
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert not in_hand
+
+
+async def test_the_side_door_is_looked_after_again_after_a_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would hear of it, and a cluster under Enforce be without anybody who shuts its door."""
+
+    async def for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    runs = 0
+    again = asyncio.Event()
+
+    async def run(*_: object) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise Panic
+        again.set()
+        await for_ever()
+
+    monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
+    monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
+    served.cluster._auto_approval.run = run
+    served.cluster._proven.set()
+    serving = asyncio.create_task(served.cluster._serve_over(served.client))
+    async with asyncio.timeout(10):
+        await again.wait()
+    served.cluster._around.metrics.task_failed.assert_called_once_with("auto-approval")
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)

@@ -1,0 +1,72 @@
+"""A request that an attestor cannot judge yet is judged less and less often, and never in step with a crowd."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from signer.controller.requests.deferral_backoff import GROWTH, LONGEST, SPREAD, DeferralBackoff
+from signer.model.decision import Defer
+
+TEN = timedelta(seconds=10)
+DAY = timedelta(days=1).total_seconds()
+UNKNOWN = Defer("EndorsementKeyUnknown", "nobody knows it", TEN, grows=True)
+
+
+def ages(asked: timedelta, until: float = DAY) -> list[float]:
+    """How old a request is each time that it is judged, the first time left out."""
+    pauses, found, age = DeferralBackoff(Random(1)), [0.0], 0.0
+    while age < until:
+        age += pauses.seconds("csr", UNKNOWN, asked)
+        found.append(age)
+    return found[1:]
+
+
+def test_at_first_as_long_as_the_attestor_asks_for() -> None:
+    assert TEN.total_seconds() <= DeferralBackoff().seconds("csr", UNKNOWN, TEN) <= TEN.total_seconds() * (1 + SPREAD)
+
+
+def test_in_a_day_a_few_hundred_times_and_not_thousands() -> None:
+    assert DAY / LONGEST.total_seconds() * 0.9 < len(ages(TEN)) < DAY / LONGEST.total_seconds() + 20
+
+
+def test_what_has_passed_is_noticed_within_a_fraction_of_how_long_it_lasted() -> None:
+    looked = ages(TEN, until=1200)
+    for before, after in pairwise(looked):
+        assert after - before <= 2 * TEN.total_seconds() + before * (GROWTH - 1) * (1 + SPREAD)
+
+
+@pytest.mark.parametrize("asked", [LONGEST, timedelta(minutes=10)])
+def test_a_long_pause_stays_as_it_is(asked: timedelta) -> None:
+    pauses = DeferralBackoff(Random(1))
+    for _ in range(5):
+        seconds = pauses.seconds("csr", UNKNOWN, asked)
+        assert asked.total_seconds() <= seconds <= asked.total_seconds() * (1 + SPREAD)
+
+
+def test_what_checks_and_api_servers_ask_for_does_not_grow() -> None:
+    pauses = DeferralBackoff()
+    pending = Defer("ReservationPending", "others write", timedelta(seconds=0.1))
+    assert [pauses.seconds("csr", pending, timedelta(seconds=0.1)) for _ in range(50)] == [0.1] * 50
+    assert len(pauses) == 0
+
+
+def test_each_request_has_its_own() -> None:
+    pauses = DeferralBackoff(Random(1))
+    for _ in range(20):
+        pauses.seconds("old", UNKNOWN, TEN)
+    assert pauses.seconds("new", UNKNOWN, TEN) < 12
+    assert pauses.seconds("old", UNKNOWN, TEN) > 200
+
+
+def test_nothing_is_remembered_of_what_is_gone() -> None:
+    pauses = DeferralBackoff(Random(1))
+    for _ in range(20):
+        pauses.seconds("csr", UNKNOWN, TEN)
+    pauses.forget("csr")
+    pauses.forget("another")
+    assert len(pauses) == 0
+    assert pauses.seconds("csr", UNKNOWN, TEN) < 12

@@ -1,0 +1,391 @@
+"""What people see of a decision, when names and requesters are whatever a workload API server sends."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attestors.wire import pem
+from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
+from signer.controller.requests.reporter import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Reporter
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.recorder import Occurrence, Subject
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.csr_header import AttestedCSRHeader, NoCredentialNamed, NotOurs
+from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
+from signer.model.reasons import Reason
+from signer.model.record import JournalEntry
+from signer.model.record_object import record_spec
+from signer.model.seal import ControllerKeys, RecordSeals
+from signer.model.signing_request import BuiltinServingRequest, Malformed, Parsed, parse_signing_request
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
+from tests.unit.signer import builders
+from tests.unit.signer.controller.support import NOW
+
+HOSTILE = "\x1b[31mhé\n" + "x" * 5000
+KEY = ClusterKey("team-a", "one")
+
+
+@dataclass
+class Cluster:
+    uid: str = "cluster-uid"
+
+
+@dataclass
+class Version:
+    api_version: str = "cluster.x-k8s.io/v1beta2"
+
+
+@dataclass
+class Around:
+    """The surroundings as far as the announcer looks at them, and what it told."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    recorded: list[Occurrence] = field(default_factory=list)
+    passed: float = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.passed
+
+    def now(self) -> datetime:
+        return builders.NOW
+
+    @property
+    def recorder(self) -> Any:
+        return self
+
+    @property
+    def caches(self) -> Any:
+        return self
+
+    clusters = caches
+
+    @property
+    def version(self) -> Any:
+        return Versions()
+
+    def get(self, namespace: str, name: str) -> Cluster:
+        assert (namespace, name) == (KEY.namespace, KEY.name)
+        return Cluster()
+
+    def record(self, occurrence: Occurrence) -> None:
+        self.recorded.append(occurrence)
+
+
+@dataclass
+class Versions:
+    clusters: Version = field(default_factory=Version)
+
+
+def request(username: str = "system:bootstrap:abcdef") -> Malformed:
+    header = AttestedCSRHeader(
+        name="csr",
+        uid="uid-1",
+        resource_version="1",
+        signer=SignerName(Purpose.CLIENT, "keyed-mac"),
+        username=username,
+        groups=frozenset(),
+        usages=(),
+        expiration_seconds=None,
+        created="",
+        conditions=frozenset(),
+        spec_digest="",
+        credential=NoCredentialNamed(),
+    )
+    return Malformed(header, Reason.MALFORMED_REQUEST, "no block")
+
+
+def approval(reason: Reason) -> Approve:
+    entry = JournalEntry("csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", NOW, NOW)
+    return Approve("n1", reason, "it is so", entry, b"")
+
+
+def reporter() -> tuple[Reporter, Around]:
+    around = Around()
+    return Reporter(KEY, around), around  # type: ignore[arg-type]  # a part of Surroundings
+
+
+def is_readable(text: str) -> bool:
+    return 0 < len(text) <= 1024 and text.isascii() and text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "decision", [Deny("MalformedRequest", "no block"), Defer("MachineNotFound", "none"), approval(Reason.ASSERTED)]
+)
+def test_names_of_others_are_bounded_and_escaped(decision: Decision, caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = reporter()
+    with caplog.at_level(logging.INFO):
+        announcing.report(HOSTILE, request(HOSTILE), decision)
+    (line,) = caplog.records
+    for field_name in ("csr", "requester"):
+        assert is_readable(line.__dict__[field_name])
+        assert line.__dict__[field_name].startswith("\\x1b[31mh\\xe9\\n")
+    (event,) = around.recorded
+    assert is_readable(event.message)
+
+
+def test_an_assertion_names_its_csr(caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = reporter()
+    with caplog.at_level(logging.INFO):
+        announcing.report("csr-1", request(), approval(Reason.ASSERTED))
+        announcing.report("csr-2", request(), approval(Reason.ATTESTED))
+    assert [(event.type, event.message) for event in around.recorded] == [
+        ("Warning", "it is so (CSR csr-1)"),
+        ("Normal", "it is so"),
+    ]
+    assert [(line.__dict__["csr"], line.__dict__["requester"]) for line in caplog.records] == [
+        ("csr-1", "system:bootstrap:abcdef"),
+        ("csr-2", "system:bootstrap:abcdef"),
+    ]
+
+
+def test_a_deferral_is_told_once_until_its_reason_changes_or_it_is_forgotten() -> None:
+    announcing, around = reporter()
+    for reason in ("MachineNotFound", "MachineNotFound", "ClusterPaused", "ClusterPaused"):
+        announcing.report("csr", request(), Defer(reason, "wait"))
+    assert [event.reason for event in around.recorded] == ["MachineNotFound", "ClusterPaused"]
+    announcing.forget("csr")
+    announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
+    assert len(around.recorded) == 3
+
+
+def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() -> None:
+    """An answer of a hostile API server may be another each time."""
+    announcing, around = reporter()
+    for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", message))
+    told = [event.message for event in around.recorded]
+    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_SAID - 2))]
+    announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
+    announcing.report("csr", request(), Defer("EndorsementKeyUnknown", "one"))
+    assert len(around.recorded) == MESSAGES_SAID + 2
+
+
+def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
+    announcing, around = reporter()
+    looks = 12
+    for _ in range(looks):
+        announcing.report("csr", request(), Defer("MachineNotFound", "wait"))
+        around.passed += TOLD_AGAIN_SECONDS / 4
+    assert len(around.recorded) == looks // 4
+    # kube-apiserver's --event-ttl
+    assert timedelta(hours=1).total_seconds() > TOLD_AGAIN_SECONDS
+
+
+def test_who_changes_what_is_said_is_told_no_more_often_for_it() -> None:
+    announcing, around = reporter()
+    for number in range(MESSAGES_SAID + 50):
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
+    around.passed += TOLD_AGAIN_SECONDS
+    for number in range(50):
+        announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
+    assert [event.message for event in around.recorded[MESSAGES_SAID:]] == ["late answer 0"]
+
+
+def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = reporter()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            announcing.report("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
+            around.passed += 2 * TOLD_AGAIN_SECONDS
+    assert len(caplog.records) == 1
+
+
+def test_what_does_not_concern_us_is_not_told() -> None:
+    announcing, around = reporter()
+    announcing.report("csr", NotOurs(), Deny("MalformedRequest", "no block"))
+    announcing.report("csr", request(), Ignore())
+    assert around.recorded == []
+
+
+def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytest.LogCaptureFixture) -> None:
+    announcing, around = reporter()
+    with caplog.at_level(logging.INFO):
+        announcing.report("csr-1", request("system:node:n1"), approval(Reason.ATTESTED))
+        announcing.report("csr-2", request("system:node:n1"), Deny("NodeNameMismatch", "no"))
+    assert [event.reason for event in around.recorded] == ["NodeNameMismatch"]
+    assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
+
+
+def test_a_challenge_is_told_when_a_machine_joins_and_not_when_it_renews() -> None:
+    announcing, around = reporter()
+    announcing.report("csr-1", request("system:node:n1"), Challenge("prove it"))
+    assert around.recorded == []
+    announcing.report("csr-2", request(), Challenge("prove it"))
+    assert [event.reason for event in around.recorded] == ["ChallengeIssued"]
+
+
+def dns(name: str) -> bytes:
+    return builders.tlv(0x82, name.encode())
+
+
+class Told:
+    """Somebody who wants to know what was decided about Machines."""
+
+    def __init__(self) -> None:
+        self.decisions: list[tuple[str, str]] = []
+
+    def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
+        assert hint.startswith(" (CSR ")
+        self.decisions.append((machine.name, type(decision).__name__))
+
+
+class Fleet:
+    """An announcer over a real inventory of the cluster that the requests of ``builders`` are for."""
+
+    def __init__(self) -> None:
+        version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+        self.caches = Caches(version, own_namespace="system")
+        metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
+        self.caches.clusters.replaced([{"metadata": metadata}])
+        self.told = Told()
+        self.recorded: list[Occurrence] = []
+        self.passed = 0.0
+        around = SimpleNamespace(
+            metrics=Metrics(),
+            caches=self.caches,
+            recorder=self,
+            now=lambda: builders.NOW,
+            monotonic=lambda: self.passed,
+        )
+        self._reporter = Reporter(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
+
+    def record(self, occurrence: Occurrence) -> None:
+        self.recorded.append(occurrence)
+
+    def machine(self, name: str, provider_id: str = "", *, cluster: str = builders.CLUSTER.name) -> None:
+        spec = {"clusterName": cluster, "providerID": provider_id}
+        namespace = builders.CLUSTER.namespace
+        self.caches.machines.applied(
+            {"metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}"}, "spec": spec}
+        )
+
+    def pool(self, name: str, *provider_ids: str) -> None:
+        spec = {"clusterName": builders.CLUSTER.name, "providerIDList": list(provider_ids)}
+        metadata = {"namespace": builders.CLUSTER.namespace, "name": name, "uid": f"uid-{name}"}
+        self.caches.machine_pools.applied({"metadata": metadata, "spec": spec})
+
+    def report(self, decision: Decision, parsed: Parsed | None = None) -> Occurrence:
+        self._reporter.report("csr", parsed or builders.signing_request(), decision)
+        return self.recorded[-1]
+
+
+DENIED = Deny("NodeNameMismatch", "no")
+
+
+async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    event = fleet.report(DENIED)
+    assert event.subject == Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "claimed", "uid-claimed")
+    assert event.message == "no"
+    assert event.hint == (
+        " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod; "
+        "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
+    )
+    assert fleet.told.decisions == [("claimed", "Deny")]
+
+
+async def test_the_event_of_an_instance_is_on_its_pool_and_says_which() -> None:
+    fleet = Fleet()
+    fleet.pool("pool", builders.PROVIDER_ID, "test:///other")
+    event = fleet.report(DENIED)
+    assert (event.subject.kind, event.subject.name) == ("MachinePool", "pool")
+    assert event.message == f"{builders.PROVIDER_ID}: no"
+
+
+async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE)
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
+    assert fleet.told.decisions == [(builders.NODE, "Defer")]
+
+
+async def test_what_is_told_again_is_no_news_to_whoever_listens() -> None:
+    """A newer request of the Machine may have been denied since, and its condition says so."""
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    for _ in range(3):
+        fleet.report(Defer("MachineNotReady", "its bootstrap data is not ready"))
+        fleet.passed += TOLD_AGAIN_SECONDS
+    assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
+
+
+async def test_what_was_told_before_the_machine_was_known_is_told_of_it_once_it_is() -> None:
+    """A node may ask before its Machine has a provider ID; a fault that lasts is told of it all the same."""
+    fleet = Fleet()
+    deferred = Defer("ManagementClusterUnreachable", "503", timedelta(seconds=1))
+    assert fleet.report(deferred).subject.kind == "Cluster"
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    for _ in range(2):
+        assert fleet.report(deferred).subject.name == "claimed"
+    assert (len(fleet.recorded), fleet.told.decisions) == (2, [("claimed", "Defer")])
+
+
+async def test_a_machine_of_that_name_with_another_provider_id_is_not_meant() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE, "test:///another")
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_a_machine_of_that_name_of_another_cluster_is_not_meant() -> None:
+    fleet = Fleet()
+    fleet.machine(builders.NODE, cluster="beside")
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_an_ambiguous_claim_is_told_on_the_cluster() -> None:
+    fleet = Fleet()
+    fleet.machine("one", builders.PROVIDER_ID)
+    fleet.machine("two", builders.PROVIDER_ID)
+    assert fleet.report(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
+    assert fleet.told.decisions == []
+
+
+async def test_serving_requests_say_nothing_of_whether_the_node_joined() -> None:
+    fleet = Fleet()
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    serving = builders.signing_request(builders.serving_manifest(dns(builders.NODE)))
+    assert fleet.report(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
+    assert fleet.told.decisions == []
+
+
+def builtin_request() -> BuiltinServingRequest:
+    der = builders.pkcs10(extensions=[builders.alternative_names(dns(builders.NODE))])
+    content = pem.encode(pem.Block(CERTIFICATE_REQUEST_LABEL, der))
+    manifest = builders.manifest(content, signer_name="kubernetes.io/kubelet-serving", requester=builders.AS_NODE)
+    parsed = parse_signing_request(manifest, builders.PROVIDERS)
+    assert isinstance(parsed, BuiltinServingRequest), parsed
+    return parsed
+
+
+async def test_a_builtin_request_is_told_on_the_machine_of_the_nodes_record() -> None:
+    fleet = Fleet()
+    view = builders.machine_view()
+    fleet.machine(view.name, builders.PROVIDER_ID)
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.kind == "Cluster"
+    keys = ControllerKeys(bytes(32))
+    fleet.caches.authentic.use_keys(keys)
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.kind == "Cluster"
+    record = builders.record(view)
+    record = replace(record, seal=RecordSeals(keys).seal(record))
+    metadata = {"namespace": "team-a", "name": record.name, "uid": "r-1", "resourceVersion": "1"}
+    fleet.caches.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
+    assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.name == view.name
+    assert fleet.told.decisions == []
+
+
+async def test_an_approval_by_us_that_others_sign_is_routine() -> None:
+    fleet = Fleet()
+    fleet.report(DENIED)
+    fleet.report(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), builtin_request())
+    assert [event.reason for event in fleet.recorded] == ["NodeNameMismatch"]

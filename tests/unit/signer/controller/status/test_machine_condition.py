@@ -1,0 +1,491 @@
+"""Condition NodeAttested: True while a secure record lives, for Machines that wait for it, and for no others."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from signer.controller.status import machine_condition
+from signer.controller.status.machine_condition import MachineConditions
+from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube.errors import Forbidden, NotFound, ServerError
+from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
+from signer.model.decision import Decision, Deferred, Deny
+from signer.model.kubernetes_time import format_time
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode, MachineKey
+from signer.model.shard import SomeShards
+from signer.store.cache import ObjectKey
+from tests.unit.signer import builders
+from tests.unit.signer.controller.status.machine_condition_fixtures import (
+    APPROVED,
+    DENIED,
+    NAMESPACE,
+    OTHERS,
+    World,
+    record,
+    settled,
+    working,
+)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0)
+
+
+async def test_a_machine_that_is_attested_shows_it_beside_the_conditions_of_others() -> None:
+    world = await settled(World())
+    assert world.shown() == [
+        *OTHERS,
+        {
+            "type": "NodeAttested",
+            "status": "True",
+            "lastTransitionTime": "2026-03-01T12:00:00Z",
+            "reason": "Attested",
+            "message": f"attested by tpm as node {builders.NODE}",
+            "observedGeneration": 3,
+        },
+    ]
+
+
+async def test_v1beta1_has_a_place_of_its_own_for_such_conditions() -> None:
+    world = await settled(World("v1beta1"))
+    assert world.condition()["status"] == "True"
+    assert world.stored["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
+
+
+@pytest.mark.parametrize("gates", [[], [{"conditionType": "Other"}]])
+async def test_a_machine_that_does_not_wait_for_it_is_never_touched(gates: list[Any]) -> None:
+    world = World(gates=gates)
+    async with working(world):
+        world.conditions.decided(world.cache(), DENIED)
+        await world.settle()
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"annotations": {"cluster.x-k8s.io/paused": ""}}, {"deletionTimestamp": "2026-03-01T12:00:00Z"}]
+)
+async def test_what_is_paused_or_deleted_is_left_alone(metadata: dict[str, Any]) -> None:
+    assert (await settled(World(**metadata))).calls == []
+    world = World()
+    world.cluster(**metadata)
+    assert (await settled(world)).calls == []
+
+
+async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
+    world = World()
+    world.caches.watch_filter = WatchFilter("ours")
+    assert (await settled(world)).calls == []
+    world = World()
+    world.caches.watch_filter = WatchFilter("ours")
+    world.cluster(labels={WATCH_FILTER_LABEL: "ours"})
+    assert (await settled(world)).calls == ["get", "patch"]
+
+
+async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_when_it_becomes_ours() -> None:
+    world = World()
+    world.caches.own_shards(SomeShards(1))
+    async with working(world):
+        world.conditions.decided(world.cache(), DENIED)
+        await world.settle()
+        assert world.calls == []
+        resyncing = asyncio.create_task(world.conditions._resync_for_ever())
+        await asyncio.sleep(0)
+        world.caches.own_shards(SomeShards(1, frozenset({0})))
+        await asyncio.wait_for(world.patched.wait(), 5)
+        resyncing.cancel()
+        await asyncio.gather(resyncing, return_exceptions=True)
+    assert world.condition()["status"] == "True"
+
+
+async def test_others_have_their_turn_while_all_machines_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs some ten microseconds, and there may be tens of thousands."""
+    monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
+    world = World()
+    order: list[str] = []
+
+    def is_right(key: ObjectKey, machine: MachineView) -> bool:
+        order.append("looked at")
+        return True
+
+    monkeypatch.setattr(world.conditions, "_is_right", is_right)
+    asyncio.get_running_loop().call_soon(order.append, "others")
+    world.caches.machines.applied({**world.stored, "metadata": {**world.stored["metadata"], "name": "second"}})
+    await world.conditions.resync()
+    assert order == ["looked at", "others", "looked at"]
+
+
+async def test_a_cluster_without_a_policy_is_never_touched() -> None:
+    world = World()
+    world.caches.policies.removed(world.policy)
+    assert (await settled(world)).calls == []
+
+
+async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
+    world = World()
+    async with working(world):
+        for _ in range(3):
+            await world.settle()
+            world.clock.pass_by(60)
+        assert world.calls == ["get", "patch"]
+        world.stored["status"]["conditions"] = []
+        world.clock.pass_by(machine_condition.LOOK_AGAIN_SECONDS)
+        await world.settle()
+    assert world.condition()["status"] == "True"
+
+
+async def test_unchanged_is_not_written_after_a_restart_either() -> None:
+    world = await settled(World())
+    world.stored["metadata"]["generation"] = 4
+    world.conditions = world.restarted()
+    assert (await settled(world)).calls == ["get", "patch", "get"]
+
+
+async def test_expiry_is_seen_without_any_event() -> None:
+    world = World()
+    async with working(world):
+        await world.settle()
+        world.clock.pass_by(25 * 3600)
+        await world.settle()
+    assert (world.condition()["status"], world.condition()["reason"]) == ("False", "AttestationExpired")
+    assert world.condition()["lastTransitionTime"] == "2026-03-02T13:00:00Z"
+
+
+async def test_a_renewal_writes_nothing() -> None:
+    """Every write to a Machine is work for the controllers of others."""
+    world = World()
+    async with working(world):
+        await world.settle()
+        before = world.condition()
+        world.clock.pass_by(3600)
+        world.records = [record(hours=100)]
+        world.conditions.decided(world.cache(), APPROVED)
+        await world.settle()
+    assert world.condition() == before
+
+
+async def test_a_denial_shows_until_the_machine_is_attested() -> None:
+    world = World()
+    world.records = []
+    async with working(world):
+        await world.settle()
+        assert world.condition()["reason"] == "NotAttestedYet"
+        world.clock.pass_by(machine_condition.WRITE_SECONDS)
+        world.conditions.decided(world.cache(), DENIED)
+        await world.worked()
+        assert (world.condition()["status"], world.condition()["reason"]) == ("False", "NodeNameMismatch")
+        world.records = [record()]
+        world.conditions.decided(world.cache(), APPROVED)
+        await world.worked()
+        assert world.condition()["status"] == "True"
+        world.clock.pass_by(25 * 3600)
+        await world.settle()
+    assert world.condition()["reason"] == "AttestationExpired"
+
+
+async def test_another_request_with_the_same_end_is_no_news() -> None:
+    """The message names one of them, and the command that explains it."""
+    world = World()
+    world.records = []
+    async with working(world):
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-1: explain csr-1)")
+        await world.worked()
+        world.clock.pass_by(machine_condition.WRITE_SECONDS)
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-2: explain csr-2)")
+        await world.worked()
+        world.conditions = world.restarted()
+    async with working(world):
+        world.conditions.decided(world.cache(), DENIED, " (CSR csr-3: explain csr-3)")
+        await world.worked()
+    assert world.condition()["message"] == f"{DENIED.message} (CSR csr-1: explain csr-1)"
+    assert world.calls.count("patch") == 1
+
+
+async def test_what_was_said_last_outlives_a_restart() -> None:
+    world = World()
+    world.records = []
+    world.conditions.decided(world.cache(), DENIED)
+    await settled(world)
+    world.conditions = world.restarted()
+    await settled(world)
+    assert world.condition()["reason"] == "NodeNameMismatch"
+
+
+async def test_a_record_that_is_gone_takes_true_back() -> None:
+    world = await settled(World())
+    world.records = []
+    world.conditions = world.restarted()
+    await settled(world)
+    assert (world.condition()["status"], world.condition()["reason"]) == ("Unknown", "NotAttestedYet")
+
+
+async def test_denials_in_a_row_are_not_written_each() -> None:
+    """How often requests are denied is up to whoever has a bootstrap token."""
+    world = World()
+    world.records = []
+    async with working(world):
+        for number in range(20):
+            world.conditions.decided(world.cache(), Deny(f"No{number}", "no"))
+            await world.worked()
+        assert world.calls == ["get", "patch"]
+        world.clock.pass_by(machine_condition.WRITE_SECONDS)
+        await world.settle()
+    assert world.condition()["reason"] == "No19"
+
+
+@pytest.mark.parametrize("others", [1, 4])
+async def test_another_writer_is_waited_out(others: int) -> None:
+    world = World()
+    world.meanwhile = others
+    await settled(world)
+    assert world.calls == ["get", "patch"] * (others + 1)
+    assert world.condition()["status"] == "True"
+
+
+async def test_another_machine_of_that_name_is_not_written_to() -> None:
+    world = World()
+    world.stored["metadata"]["uid"] = "m-2"
+    assert (await settled(world)).calls == ["get"]
+    world.cache()
+    assert (await settled(world)).condition()["status"] == "Unknown"
+
+
+async def test_a_machine_that_was_created_anew_gets_it_again() -> None:
+    world = World()
+    async with working(world):
+        await world.settle()
+        world.stored["metadata"]["uid"] = "m-2"
+        world.stored["status"]["conditions"] = []
+        world.cache()
+        await world.settle()
+        assert world.condition()["status"] == "Unknown", "what was attested was its predecessor"
+        world.records = [replace(record(), machine_uid="m-2")]
+        world.clock.pass_by(60)
+        await world.settle()
+    assert world.condition()["status"] == "True"
+
+
+async def test_a_denial_while_attested_is_not_what_expiry_shows() -> None:
+    world = World()
+    async with working(world):
+        await world.settle()
+        world.conditions.decided(world.cache(), DENIED)
+        await world.settle()
+        assert world.condition()["status"] == "True"
+        world.clock.pass_by(25 * 3600)
+        await world.settle()
+    assert world.condition()["reason"] == "AttestationExpired"
+
+
+async def test_without_a_grant_it_is_off_said_once_and_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.failure["patch"] = Forbidden("no", status=403)
+    with caplog.at_level(logging.WARNING):
+        async with working(world):
+            for _ in range(4):
+                await world.settle()
+                world.clock.pass_by(machine_condition.OFF_SECONDS * 0.6)
+    assert world.calls == ["get", "patch"] * 2
+    assert len(caplog.records) == 1
+    world.failure.clear()
+    world.clock.pass_by(machine_condition.OFF_SECONDS)
+    assert (await settled(world)).condition()["status"] == "True"
+
+
+class BesideAnother(World):
+    """Machines of another namespace come before the one, and what is written to them is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        others = [copy.deepcopy(self.stored) for _ in range(2)]
+        for number, other in enumerate(others):
+            other["metadata"].update(namespace="another", name=f"theirs-{number}", uid=f"theirs-{number}")
+            self.caches.machines.applied(other)
+        self.theirs = {other["metadata"]["name"]: other for other in others}
+        for cache in (self.caches.clusters, self.caches.policies):
+            named = {"namespace": "another", "name": builders.CLUSTER.name, "uid": "another"}
+            cache.applied({"metadata": named, "spec": {}})
+        self.conditions = self.restarted()
+
+    def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
+        return self.records
+
+    async def get(self, path: str) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        return copy.deepcopy(self.theirs[name]) if name in self.theirs else await super().get(path)
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        if "/namespaces/another/" in path:
+            self.asked.append(path)
+            raise Forbidden("by an admission webhook", status=403)
+        return await super().patch(path, patch)
+
+
+async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
+    world = BesideAnother()
+    async with working(world):
+        for name in world.theirs:
+            world.conditions._queue.add(("another", name))
+        await world.worked()
+        assert len(world.asked) == 1
+        await world.settle()
+        assert world.condition()["status"] == "True"
+        assert len(world.asked) == 1
+        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        await world.settle()
+        assert len(world.asked) == 2
+        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        await world.conditions.resync()
+    assert world.conditions._off_until == {}, "namespaces come and go"
+
+
+async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None:
+    world = BesideAnother()
+    world.keeps = False
+    async with working(world):
+        world.conditions._queue.add((NAMESPACE, builders.machine_view().name))
+        await world.worked()
+        assert world.calls == ["get", "patch"]
+        await world.settle()
+    assert world.asked == []
+
+
+async def test_a_schema_without_a_place_for_it_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    world = World("v1beta1")
+    world.keeps = False
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await settled(world)
+    assert world.calls == ["get", "patch"]
+    assert "does not keep" in caplog.records[0].__dict__["detail"]
+
+
+async def test_too_many_conditions_of_others_leave_no_room(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.stored["status"]["conditions"] = [{"type": f"C{number}", "status": "True"} for number in range(32)]
+    with caplog.at_level(logging.WARNING):
+        await settled(world)
+    assert world.calls == ["get"]
+    assert "32 other conditions" in caplog.records[0].__dict__["detail"]
+
+
+@pytest.mark.parametrize("failure", [ServerError("etcd", status=500), RuntimeError("a defect")])
+async def test_a_fault_is_tried_again(failure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.failure["get"] = failure
+    retried: list[Any] = []
+    monkeypatch.setattr(world.conditions._queue, "retry", retried.append)
+    await settled(world)
+    assert retried == [(NAMESPACE, builders.machine_view().name)]
+    world.failure.clear()
+    assert (await settled(world)).condition()["status"] == "True"
+
+
+async def test_while_records_cannot_be_told_from_forgeries_nothing_is_written() -> None:
+    world = World()
+
+    def unavailable(machine: MachineKey) -> Iterable[AttestedNode]:
+        raise Deferred(Reason.INTERNAL_ERROR, "no key")
+
+    world.conditions = MachineConditions(
+        world, world.caches, unavailable, now=world.clock.now, monotonic=world.clock.monotonic
+    )
+    async with working(world):
+        world.conditions.decided(world.cache(), APPROVED)
+        await world.settle()
+    assert world.calls == []
+
+
+async def test_a_machine_that_is_gone_is_forgotten() -> None:
+    world = await settled(World())
+    world.conditions.decided(world.cache(), DENIED)
+    world.caches.machines.removed(world.stored)
+    await settled(world)
+    assert world.conditions._last == {}
+    assert world.conditions._written == {}
+    assert world.calls == ["get", "patch"]
+
+
+async def test_a_machine_that_went_before_its_write(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.failure["get"] = NotFound("gone", status=404)
+    with caplog.at_level(logging.INFO):
+        await settled(world)
+    assert caplog.records == []
+
+
+async def test_a_change_of_the_machine_is_enough() -> None:
+    world = World()
+    world.stored["spec"]["providerID"] = ""
+    world.caches.machines.removed(world.stored)
+    world.cache()
+    async with working(world):
+        world.stored["spec"]["providerID"] = builders.PROVIDER_ID
+        world.cache()
+        await world.worked()
+    assert world.condition()["status"] == "True"
+
+
+async def test_it_runs_by_itself() -> None:
+    world = World()
+    running = asyncio.create_task(world.conditions.run())
+    await world.patched.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("decision", [DENIED, APPROVED])
+async def test_an_instance_of_a_pool_has_no_machine_to_write_to(decision: Decision) -> None:
+    world = World()
+    instance = builders.machine_view(kind="MachinePool", readiness_gates=frozenset({"NodeAttested"}))
+    world.conditions.decided(instance, decision)
+    assert world.conditions._queue.delayed + len(world.conditions._queue) == 0
+
+
+async def test_many_machines_of_one_namespace_hold_up_no_other() -> None:
+    """How often a tenant's requests are denied is up to the tenant."""
+    queue = World().conditions._queue
+    for key in [*(("tenant", f"machine-{number}") for number in range(9)), ("honest", "machine")]:
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == [
+        ("tenant", "machine-0"),
+        ("honest", "machine"),
+        ("tenant", "machine-1"),
+    ]
+
+
+# A Machine that was made anew
+
+
+async def test_a_machine_that_was_made_anew_is_not_attested_by_its_predecessors_record() -> None:
+    world = await settled(World(uid="m-2"))
+    assert (world.condition()["status"], world.condition()["reason"]) == ("Unknown", "NotAttestedYet")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, "Unknown"), (1, "True")])
+async def test_one_that_was_moved_is_attested_where_its_cluster_was_made_anew_too(seconds: int, status: str) -> None:
+    """`clusterctl move` changes every UID, and the next renewal may be days away."""
+    world = World(uid="m-2")
+    (attested,) = world.records
+    world.cluster(creationTimestamp=format_time(attested.last_attestation + timedelta(seconds=seconds)))
+    assert (await settled(world)).condition()["status"] == status
+
+
+async def test_what_its_predecessor_was_denied_for_is_not_said_of_it() -> None:
+    world = World()
+    world.records = []
+    world.conditions.decided(world.cache(), DENIED)
+    world.stored["metadata"]["uid"] = "m-2"
+    world.cache()
+    assert (await settled(world)).condition()["reason"] == "NotAttestedYet"

@@ -1,0 +1,341 @@
+"""A policy's status: written when it changes, transition times kept where a condition stays what it was."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from signer.configuration import Configuration, OperatorAttestor
+from signer.controller.status.policy_status import (
+    READ_AGAIN_SECONDS,
+    SHOWN_LATE_SECONDS,
+    PolicyStatus,
+    permitted_in,
+    usable_signers,
+)
+from signer.kube.errors import ApiError, NotFound, ServerError
+from signer.model.cluster import ClusterKey
+from signer.model.condition import (
+    ATTESTORS_CONFIGURED,
+    AUTO_APPROVAL_REMOVED,
+    BOOTSTRAP_TOKENS_TRACEABLE,
+    CERTIFICATE_AUTHORITY_AVAILABLE,
+    READY,
+    WORKLOAD_CLUSTER_REACHABLE,
+    PolicyCondition,
+)
+from signer.model.policy import Policy, parse_policy
+from signer.store.policy_statuses import NOT_SHOWN, status_digest
+from tests.unit.signer.controller.support import NOW, Clock, registry
+
+PATH = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/team-a/nodeattestationpolicies/prod"
+START = "2026-03-01T12:00:00Z"
+
+
+def policy(*attestors: str) -> Policy:
+    return policy_with({"authorizedAttestors": [{"name": name} for name in attestors]})
+
+
+def policy_with(spec: dict[str, Any], uid: str = "policy-1") -> Policy:
+    given = {"authorizedAttestors": [{"name": "good"}], **spec}
+    return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": uid}, "spec": given})
+
+
+GOOD = policy("good", "client-only")
+
+
+def condition(kind: str = ATTESTORS_CONFIGURED, met: bool | None = True, message: str = "well") -> PolicyCondition:
+    return PolicyCondition(kind, met, "Configured" if met else "Broken", message)
+
+
+class World:
+    def __init__(self, status: dict[str, Any] | None = None) -> None:
+        self.clock = Clock()
+        self.stored: dict[str, Any] | None = {"metadata": {"uid": "policy-1"}}
+        if status is not None:
+            self.stored["status"] = status
+        self.calls: list[str] = []
+        self.failure: ApiError | None = None
+        self.shown = NOT_SHOWN
+        self.status = self.restarted()
+
+    def restarted(self) -> PolicyStatus:
+        return PolicyStatus(
+            self,
+            ClusterKey("team-a", "prod"),
+            registry(),
+            self.clock.now,
+            lambda provider: True,
+            lambda: self.shown,
+            self.clock.monotonic,
+        )
+
+    def watch_catches_up(self) -> None:
+        """It shows what stands there now."""
+        assert self.stored is not None
+        self.shown = status_digest(self.stored)
+
+    def somebody_else_writes(self, message: str = "out of a backup") -> None:
+        assert self.stored is not None
+        for one in self.stored["status"]["conditions"]:
+            one.update(status="True", message=message)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == PATH
+        self.calls.append("get")
+        return copy.deepcopy(self._stored())
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        assert path == f"{PATH}/status"
+        assert set(patch) == {"status"}
+        self.calls.append("patch")
+        self._stored()["status"] = copy.deepcopy(patch["status"])
+        return self._stored()
+
+    def _stored(self) -> dict[str, Any]:
+        if self.failure is not None:
+            raise self.failure
+        if self.stored is None:
+            raise NotFound(PATH)
+        return self.stored
+
+    async def write(self, *conditions: PolicyCondition, generation: int = 1, of: Policy | None = GOOD) -> None:
+        await self.status.write(generation, of, conditions)
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        assert self.stored is not None
+        (found,) = (one for one in self.stored["status"]["conditions"] if one["type"] == kind)
+        return dict(found)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_signer_names_are_published(world: World) -> None:
+    await world.write(condition())
+    assert world.stored is not None
+    assert world.stored["status"]["clientSignerNames"] == [
+        "cluster.x-k8s.io/kube-apiserver-client-kubelet-good",
+        "cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only",
+    ]
+    assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-good"]
+
+
+async def test_signer_names_of_what_cannot_be_loaded_or_read(world: World) -> None:
+    await world.write(condition(), of=policy("absent"))
+    assert world.stored is not None
+    assert len(world.stored["status"]["clientSignerNames"]) == 1
+    assert world.stored["status"]["servingSignerNames"] == []
+    assert world.stored["status"]["attestors"] == "absent"
+    await world.write(condition(met=False), of=None)
+    assert world.stored["status"]["attestors"] == "none"
+    assert world.stored["status"]["clientSignerNames"] == []
+
+
+async def test_condition_in_full(world: World) -> None:
+    await world.write(condition(), generation=7)
+    assert world.condition(ATTESTORS_CONFIGURED) == {
+        "type": ATTESTORS_CONFIGURED,
+        "status": "True",
+        "observedGeneration": 7,
+        "lastTransitionTime": START,
+        "reason": "Configured",
+        "message": "well",
+    }
+    assert world.stored is not None
+    assert world.stored["status"]["observedGeneration"] == 7
+
+
+async def test_unchanged_is_not_written(world: World) -> None:
+    for _ in range(3):
+        await world.write(condition())
+        world.clock.pass_by(60)
+    assert world.calls == ["get", "patch"]
+
+
+async def test_unchanged_is_not_written_after_a_restart_either(world: World) -> None:
+    await world.write(condition())
+    world.watch_catches_up()
+    world.status = world.restarted()
+    for _ in range(3):
+        world.clock.pass_by(60)
+        await world.write(condition())
+    assert world.calls == ["get", "patch", "get"]
+
+
+async def test_transition_time_changes_with_the_status_only(world: World) -> None:
+    await world.write(condition())
+    world.clock.pass_by(60)
+    await world.write(condition(message="as well as ever"))
+    assert world.condition(ATTESTORS_CONFIGURED)["lastTransitionTime"] == START
+    assert world.condition(ATTESTORS_CONFIGURED)["message"] == "as well as ever"
+    await world.write(condition(met=False, message="not well"))
+    assert world.condition(ATTESTORS_CONFIGURED)["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+    assert world.condition(READY)["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("met", "status", "reason"),
+    [
+        ((True, True, True), "True", "Ready"),
+        ((True, False, True), "False", "Broken"),
+        ((True, None, True), "Unknown", "Broken"),
+        ((None, False, True), "False", "Broken"),
+    ],
+)
+async def test_ready_is_the_first_that_is_false_else_the_first_that_is_unknown(
+    world: World, met: tuple[bool | None, ...], status: str, reason: str
+) -> None:
+    kinds = (ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE, WORKLOAD_CLUSTER_REACHABLE)
+    await world.write(*(condition(kind, one, f"{kind} it is") for kind, one in zip(kinds, met, strict=True)))
+    assert (world.condition(READY)["status"], world.condition(READY)["reason"]) == (status, reason)
+    worst = False if False in met else None
+    first = next((kind for kind, one in zip(kinds, met, strict=True) if one is worst), "")
+    assert world.condition(READY)["message"].startswith(first or "requests")
+
+
+@pytest.mark.parametrize("failure", [ServerError("etcd", status=500), NotFound("gone")])
+async def test_faults_are_waited_out(world: World, failure: ApiError) -> None:
+    world.failure = failure
+    await world.write(condition())
+    world.failure = None
+    await world.write(condition())
+    assert world.condition(READY)["status"] == "True"
+    world.failure = failure
+    await world.write(condition(met=False))
+    world.failure = None
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "False"
+
+
+REFUSES_UNTRACEABLE = {"bootstrapTokens": {"untraceable": "Refuse"}}
+
+
+@pytest.mark.parametrize("met", [False, None])
+@pytest.mark.parametrize(
+    ("kind", "spec", "ready"),
+    [
+        (AUTO_APPROVAL_REMOVED, {}, True),
+        (AUTO_APPROVAL_REMOVED, {"mode": "Observe"}, True),
+        (AUTO_APPROVAL_REMOVED, {"mode": "Enforce"}, False),
+        (AUTO_APPROVAL_REMOVED, REFUSES_UNTRACEABLE, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, {}, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, {"mode": "Enforce"}, True),
+        (BOOTSTRAP_TOKENS_TRACEABLE, REFUSES_UNTRACEABLE, False),
+        (CERTIFICATE_AUTHORITY_AVAILABLE, {}, False),
+    ],
+)
+async def test_what_the_policy_does_not_ask_for_does_not_make_it_unready(
+    world: World, kind: str, spec: dict[str, Any], ready: bool, met: bool | None
+) -> None:
+    await world.write(condition(), condition(kind, met), of=policy_with(spec))
+    assert (world.condition(READY)["status"] == "True") is ready
+    assert world.condition(kind)["status"] == ("False" if met is False else "Unknown")
+
+
+async def test_a_policy_that_cannot_be_followed_is_unready_for_that_reason(world: World) -> None:
+    await world.write(condition(AUTO_APPROVAL_REMOVED, False), condition(met=False, message="no such field"), of=None)
+    assert world.condition(READY)["message"] == "no such field"
+
+
+async def test_a_policy_that_was_created_anew_gets_its_status_again(world: World) -> None:
+    await world.write(condition())
+    world.stored = {"metadata": {"uid": "policy-2"}}
+    attestors = [{"name": one.provider} for one in GOOD.authorized_attestors]
+    await world.write(condition(), of=policy_with({"authorizedAttestors": attestors}, uid="policy-2"))
+    assert world.condition(READY)["status"] == "True"
+
+
+# What somebody else writes over it
+
+
+async def test_what_somebody_else_wrote_is_put_right(world: World) -> None:
+    await world.write(condition(met=False))
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    world.somebody_else_writes()
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == world.condition(ATTESTORS_CONFIGURED)["status"] == "False"
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.calls == ["get", "patch", "get", "patch"]
+
+
+async def test_also_where_the_clock_is_set_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.clock, "now", lambda: NOW - timedelta(seconds=world.clock.monotonic()))
+    world.status = world.restarted()
+    await world.write(condition(met=False))
+    for number in range(2):
+        world.somebody_else_writes(f"no {number}")
+        world.watch_catches_up()
+        world.clock.pass_by(READ_AGAIN_SECONDS)
+        await world.write(condition(met=False))
+        assert world.condition(READY)["status"] == "False"
+
+
+async def test_also_what_was_written_before_our_own_was_shown(world: World) -> None:
+    await world.write(condition(met=False))
+    world.somebody_else_writes()
+    world.watch_catches_up()
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
+    world.clock.pass_by(SHOWN_LATE_SECONDS)
+    await world.write(condition(met=False))
+    assert world.condition(READY)["status"] == "False"
+
+
+async def test_a_watch_that_is_behind_costs_next_to_nothing(world: World) -> None:
+    world.shown = "what stood there before"
+    for _ in range(30):
+        await world.write(condition())
+        world.clock.pass_by(20)
+    assert world.calls == ["get", "patch", "get", "get"]
+
+
+async def test_who_keeps_writing_is_answered_now_and_then(world: World) -> None:
+    """It may be a controller that does as we do."""
+    await world.write(condition(met=False))
+    for number in range(30):
+        world.watch_catches_up()
+        await world.write(condition(met=False))
+        world.somebody_else_writes(f"no {number}")
+        world.clock.pass_by(20)
+    assert world.calls.count("patch") == 1 + 2
+
+
+def test_signers_that_the_operator_does_not_permit_are_not_usable() -> None:
+    configuration = Configuration(
+        namespace="system",
+        attestors={"client-only": OperatorAttestor(namespaces=frozenset({"team-b"}))},
+        insecure_enabled=True,
+        insecure_namespaces=frozenset({"team-b"}),
+    )
+    everything = policy("client-only", "asserting", "good")
+
+    def names(namespace: str) -> tuple[str, ...]:
+        return usable_signers(everything, registry(), permitted_in(namespace, configuration, registry())).client
+
+    stem = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
+    assert names("team-a") == (f"{stem}good",)
+    assert names("team-b") == (f"{stem}client-only", f"{stem}asserting", f"{stem}good")
+
+
+async def test_only_permitted_signers_are_published(world: World) -> None:
+    world.status = PolicyStatus(
+        world,
+        ClusterKey("team-a", "prod"),
+        registry(),
+        world.clock.now,
+        lambda provider: provider == "client-only",
+        lambda: NOT_SHOWN,
+    )
+    await world.write(condition())
+    assert world.stored is not None
+    assert world.stored["status"]["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only"]
+    assert world.stored["status"]["servingSignerNames"] == []

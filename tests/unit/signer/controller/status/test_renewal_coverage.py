@@ -1,0 +1,253 @@
+"""Who would lose renewal under Enforce: everybody without a live record of an attestor that renews."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from attestors.contract import Security
+from signer.configuration import Configuration, OperatorAttestor
+from signer.controller.status import renewal_coverage as standing_module
+from signer.controller.status.policy_status import permitted_in
+from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Starting, Unattested
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import MachineView
+from signer.model.kubernetes_time import format_time
+from signer.model.record import AttestedIdentity, AttestedNode
+from signer.model.seal import ControllerKeys, RecordSeals
+from signer.store.authentic_records import UnverifiedRecord
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
+from tests.unit.signer.builders import CLUSTER, NOW, SERVING_SIGNER, journal_entry, machine_view, record
+from tests.unit.signer.controller.support import registry
+
+KEYS = ControllerKeys(bytes(32))
+AUTHORIZED = [{"name": name} for name in ("good", "insecure", "absent")]
+GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
+
+
+def inventory_of(**policy: Any) -> Caches:
+    """With a policy of that spec."""
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    caches.authentic.use_keys(KEYS)
+    metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "p"}
+    caches.policies.applied({"metadata": metadata, "spec": {"authorizedAttestors": AUTHORIZED, **policy}})
+    return caches
+
+
+def standings_of(
+    caches: Caches, now: datetime = NOW, operator: Mapping[str, OperatorAttestor] | None = None
+) -> RenewalCoverage:
+    configuration = Configuration("own", attestors=operator or {})
+    permits = permitted_in(CLUSTER.namespace, configuration, registry())
+    return RenewalCoverage(CLUSTER, registry=registry(), caches=caches, permits=permits, now=lambda: now)
+
+
+def with_machine(caches: Caches, machine: MachineView, *records: AttestedNode) -> Caches:
+    cast("Any", caches)._machine_changed(("team-a", machine.name), None, machine)
+    for number, one in enumerate(records):
+        sealed = replace(one, seal=one.seal or RecordSeals(KEYS).seal(one))
+        caches.authentic.changed(("team-a", f"{one.name}-{number}"), None, UnverifiedRecord(sealed))
+    return caches
+
+
+def renewal_coverage(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[MachineCoverage, ...]:
+    return standings_of(with_machine(inventory_of(), machine, *records), now).all()
+
+
+def why(found: tuple[MachineCoverage, ...]) -> str:
+    (one,) = found
+    return one.why if isinstance(one, Unattested) else ""
+
+
+def good_record(**changes: Any) -> AttestedNode:
+    return replace(record(), **{"identity": GOOD, **changes})
+
+
+def test_attested() -> None:
+    assert isinstance(renewal_coverage(machine_view(), good_record())[0], Attested)
+
+
+def test_one_without_a_node_has_nothing_to_lose() -> None:
+    """In a cluster that scales all the time, some Machine is always starting."""
+    assert renewal_coverage(machine_view(provider_id="")) == (Starting(machine_view(provider_id="")),)
+
+
+def test_one_that_is_being_deleted_needs_nothing() -> None:
+    assert renewal_coverage(machine_view(deleting=True)) == ()
+
+
+@pytest.mark.parametrize(
+    ("machine", "records", "said"),
+    [
+        (machine_view(provider_id="", node_ref="n"), (), "has a node and no provider ID"),
+        (machine_view(), (), "has no AttestedNode that counts"),
+        (machine_view(name="other"), (good_record(),), "has no AttestedNode that counts"),
+        (machine_view(), (good_record(seal="v1.0.0"),), "has no AttestedNode that counts"),
+        (
+            machine_view(),
+            (good_record(identity=AttestedIdentity("insecure", "x", Security.INSECURE)),),
+            "was attested by insecure, which does not renew",
+        ),
+        (
+            machine_view(),
+            (good_record(identity=AttestedIdentity("absent", "x", Security.SECURE)),),
+            "was attested by absent, which does not renew",
+        ),
+        (
+            machine_view(),
+            (good_record(journal=(journal_entry(not_after=NOW),)),),
+            "has no certificate since 2026-03-01 12:00 UTC",
+        ),
+        (
+            machine_view(),
+            (good_record(journal=(journal_entry(signer_name=SERVING_SIGNER),)),),
+            "has no certificate since 2026-03-01 12:00 UTC",
+        ),
+    ],
+    ids=[
+        "no provider ID",
+        "no record",
+        "another's record",
+        "a forged record",
+        "insecure",
+        "not installed",
+        "expired",
+        "serving only",
+    ],
+)
+def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
+    assert why(renewal_coverage(machine, *records)) == said
+
+
+@pytest.mark.parametrize(
+    ("spec", "operator", "said"),
+    [
+        ({}, {}, ""),
+        ({}, {"good": OperatorAttestor(frozenset({"team-b", CLUSTER.namespace}))}, ""),
+        (
+            {"authorizedAttestors": [{"name": "client-only"}]},
+            {},
+            "was attested by good, which the policy does not authorize any more",
+        ),
+        (
+            {},
+            {"good": OperatorAttestor(frozenset({"team-b"}))},
+            "was attested by good, which this controller does not allow here any more",
+        ),
+        ({"mode": "Enforced"}, {}, "was attested by good, and there is no policy that can be followed"),
+    ],
+    ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
+)
+def test_who_was_attested_by_what_would_be_denied_now(
+    spec: dict[str, Any], operator: dict[str, OperatorAttestor], said: str
+) -> None:
+    """A certificate that is good today is the last one of its node."""
+    caches = with_machine(inventory_of(**spec), machine_view(), good_record())
+    assert why(standings_of(caches, operator=operator).all()) == said
+
+
+def test_without_a_policy_nobody_renews() -> None:
+    caches = with_machine(inventory_of(), machine_view(), good_record())
+    caches.policies.replaced([])
+    assert "there is no policy" in why(standings_of(caches).all())
+
+
+def test_one_that_was_made_anew_has_not_been_attested() -> None:
+    """It may have joined by the built-in signer, and would lose its renewal."""
+    anew = machine_view(uid="m-2")
+    assert why(renewal_coverage(anew, good_record())) == "was made anew since its node was attested"
+    again = good_record(machine_uid="m-2", journal=(journal_entry(2),))
+    (standing,) = renewal_coverage(anew, good_record(), again)
+    assert isinstance(standing, Attested)
+    assert standing.record.machine_uid == "m-2"
+
+
+@pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
+def test_one_that_was_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
+    caches = with_machine(inventory_of(), machine_view(uid="m-2"), good_record())
+    created = good_record().last_attestation + timedelta(seconds=seconds)
+    metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
+    caches.clusters.applied({"metadata": metadata, "spec": {}})
+    (standing,) = standings_of(caches).all()
+    assert isinstance(standing, Attested) == attested
+
+
+def test_the_longest_lived_record_counts() -> None:
+    old = good_record(node_name="formerly", journal=(journal_entry(not_after=NOW - timedelta(days=1)),))
+    assert why(renewal_coverage(machine_view(), old, good_record())) == ""
+
+
+def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
+    """Of a cluster with a MachinePool that lists so many instances."""
+    caches = inventory_of()
+    provider_ids = [f"test:///{number}" for number in range(listed)]
+    spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
+    caches.machine_pools.applied(
+        {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
+    )
+    return standings_of(caches)
+
+
+@pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
+async def test_instances_whose_provider_ids_are_not_known_may_have_nodes(
+    listed: int, replicas: int, missing: int
+) -> None:
+    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+    found = await pool(listed, replicas).unattested()
+    unlisted = [one.why for one in found if not one.machine.provider_id]
+    assert unlisted == ([f"has {missing} instances without a provider ID"] if missing else [])
+    assert len(found) - len(unlisted) == listed
+
+
+async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_anyway_are_not() -> None:
+    caches = inventory_of()
+    for name, deleting in (("c", False), ("b", True), ("a", False)):
+        machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
+        cast("Any", caches)._machine_changed(("team-a", name), None, machine)
+    found = await standings_of(caches).unattested()
+    assert [one.machine.name for one in found] == ["a", "c"]
+
+
+async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MachinePools are what tenants write: ten of them can list as many as ten large clusters have."""
+    monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(standing_module, "MAXIMUM_UNATTESTED", 1500)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    found = await pool(2000).unattested()
+    task.cancel()
+    assert len(found) == 1500
+    assert turns >= 1500 // standing_module._LOOKED_AT
+
+
+async def test_what_changes_meanwhile_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(standing_module, "_LOOKED_AT", 1)
+    renewal_coverage = pool(3)
+    caches: Any = renewal_coverage._caches
+
+    async def changes() -> None:
+        spec = {"clusterName": CLUSTER.name, "providerIDList": ["test:///new"], "replicas": 1}
+        for name in ("pool", "one", "two", "three"):
+            await asyncio.sleep(0)
+            metadata = {"namespace": CLUSTER.namespace, "name": name, "uid": "p"}
+            caches.machine_pools.applied({"metadata": metadata, "spec": spec})
+
+    changing = asyncio.create_task(changes())
+    assert await renewal_coverage.unattested()
+    await changing

@@ -1,0 +1,152 @@
+"""A policy without a Cluster says so, once it is sure, and for as long as it is so."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from signer.configuration import Configuration
+from signer.controller.status import unserved_policies
+from signer.controller.status.unserved_policies import UnservedPolicies
+from signer.kube.errors import NotFound
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import WatchFilter
+from signer.model.shard import SomeShards
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
+from tests.unit.signer.controller.support import Clock, registry
+
+
+class World:
+    def __init__(self) -> None:
+        self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="system")
+        self.stored: dict[str, dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.patched = asyncio.Event()
+        configuration = Configuration(namespace="system")
+        self.policies = UnservedPolicies(self, self.caches, registry(), configuration, Clock().now)
+
+    def policy(self, name: str, **spec: Any) -> None:
+        manifest = {
+            "metadata": {"namespace": "team-a", "name": name, "uid": f"uid-{name}", "generation": 1},
+            "spec": {"authorizedAttestors": [{"name": "good"}], **spec},
+        }
+        self.stored[name] = copy.deepcopy(manifest)
+        self.caches.policies.applied(manifest)
+
+    def cluster(self, name: str, namespace: str = "team-a") -> None:
+        self.caches.clusters.applied({"metadata": {"namespace": namespace, "name": name, "uid": "c"}, "spec": {}})
+
+    async def get(self, path: str) -> dict[str, Any]:
+        self.calls.append("get")
+        return copy.deepcopy(self._at(path))
+
+    async def patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append("patch")
+        found = self._at(path.removesuffix("/status"))
+        found["status"] = copy.deepcopy(patch["status"])
+        self.patched.set()
+        return found
+
+    def _at(self, path: str) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        if name not in self.stored:
+            raise NotFound(path)
+        return self.stored[name]
+
+    def reasons(self, name: str) -> dict[str, tuple[str, str]]:
+        conditions = (self.stored[name].get("status") or {}).get("conditions") or []
+        return {one["type"]: (one["status"], one["reason"]) for one in conditions}
+
+
+SAID = {"Ready": ("False", "ClusterNotFound"), "WorkloadClusterReachable": ("False", "ClusterNotFound")}
+
+
+async def test_a_policy_of_another_name_says_so() -> None:
+    world = World()
+    world.policy("prodd")
+    world.cluster("prod")
+    world.cluster("prodd", namespace="team-b")
+    for _ in range(4):
+        await world.policies.look()
+    assert world.reasons("prodd") == SAID
+    assert world.calls == ["get", "patch"]
+
+
+async def test_a_cluster_that_comes_a_moment_later_is_waited_for() -> None:
+    world = World()
+    world.policy("prod")
+    await world.policies.look()
+    world.cluster("prod")
+    for _ in range(3):
+        await world.policies.look()
+    assert world.calls == []
+
+
+async def test_a_policy_with_a_cluster_is_left_to_those_who_serve_it() -> None:
+    world = World()
+    world.policy("prod")
+    world.policy("typo")
+    world.cluster("prod")
+    for _ in range(3):
+        await world.policies.look()
+    assert world.reasons("prod") == {}
+    world.cluster("typo")
+    world.calls.clear()
+    await world.policies.look()
+    assert world.calls == []
+
+
+async def test_one_that_cannot_be_followed_says_it_too() -> None:
+    world = World()
+    world.policy("typo", mode="Maybe")
+    await world.policies.look()
+    await world.policies.look()
+    assert world.reasons("typo") == SAID
+
+
+async def test_one_that_went_meanwhile_is_no_error() -> None:
+    world = World()
+    world.policy("typo")
+    await world.policies.look()
+    world.stored.clear()
+    await world.policies.look()
+    assert world.calls == ["get"]
+
+
+async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unserved_policies, "LOOK_SECONDS", 0.001)
+    world = World()
+    world.policy("typo")
+    running = asyncio.create_task(world.policies.run())
+    await world.patched.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert world.reasons("typo") == SAID
+
+
+async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
+    world = World()
+    world.caches.own_shards(SomeShards(1))
+    world.policy("typo")
+    for _ in range(3):
+        await world.policies.look()
+    assert world.calls == []
+    world.caches.own_shards(SomeShards(1, frozenset({0})))
+    for _ in range(2):
+        await world.policies.look()
+    assert world.reasons("typo") == SAID
+
+
+async def test_with_a_watch_filter_nothing_is_said() -> None:
+    """Whose a Cluster would be that is not there cannot be told."""
+    world = World()
+    world.caches.watch_filter = WatchFilter("ours")
+    world.policy("prodd")
+    for _ in range(4):
+        await world.policies.look()
+    assert world.calls == []

@@ -1,0 +1,172 @@
+"""What a decision looks at of a tenant's thousands of Machines, and again before it counts; all else of admission is
+tested with an API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from attestors.contract import Security
+from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.record import AttestedNode, MachineKey
+from signer.rules.machine import MachineFacts, MachineGone
+from signer.store.caches import MOST_MATCHING, Caches
+from signer.store.cluster_api import ClusterAPIVersion, NotServed
+from signer.store.records import RecordChanged
+from tests.unit.signer.builders import attested_identity, machine_facts, machine_view, record
+
+KEY = ClusterKey("team-a", "prod")
+
+
+def machine(name: str, *, node_ref: str = "", deleting: bool = False) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": KEY.namespace,
+            "name": name,
+            "uid": name,
+            "resourceVersion": "1",
+            **({"deletionTimestamp": "2026-03-01T12:00:00Z"} if deleting else {}),
+        },
+        "spec": {"clusterName": KEY.name, "providerID": "test:///one"},
+        "status": {
+            "addresses": [{"type": "Hostname", "address": "node"}],
+            **({"nodeRef": {"name": node_ref}} if node_ref else {}),
+        },
+    }
+
+
+def test_of_thousands_a_few_say_as_much_as_all() -> None:
+    """Each would be in the line of the audit log, which is bounded, and cost all clusters time."""
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    going = [machine(f"a{number}", deleting=True) for number in range(20)]
+    called_so = [machine(f"m{number}") for number in range(20)]
+    for manifest in (*going, *called_so, machine("z", node_ref="node")):
+        caches.machines.applied(manifest)
+    assert len(caches.matching(KEY, "test:///one")) == MOST_MATCHING
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node")
+    assert [other.name for other in others[:2]] == ["z", "m1"], "whose node it is, and then the others"
+    assert len(others) == 8
+    assert not any(other.deleting for other in others)
+
+
+class Desk:
+    """What a decision is made by, as it is at this moment."""
+
+    def __init__(self) -> None:
+        self.machine: Any = machine_view()
+        self.recorded: tuple[AttestedNode, ...] = ()
+        self.is_reserved = True
+        self.is_gone = False
+        self.is_changed = False
+        caches = SimpleNamespace(
+            machine=lambda key: self.machine, authentic=SimpleNamespace(of_machine=lambda key: self.recorded)
+        )
+        live_reads = SimpleNamespace(is_gone=self._is_gone)
+        reservations = SimpleNamespace(cached=lambda pair: self.is_reserved, live_reads=live_reads)
+        snapshots = SimpleNamespace(require_unchanged=self._require_unchanged)
+        records = SimpleNamespace(require_still_listed=lambda key: None)
+        self.reserve_and_journal = ReserveAndJournal(
+            KEY, *cast("Any", (snapshots, caches, reservations, records, None))
+        )
+
+    async def _is_gone(self, machine: MachineKey) -> bool:
+        return self.is_gone
+
+    def _require_unchanged(self, snapshot: object) -> None:
+        if self.is_changed:
+            raise RecordChanged("the Cluster")
+
+    def look_again(self, facts: MachineFacts) -> None:
+        self.reserve_and_journal._require_still(cast("Any", None), facts)
+
+
+INSECURE = replace(attested_identity(), security=Security.INSECURE)
+
+
+def _take_pair(desk: Desk) -> None:
+    desk.is_reserved = False
+
+
+def _change_machine(desk: Desk) -> None:
+    desk.machine = replace(desk.machine, deleting=True)
+
+
+def _lose_machine(desk: Desk) -> None:
+    desk.machine = MachineGone()
+
+
+def _change_cluster(desk: Desk) -> None:
+    desk.is_changed = True
+
+
+@pytest.mark.parametrize("identity", [attested_identity(), INSECURE], ids=["secure", "insecure"])
+@pytest.mark.parametrize("change", [_change_machine, _lose_machine, _change_cluster])
+def test_what_has_changed_is_judged_again(change: Callable[[Desk], None], identity: Any) -> None:
+    desk, facts = Desk(), machine_facts(identity=identity)
+    desk.look_again(facts)
+    change(desk)
+    with pytest.raises(RecordChanged):
+        desk.look_again(facts)
+
+
+def test_who_was_displaced_is_judged_again() -> None:
+    """A secure attestor's pair is never displaced, and the cache may be behind what was just reserved."""
+    desk = Desk()
+    _take_pair(desk)
+    desk.look_again(machine_facts())
+    with pytest.raises(RecordChanged):
+        desk.look_again(machine_facts(identity=INSECURE))
+
+
+def test_of_two_names_that_a_machine_asks_for_at_once_one_waits() -> None:
+    desk = Desk()
+    first, second = machine_facts(), machine_facts(node_name="second")
+    another = machine_facts(machine=machine_view(name="another", provider_id="test:///another"))
+    with desk.reserve_and_journal._one_new_name(first):
+        with pytest.raises(Deferred, match="is being recorded"), desk.reserve_and_journal._one_new_name(second):
+            pass
+        with desk.reserve_and_journal._one_new_name(another):
+            pass
+    with desk.reserve_and_journal._one_new_name(second):
+        pass
+
+
+def test_a_name_that_was_recorded_since_the_names_were_judged_counts() -> None:
+    desk = Desk()
+    desk.recorded = (record(node_name="first"),)
+    with pytest.raises(RecordChanged), desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
+        pass
+    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second", other_names=desk.recorded)):
+        pass
+
+
+def test_who_takes_over_a_former_nodes_record_is_new_to_its_name() -> None:
+    desk = Desk()
+    own, formers = machine_facts(record=record()), machine_facts(record=record(identity="ek:former"))
+    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
+        with desk.reserve_and_journal._one_new_name(own):
+            pass
+        with pytest.raises(Deferred), desk.reserve_and_journal._one_new_name(formers):
+            pass
+
+
+async def test_a_former_nodes_machine_is_gone_when_the_api_server_says_so() -> None:
+    """And not when the cache alone does, which may be behind."""
+    desk = Desk()
+    formers = machine_facts(record=record(identity="ek:former"), recorded_machine=MachineGone())
+    with pytest.raises(Deferred, match="is not known yet"):
+        await desk.reserve_and_journal._require_gone(formers)
+    await desk.reserve_and_journal._require_gone(machine_facts())
+    await desk.reserve_and_journal._require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
+    await desk.reserve_and_journal._require_gone(replace(formers, recorded_machine=machine_view(name="former")))
+    desk.is_gone = True
+    await desk.reserve_and_journal._require_gone(formers)

@@ -1,0 +1,80 @@
+"""What clients of servers that may be hostile have together."""
+
+from __future__ import annotations
+
+import pytest
+
+from signer.kube.resource_limits import (
+    BURST_SECONDS,
+    LARGE_BYTES,
+    LOOP_SHARE,
+    OWN_SHARE,
+    SMALL_BYTES,
+    MemoryQuotaExceeded,
+    ResourceLimits,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def busy_share(resource_limits: ResourceLimits, clock: Clock, watches: int, seconds: float = 100.0) -> float:
+    """The part of the time that so many watches work, each of which has work of a millisecond at any time."""
+    worked = 0.0
+    free_at = {resource_limits.rate_limiter(): 0.0 for _ in range(watches)}
+    while clock.now < seconds:
+        rate_limiter = min(free_at, key=free_at.__getitem__)
+        clock.now = max(clock.now, free_at[rate_limiter]) + 0.001
+        worked += 0.001
+        free_at[rate_limiter] = clock.now + rate_limiter.pause_after(0.001)
+    return worked / clock.now
+
+
+@pytest.mark.parametrize("watches", [1, 3, 30])
+def test_watches_that_never_pause_get_no_more_than_their_share_together(watches: int) -> None:
+    clock = Clock()
+    resource_limits = ResourceLimits(clock=clock)
+    at_first = (watches + 1) * BURST_SECONDS / 100.0
+    share = busy_share(resource_limits, clock, watches)
+    assert LOOP_SHARE * 0.9 <= share <= LOOP_SHARE * 1.1 + watches * OWN_SHARE + at_first
+
+
+def test_what_an_api_server_says_is_read_without_pause_beside_them() -> None:
+    clock = Clock()
+    resource_limits = ResourceLimits(clock=clock)
+    busy_share(resource_limits, clock, 30)
+    rate_limiter = resource_limits.rate_limiter()
+    assert sum(rate_limiter.pause_after(0.0001) for _ in range(2000)) == 0, "two thousand events at once"
+    for _ in range(1000):
+        clock.now += 0.1
+        assert rate_limiter.pause_after(0.0001) == 0, "and ten in each second"
+
+
+def test_a_busy_cluster_is_read_without_pause_where_there_is_no_crowd() -> None:
+    clock = Clock()
+    rate_limiter = ResourceLimits(clock=clock).rate_limiter()
+    for _ in range(10_000):
+        clock.now += 0.001
+        assert rate_limiter.pause_after(0.0002) == 0, "a thousand events in each second"
+
+
+def test_large_answers_are_bounded_together_and_small_ones_are_not() -> None:
+    resource_limits = ResourceLimits()
+    with (
+        resource_limits.memory_quota() as first,
+        resource_limits.memory_quota() as second,
+        resource_limits.memory_quota() as third,
+    ):
+        first.hold(LARGE_BYTES // 2)
+        second.hold(LARGE_BYTES // 2 + 2 * SMALL_BYTES)
+        with pytest.raises(MemoryQuotaExceeded):
+            third.hold(SMALL_BYTES + 1)
+        third.hold(SMALL_BYTES)
+        second.hold(0)
+        third.hold(LARGE_BYTES // 2)
+    assert resource_limits.bytes_left == LARGE_BYTES

@@ -1,0 +1,87 @@
+"""Upkeep that fails begins anew, and never ends what decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from signer.kube import supervision
+from signer.kube.backoff import Backoff
+from signer.kube.supervision import supervised
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+
+
+async def test_what_fails_begins_anew_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 3:
+            raise RuntimeError("defect")
+
+    with caplog.at_level(logging.ERROR):
+        await supervised("upkeep", run)
+    assert runs == 3
+    assert [(record.task, record.exc_info is not None) for record in caplog.records if hasattr(record, "task")] == [
+        ("upkeep", True),
+        ("upkeep", True),
+    ]
+
+
+class Panic(BaseException):
+    """As of Rust code."""
+
+
+async def test_so_does_what_is_no_exception() -> None:
+    faults, told = [Panic(), asyncio.CancelledError()], list[str]()
+
+    async def run() -> None:
+        if faults:
+            raise faults.pop()
+
+    await supervised("upkeep", run, told.append)
+    assert told == ["upkeep", "upkeep"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_the_end_of_the_process_is_no_fault(end: type[BaseException]) -> None:
+    async def run() -> None:
+        raise end
+
+    with pytest.raises(end):
+        supervised("upkeep", run).send(None)
+
+
+async def test_several_faults_at_once_are_a_fault() -> None:
+    """A task group raises them together."""
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ExceptionGroup("two", [RuntimeError("one"), ValueError("other")])
+
+    await supervised("restoration", run)
+    assert runs == 2
+
+
+async def test_cancelled_is_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def run() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(supervised("events", run))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,404 @@
+"""The inventory: Machines by provider ID, and who is woken by what."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, cast
+
+import pytest
+
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import Forbidden
+from signer.kube.resources import (
+    CLUSTERS_V1BETA2,
+    MACHINE_POOLS_V1BETA2,
+    MACHINES_V1BETA2,
+)
+from signer.kube.watch import Sink
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.policy import Policy
+from signer.model.record import MachineKey
+from signer.model.record_object import record_spec
+from signer.model.seal import ControllerKeys
+from signer.rules.builtin_serving import record_of
+from signer.rules.machine import MachineGone
+from signer.store import caches as caches_module
+from signer.store.authentic_records import KeysUnavailable
+from signer.store.caches import (
+    ALL_PROVIDER_IDS,
+    OUT_OF_TOUCH_SECONDS,
+    REACHED_AGAIN,
+    Caches,
+    ProviderIDs,
+    UnreadablePolicy,
+)
+from signer.store.cluster_api import ClusterAPIVersion, NotServed
+from signer.store.policy_statuses import NOT_SHOWN, status_digest
+from signer.store.records_barrier import Listed, UnlistedNamespace
+from tests.unit.signer import builders
+
+KEY = ClusterKey("team-a", "prod")
+VERSION = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+
+
+def machine(name: str, provider_id: str = "", cluster: str = "prod", **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team-a", "name": name, "uid": name, **metadata},
+        "spec": {"clusterName": cluster, "providerID": provider_id},
+    }
+
+
+def machine_pool(name: str, *provider_ids: str) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team-a", "name": name, "uid": name},
+        "spec": {"clusterName": "prod", "providerIDList": list(provider_ids)},
+    }
+
+
+class World:
+    """An inventory, and the wake-ups since they were last looked at."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.caches = Caches(VERSION, own_namespace="own", monotonic=lambda: self.at)
+        self.caches.authentic.use_keys(ControllerKeys(bytes(32)))
+        self.caches.on_change(self._woken)
+        self._wakes: list[tuple[ClusterKey, ProviderIDs]] = []
+
+    def _woken(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._wakes.append((cluster, provider_ids))
+
+    def wakes(self) -> list[tuple[ClusterKey, ProviderIDs]]:
+        wakes, self._wakes = self._wakes, []
+        return wakes
+
+    def found(self, provider_id: str, cluster: ClusterKey = KEY) -> list[str]:
+        return sorted(machine.name for machine in self.caches.machines_with(cluster, provider_id))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_machines_are_found_by_cluster_and_provider_id(world: World) -> None:
+    for name, provider_id, cluster in (("m1", "p1", "prod"), ("m2", "p1", "prod"), ("m3", "p1", "lab")):
+        world.caches.machines.applied(machine(name, provider_id, cluster))
+    assert world.found("p1") == ["m1", "m2"]
+    assert world.found("p1", ClusterKey("team-a", "lab")) == ["m3"]
+    assert world.found("p1", ClusterKey("team-b", "prod")) == []
+    assert [found.name for found in world.caches.machines_of(ClusterKey("team-a", "lab"))] == ["m3"]
+
+
+def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) -> None:
+    world.caches.machines.applied(machine("m1"))
+    assert world.found("") == []
+    assert [found.name for found in world.caches.machines_of(KEY)] == ["m1"]
+    assert world.wakes() == []
+
+
+def test_instances_are_found_by_cluster_and_provider_id(world: World) -> None:
+    world.caches.machine_pools.applied(machine_pool("pool", "p1", "p2"))
+    assert world.found("p1") == ["pool"]
+    assert world.found("p1", ClusterKey("team-a", "lab")) == []
+    assert [instance.provider_id for instance in world.caches.instances_of(KEY)] in (["p1", "p2"], ["p2", "p1"])
+    assert list(world.caches.machines_of(KEY)) == []
+    assert world.caches.machine(MachineKey(KEY, "MachinePool", "pool", "p1")) != MachineGone()
+    assert world.caches.machine(MachineKey(KEY, "MachinePool", "pool", "p3")) == MachineGone()
+
+
+def test_only_the_instances_that_came_or_went_wake_anybody(world: World) -> None:
+    world.caches.machine_pools.applied(machine_pool("pool", "p1", "p2"))
+    assert world.wakes() == [(KEY, frozenset({"p1", "p2"}))]
+    world.caches.machine_pools.applied(machine_pool("pool", "p2", "p3"))
+    assert world.wakes() == [(KEY, frozenset({"p1", "p3"}))]
+    world.caches.machine_pools.removed(machine_pool("pool"))
+    assert world.wakes() == [(KEY, frozenset({"p2", "p3"}))]
+
+
+def test_provider_id_arrives(world: World) -> None:
+    world.caches.machines.applied(machine("m1"))
+    world.caches.machines.applied(machine("m1", "p1"))
+    assert world.found("p1") == ["m1"]
+    assert world.wakes() == [(KEY, frozenset({"p1"}))]
+
+
+def test_an_annotation_for_attestors_wakes_those_who_claim_the_machine(world: World) -> None:
+    """A request waits until somebody says which TPM is in the Machine."""
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    for said in ("sha256:1", "sha256:2", None):
+        annotations = {} if said is None else {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said}
+        world.caches.machines.applied(machine("m1", "p1", annotations=annotations))
+        assert world.wakes() == [(KEY, frozenset({"p1"}))]
+    world.caches.machines.applied(machine("m1", "p1", annotations={"example.com/note": "changed"}))
+    assert world.wakes() == []
+
+
+def test_provider_id_changes(world: World) -> None:
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.caches.machines.applied(machine("m1", "p2"))
+    assert (world.found("p1"), world.found("p2")) == ([], ["m1"])
+    assert world.wakes() == [(KEY, frozenset({"p1", "p2"}))]
+
+
+def test_machine_changes_cluster(world: World) -> None:
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.caches.machines.applied(machine("m1", "p1", "lab"))
+    lab = ClusterKey("team-a", "lab")
+    assert (world.found("p1"), world.found("p1", lab)) == ([], ["m1"])
+    assert list(world.caches.machines_of(KEY)) == []
+    assert sorted(world.wakes(), key=str) == sorted([(KEY, frozenset({"p1"})), (lab, frozenset({"p1"}))], key=str)
+
+
+def test_machine_goes(world: World) -> None:
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.wakes()
+    world.caches.machines.removed(machine("m1", "p1"))
+    assert world.found("p1") == []
+    assert list(world.caches.machines_of(KEY)) == []
+    assert world.wakes() == [(KEY, frozenset({"p1"}))]
+
+
+def test_what_does_not_concern_decisions_wakes_nobody(world: World) -> None:
+    world.caches.machines.applied(machine("m1", "p1", resourceVersion="1"))
+    world.wakes()
+    world.caches.machines.applied(machine("m1", "p1", resourceVersion="2", labels={"colour": "blue"}))
+    assert world.wakes() == []
+
+
+def test_a_record_that_goes_wakes_those_whose_name_or_machine_it_blocked(world: World) -> None:
+    """Who was told to delete it, so that another may have the node's name, need not wait for minutes."""
+    record = builders.record()
+    name = record_of(record.node_name)
+    manifest = {
+        "metadata": {
+            "namespace": record.machine.cluster.namespace,
+            "name": record.name,
+            "uid": "r-1",
+            "resourceVersion": "1",
+        },
+        "spec": {**record_spec(record), "seal": "v1.0.0"},
+    }
+    world.caches.records.applied(manifest)
+    assert world.wakes() == [(record.machine.cluster, frozenset({name}))]
+    world.caches.records.removed(manifest)
+    assert world.wakes() == [(record.machine.cluster, frozenset({name, record.machine.provider_id}))]
+
+
+def test_cluster_wakes_all_of_its_requests(world: World) -> None:
+    manifest: dict[str, Any] = {"metadata": {"namespace": "team-a", "name": "prod", "uid": "c"}, "spec": {}}
+    world.caches.clusters.applied(manifest)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    world.caches.clusters.applied({**manifest, "status": {"phase": "Provisioned"}})
+    assert world.wakes() == []
+    world.caches.clusters.applied({**manifest, "spec": {"paused": True}})
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    world.caches.clusters.removed(manifest)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+def test_policy_wakes_all_of_its_requests(world: World) -> None:
+    metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
+    good = {"metadata": metadata, "spec": {"authorizedAttestors": [{"name": "tpm"}]}}
+    world.caches.policies.applied(good)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+    assert isinstance(world.caches.policies.get("team-a", "prod"), Policy)
+    world.caches.policies.applied(good)
+    assert world.wakes() == []
+    world.caches.policies.removed(good)
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+@pytest.mark.parametrize("spec", [{"authorizedAttestors": [{"name": "tpm"}]}, {"mode": "Yes"}])
+def test_what_a_policys_status_is_known_by(world: World, spec: dict[str, Any]) -> None:
+    """It wakes nobody: who writes it would wake itself."""
+    statuses = world.caches.policy_statuses
+    metadata = {"name": "prod", "namespace": "team-a", "uid": "p", "resourceVersion": "1"}
+    policy: dict[str, Any] = {"metadata": metadata, "spec": spec}
+    assert statuses.shown(KEY) == NOT_SHOWN
+    world.caches.policies.applied(policy)
+    without = statuses.shown(KEY)
+    assert without == status_digest(policy) != NOT_SHOWN
+    world.wakes()
+    written = {**policy, "metadata": {**metadata, "resourceVersion": "2"}, "status": {"conditions": []}}
+    world.caches.policies.applied(written)
+    assert statuses.shown(KEY) == status_digest(written) != without
+    assert world.wakes() == []
+    world.caches.policies.removed(written)
+    assert statuses.shown(KEY) == NOT_SHOWN
+
+
+def test_a_status_that_json_cannot_hold_is_not_shown() -> None:
+    assert status_digest({"status": {"conditions": object()}}) == NOT_SHOWN
+
+
+def test_unreadable_policy_is_kept_as_such(world: World) -> None:
+    """A cluster whose policy cannot be followed still has one: its requests wait."""
+    metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
+    world.caches.policies.applied({"metadata": metadata, "spec": {"mode": "Yes"}})
+    policy = world.caches.policies.get("team-a", "prod")
+    assert isinstance(policy, UnreadablePolicy)
+    assert (policy.cluster, policy.uid, policy.generation) == (KEY, "p", 3)
+    assert "spec.mode" in policy.message
+    assert policy.mode is None
+    assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
+
+
+async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: World) -> None:
+    caches = world.caches
+    filled = asyncio.ensure_future(caches.filled())
+    for cache in (
+        caches.clusters,
+        caches.machines,
+        caches.machine_pools,
+        caches.policies,
+        caches.records,
+    ):
+        cache.replaced([])
+        await asyncio.sleep(0)
+        assert not filled.done()
+    caches.reservations.replaced([])
+    await asyncio.sleep(0)
+    assert not filled.done(), "the controller key was not looked at"
+    caches.controller_key.settled.set()
+    await asyncio.wait_for(filled, 5)
+
+
+async def test_records_are_listed_after_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there at the start needs no list of its own: the records' own is newer."""
+    begun: list[str] = []
+
+    async def list_once(client: Client, path: str, *, sink: Sink, **options: object) -> None:
+        begun.append(path)
+        if path.endswith("/clusters"):
+            await asyncio.sleep(0)
+            sink.replaced([{"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}])
+            assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+
+    async def no_key(client: Client) -> None:
+        """The key is somebody else's test."""
+
+    monkeypatch.setattr(caches_module, "list_and_watch", list_once)
+    monkeypatch.setattr(world.caches.controller_key, "run", no_key)
+    await world.caches.run(cast("Client", None))
+    assert begun[-1].endswith("/attestednodes")
+    assert world.caches.records_barrier.of(KEY) == Listed()
+
+
+async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
+    class Source:
+        async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+            found = {"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}
+            yield {"items": [found] if path.endswith("/clusters") else []}
+
+    await world.caches.fill(Source())
+    assert world.caches.clusters.get(KEY.namespace, KEY.name) is not None
+    assert world.caches.records_barrier.of(KEY) == Listed()
+
+
+def test_a_cluster_that_comes_later_has_its_records_listed(world: World) -> None:
+    world.caches.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+    world.caches.clusters.removed({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert world.caches.records_barrier.of(KEY) == Listed()
+
+
+async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tenants write most of them, and an object may have a megabyte."""
+    item = {"metadata": {"namespace": "team-a", "name": "a", "resourceVersion": "1"}, "status": "large"}
+    held: list[JsonObject] = []
+
+    async def list_once(
+        client: Client, path: str, *, sink: Sink, keep: Callable[[JsonObject], bool], **options: object
+    ) -> None:
+        listed = copy.deepcopy(item)
+        assert keep(listed)
+        held.append(listed)
+        sink.replaced([listed])
+
+    async def no_key(client: Client) -> None:
+        """The key is somebody else's test."""
+
+    monkeypatch.setattr(caches_module, "list_and_watch", list_once)
+    monkeypatch.setattr(world.caches.controller_key, "run", no_key)
+    await world.caches.run(cast("Client", None))
+    assert len(held) == 6
+    assert "large" not in repr(held)
+
+
+# How long list and watch may fail
+
+
+@pytest.mark.parametrize("name", ["clusters", "machines", "machine_pools", "policies", "records", "reservations"])
+def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World, name: str) -> None:
+    cache = getattr(world.caches, name)
+    world.caches.require_in_touch()
+    cache.failed(Forbidden("403: may not watch", status=403), 1.0)
+    world.at = OUT_OF_TOUCH_SECONDS
+    world.caches.require_in_touch()
+    world.at += 0.1
+    with pytest.raises(Deferred) as raised:
+        world.caches.require_in_touch()
+    defer = raised.value.defer
+    assert defer.reason == "ManagementClusterUnreachable"
+    assert cache.name in defer.message
+    assert "403: may not watch" in defer.message
+    assert defer.retry_after is not None
+    cache.synced()
+    world.caches.require_in_touch()
+
+
+@pytest.mark.parametrize("name", ["clusters", "machines", "machine_pools", "policies", "records", "reservations"])
+def test_every_cluster_hears_that_a_collection_can_be_watched_again(world: World, name: str) -> None:
+    for cluster in ("prod", "lab"):
+        world.caches.clusters.applied({"metadata": {"namespace": "team-a", "name": cluster, "uid": cluster}})
+    cache = getattr(world.caches, name)
+    cache.synced()
+    cache.failed(Forbidden("403: may not watch", status=403), 1.0)
+    world.wakes()
+    cache.synced()
+    assert world.wakes() == [(ClusterKey("team-a", cluster), REACHED_AGAIN) for cluster in ("prod", "lab")]
+    cache.synced()
+    assert world.wakes() == []
+
+
+async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own")
+    caches.authentic.use_keys(ControllerKeys(bytes(32)))
+    caches.controller_key.settled.set()
+    for cache in (
+        caches.clusters,
+        caches.machines,
+        caches.policies,
+        caches.records,
+        caches.reservations,
+    ):
+        cache.replaced([])
+    await asyncio.wait_for(caches.filled(), 5)
+    caches.require_in_touch()
+
+
+def test_nothing_is_decided_without_the_controller_key(world: World) -> None:
+    world.caches.authentic.use_no_keys(KeysUnavailable("Secret x/y is malformed"))
+    with pytest.raises(Deferred, match="Secret x/y is malformed"):
+        world.caches.require_in_touch()
+
+
+def test_only_watched_namespaces_are_mirrored(world: World) -> None:
+    assert world.caches.watches("team-b")
+    limited = Caches(VERSION, own_namespace="own", watch_namespace="team-a")
+    assert limited.watches("team-a")
+    assert not limited.watches("team-b")
+
+
+def test_a_quiet_world_is_in_touch(world: World) -> None:
+    world.caches.machines.replaced([])
+    world.at = 100 * OUT_OF_TOUCH_SECONDS
+    world.caches.require_in_touch()

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
+
+FIRST, SECOND, OTHER = ("own", "first"), ("own", "second"), ("own", "other")
+CREATED: list[Heard] = [(FIRST, "1"), (SECOND, "2")]
+LONG = 60.0
+
+
+async def told(*events: Heard, seconds: float = LONG) -> Order:
+    """What comes of it where all is said before it is waited for."""
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
+        for event in events:
+            event_histories.tell(event)
+        return await event_history.expect(CREATED, seconds)
+
+
+async def test_what_was_heard_before_it_is_waited_for() -> None:
+    assert await told(*CREATED) is Order.EXACTLY
+
+
+async def test_what_is_heard_of_others_does_not_matter() -> None:
+    assert await told((OTHER, "7"), CREATED[0], (OTHER, GONE), CREATED[1]) is Order.EXACTLY
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([(FIRST, "1"), (FIRST, "3"), (SECOND, "2")], id="changed between"),
+        pytest.param([(FIRST, "1"), (FIRST, GONE), (SECOND, "2")], id="gone between"),
+        pytest.param([(FIRST, "1"), (SECOND, "2"), (FIRST, "3")], id="changed after"),
+        pytest.param([(SECOND, "2"), (FIRST, "1")], id="the other way round"),
+        pytest.param([(FIRST, "0"), (FIRST, "1"), (SECOND, "2")], id="there before"),
+        pytest.param([(SECOND, "2")], id="without the first"),
+        pytest.param([(FIRST, "1"), (SECOND, "4")], id="another version"),
+    ],
+)
+async def test_nothing_else_may_have_been_heard(events: list[Heard]) -> None:
+    """And it is not waited for any longer."""
+    assert await told(*events) is Order.OTHERWISE
+
+
+async def test_a_list_tells_nothing_of_what_was_before() -> None:
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
+        event_histories.tell(CREATED[0])
+        event_histories.listed()
+        event_histories.tell(CREATED[1])
+        assert await event_history.expect(CREATED, LONG) is Order.OTHERWISE
+
+
+async def test_it_is_waited_for() -> None:
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST, SECOND]) as event_history:
+        waiting = asyncio.ensure_future(event_history.expect(CREATED, LONG))
+        for event in CREATED:
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            event_histories.tell(event)
+        assert await waiting is Order.EXACTLY
+
+
+@pytest.mark.parametrize("events", [[], CREATED[:1]], ids=["nothing", "half"])
+async def test_it_is_not_waited_for_longer_than_was_said(events: list[Heard]) -> None:
+    assert await told(*events, seconds=0.01) is Order.OTHERWISE
+
+
+async def test_who_is_cancelled_hears_nothing_more() -> None:
+    event_histories = EventHistories()
+
+    async def follows() -> None:
+        with event_histories.follow([FIRST, SECOND]) as event_history:
+            await event_history.expect(CREATED, LONG)
+
+    task = asyncio.ensure_future(follows())
+    await asyncio.sleep(0)
+    assert len(event_histories) == 2
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(event_histories) == 0
+
+
+def test_several_follow_the_same_object() -> None:
+    event_histories = EventHistories()
+    with event_histories.follow([FIRST]) as one, event_histories.follow([FIRST, SECOND]) as another:
+        event_histories.tell(CREATED[0])
+        assert (_heard(one), _heard(another)) == ([CREATED[0]], [CREATED[0]])
+        event_histories.tell(CREATED[1])
+        assert (_heard(one), _heard(another)) == ([CREATED[0]], CREATED)
+        event_histories.listed()
+        assert len(_heard(another)) == 3, "told once"
+
+
+def _heard(event_history: EventHistory) -> list[Heard]:
+    return event_history._heard

@@ -1,0 +1,372 @@
+"""What is removed is kept, comes back as it was, and nothing else comes back; whoever crashes, and whenever."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Invalid, ServerError, Unreachable
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
+from signer.model.auto_approval import (
+    RESTORING_ANNOTATION,
+    ClusterIdentity,
+    ClusterRoleBinding,
+    parse_cluster_role_binding,
+)
+from signer.model.cluster import ClusterKey
+from signer.model.saved_bindings import (
+    MAXIMUM_GENERATIONS,
+    BindingsNotSaved,
+    OtherGenerations,
+    SavedBindings,
+    generation_field,
+    saved_name,
+)
+from signer.store.removed_bindings import SAVED_LABEL, NothingSaved, RemovedBindings
+from tests.unit.signer.store.removed_bindings_fixtures import (
+    BINDINGS,
+    NAMES,
+    NAMESPACE,
+    OWNER,
+    ROLE,
+    ObjectStore,
+    binding_manifest,
+    every_schedule,
+    role_manifest,
+    schedules,
+)
+
+CONFIG_MAP = CONFIG_MAPS.object(saved_name(OWNER.key), NAMESPACE)
+FIELD = generation_field(OWNER)
+LATER_CLUSTER = ClusterIdentity(OWNER.key, f"sha256:{'bb' * 32}")
+
+
+class Kept:
+    """A workload cluster from which both bindings were removed, and what is kept of them."""
+
+    def __init__(self) -> None:
+        self.api = ObjectStore()
+        self.grants = RemovedBindings(self.api, NAMESPACE)
+        self.api.put(CLUSTER_ROLES.object(ROLE), role_manifest())
+        self.original: dict[str, Any] = {}
+
+    async def add_and_remove(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            self.api.put(f"{BINDINGS}/{manifest['metadata']['name']}", manifest)
+        self.original = self.api.bodies()
+        found = [self.there(name) for name in self.original]
+        await self.grants.keep(OWNER, found)
+        for binding in found:
+            await self.api.delete(CLUSTER_ROLE_BINDINGS.object(binding.name))
+
+    def there(self, name: str) -> ClusterRoleBinding:
+        return parse_cluster_role_binding(self.api.objects[f"{BINDINGS}/{name}"])
+
+    def tamper(self, name: str, **fields: Any) -> None:
+        data = self.api.objects[CONFIG_MAP]["data"]
+        content = json.loads(data[FIELD].replace('"first"', json.dumps(fields.pop("renamed", "first"))))
+        names = [item["metadata"]["name"] for item in content["items"]]
+        content["items"][names.index(name)] |= fields
+        self.api.put(CONFIG_MAP, {**self.api.objects[CONFIG_MAP], "data": {**data, FIELD: json.dumps(content)}})
+
+    async def remove_later(self, owner: ClusterIdentity) -> None:
+        """Kubeadm's binding came back under another CA, and is removed again."""
+        self.api.put(f"{BINDINGS}/later", binding_manifest("later"))
+        await self.grants.keep(owner, [self.there("later")])
+        await self.api.delete(f"{BINDINGS}/later")
+
+
+@pytest.fixture
+async def kept() -> Kept:
+    kept = Kept()
+    await kept.add_and_remove(*(binding_manifest(name) for name in NAMES))
+    return kept
+
+
+async def test_bindings_come_back_exactly_as_they_were(kept: Kept) -> None:
+    assert kept.api.bodies() == {}
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert (restored.back, restored.not_restored) == (NAMES, ())
+    assert kept.api.bodies() == kept.original
+    assert kept.api.config_maps() == []
+    assert await kept.grants.kept(OWNER.key) == NothingSaved()
+    assert (await kept.grants.restore(OWNER, kept.api)).back == ()
+
+
+async def test_the_config_map_says_whose_it_is(kept: Kept) -> None:
+    (found,) = kept.api.config_maps()
+    assert found["metadata"]["labels"] == {"attestation.cluster.x-k8s.io/removed-grants": "team-a"}, "for ever"
+    assert found["data"]["clusterNamespace"] == "team-a"
+    assert found["data"]["clusterName"] == "one"
+    assert found["data"].keys() == {"clusterNamespace", "clusterName", f"sha256-{'aa' * 32}"}
+    assert await kept.grants.owners() == {OWNER.key}
+
+
+async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> None:
+    before = kept.api.config_maps()
+    restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
+    assert (restored.back, restored.not_restored) == ((), ())
+    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
+    assert kept.api.bodies() == {}
+    assert kept.api.config_maps() == before
+    assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingSaved()
+
+
+async def test_each_ca_gets_back_what_was_removed_under_it(kept: Kept) -> None:
+    await kept.remove_later(LATER_CLUSTER)
+    assert len(kept.api.config_maps()) == 1
+    restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
+    assert restored.back == ("later",)
+    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
+    assert list(kept.api.bodies()) == ["later"]
+    # The CA is put back.
+    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
+    assert kept.api.config_maps() == []
+    assert sorted(kept.api.bodies()) == ["first", "later", "second"]
+
+
+async def test_what_stays_kept_leaves_the_other_generations_as_they_are(kept: Kept) -> None:
+    await kept.remove_later(LATER_CLUSTER)
+    kept.tamper("first", roleRef={"kind": "ClusterRole", "name": "gone"})
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert (restored.back, len(restored.not_restored)) == (("second",), 1)
+    found = await kept.grants.kept(OWNER.key)
+    assert isinstance(found, SavedBindings)
+    assert (list(found.of(OWNER)), list(found.of(LATER_CLUSTER))) == (["first"], ["later"])
+
+
+async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: Kept) -> None:
+    """Whoever writes the Secret of the CA may change it every minute."""
+    for number in range(MAXIMUM_GENERATIONS - 1):
+        await kept.remove_later(ClusterIdentity(OWNER.key, f"sha256:{number}"))
+    with pytest.raises(BindingsNotSaved, match="more than 4 CAs"):
+        await kept.remove_later(ClusterIdentity(OWNER.key, "sha256:one more"))
+    assert "later" in kept.api.bodies()
+    assert len(kept.api.config_maps()) == 1
+
+
+async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(kept: Kept) -> None:
+    """``kubeadm upgrade`` brings a binding back, with other subjects."""
+    changed = binding_manifest("first", labels={"team": "kubeadm"})
+    await kept.add_and_remove(changed, binding_manifest("third"))
+    found = await kept.grants.kept(OWNER.key)
+    assert isinstance(found, SavedBindings)
+    assert sorted(found.of(OWNER)) == ["first", "second", "third"]
+    await kept.grants.restore(OWNER, kept.api)
+    assert kept.api.bodies()["first"]["metadata"]["labels"] == {"team": "kubeadm"}
+
+
+@pytest.mark.parametrize("annotations", [{}, {RESTORING_ANNOTATION: "mine"}])
+async def test_a_binding_that_is_there_again_is_left_alone(kept: Kept, annotations: dict[str, str]) -> None:
+    somebodys = binding_manifest("first", labels={"team": "somebody"}, annotations=annotations)
+    kept.api.put(f"{BINDINGS}/first", somebodys)
+    version = kept.there("first").resource_version
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert restored.back == NAMES
+    assert kept.there("first").resource_version == version
+    assert kept.there("first").labels == {"team": "somebody"}
+    assert kept.api.config_maps() == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_binding_that_is_being_deleted_is_not_back(replaced: bool) -> None:
+    """Its finalizers hold it for a while; then it is gone, and nobody would give it back."""
+    kept = Kept()
+    await kept.add_and_remove(binding_manifest("first", finalizers=["example.com/held"]), binding_manifest("second"))
+    if replaced:
+        kept.api.put(f"{BINDINGS}/first", binding_manifest("first", deletionTimestamp="2026-01-01T00:00:00Z"))
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert restored.back == ("second",)
+    assert "being deleted" in str(restored.not_restored[0])
+    del kept.api.objects[f"{BINDINGS}/first"]
+    assert (await kept.grants.restore(OWNER, kept.api)).back == ("first",)
+    assert sorted(kept.api.bodies()) == ["first", "second"]
+    assert kept.api.config_maps() == []
+
+
+# Tampering
+
+
+@pytest.mark.parametrize(
+    ("role", "cause"),
+    [
+        (role_manifest("cluster-admin", "*"), "grants more"),
+        (role_manifest("cluster-admin", aggregationRule={}), "grants more"),
+        ({"metadata": {"name": "cluster-admin"}, "rules": "all"}, "grants more"),
+        ({"metadata": {}}, "cannot be read"),
+        (None, "is gone"),
+    ],
+)
+async def test_a_backup_that_names_another_role_gives_nothing(
+    kept: Kept, role: dict[str, Any] | None, cause: str
+) -> None:
+    if role is not None:
+        kept.api.put(CLUSTER_ROLES.object("cluster-admin"), role)
+    kept.tamper("first", roleRef={"kind": "ClusterRole", "name": "cluster-admin"})
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert restored.back == ("second",)
+    assert [one.name for one in restored.not_restored] == ["first"]
+    assert cause in str(restored.not_restored[0])
+    assert list(kept.api.bodies()) == ["second"]
+    found = await kept.grants.kept(OWNER.key)
+    assert isinstance(found, SavedBindings)
+    assert list(found.of(OWNER)) == ["first"]
+
+
+async def test_a_role_that_grants_more_by_now_is_not_bound_again(kept: Kept) -> None:
+    kept.api.put(CLUSTER_ROLES.object(ROLE), role_manifest(ROLE, "certificatesigningrequests"))
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert restored.back == ()
+    assert len(restored.not_restored) == 2
+    kept.api.put(CLUSTER_ROLES.object(ROLE), role_manifest())
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+
+
+async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kept: Kept) -> None:
+    await kept.api.delete(CLUSTER_ROLES.object(ROLE))
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+
+
+async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
+    kept.tamper("../secrets/x", renamed="../secrets/x")
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["a name that no path can have"]
+    assert not any("secrets" in call for call in kept.api.calls)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {FIELD: "["},
+        {FIELD: "[" * 100_000},
+        {FIELD: "[]"},
+        {FIELD: "{}"},
+        {FIELD: '{"items": [1]}'},
+        {FIELD: '{"items": [{"metadata": {"name": "x"}}]}'},
+        {FIELD: " " * 600_000 + '{"items": []}'},
+        {"caCertHash": "bb" * 32},
+        {"clusterName": ""},
+        {"clusterName": "two"},
+    ],
+)
+async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kept, change: dict[str, str]) -> None:
+    found = kept.api.objects[CONFIG_MAP]
+    stored = kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **change}})
+    for call in (kept.grants.kept(OWNER.key), kept.grants.keep(OWNER, []), kept.grants.restore(OWNER, kept.api)):
+        with pytest.raises(BindingsNotSaved, match=saved_name(OWNER.key)):
+            await call
+    assert kept.api.objects[CONFIG_MAP] == stored
+    assert kept.api.bodies() == {}
+
+
+async def test_a_config_map_that_says_nothing_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
+    stranger = CONFIG_MAPS.object("stranger", NAMESPACE)
+    kept.api.put(stranger, {"metadata": {"name": "stranger", "labels": {SAVED_LABEL: ""}}, "data": {}})
+    kept.api.put(CONFIG_MAPS.object("other", NAMESPACE), {"metadata": {"name": "other"}, "data": {}})
+    assert await kept.grants.owners() == {OWNER.key}
+    assert [record.configMap for record in caplog.records] == ["stranger"], "others are not asked for"
+
+
+# Faults
+
+
+FAULTS = [
+    ServerError("etcd", status=500),
+    Forbidden("no", status=403),
+    Unreachable("reset", cause=Cause.RESET),
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_nothing_counts_as_kept_while_the_management_cluster_fails(
+    kept: Kept, method: str, fault: ApiError
+) -> None:
+    kept.api.failures[f"{method} {CONFIG_MAP}"] = fault
+    with pytest.raises(BindingsNotSaved, match="of the management cluster"):
+        await kept.grants.keep(OWNER, [])
+
+
+async def test_a_first_write_that_fails_is_not_kept() -> None:
+    kept = Kept()
+    kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = ServerError("etcd", status=500)
+    with pytest.raises(BindingsNotSaved):
+        await kept.grants.keep(OWNER, [])
+
+
+async def test_a_config_map_that_keeps_changing_is_given_up_for_now(kept: Kept) -> None:
+    kept.api.failures[f"PATCH {CONFIG_MAP}"] = Conflict("stale", status=409)
+    with pytest.raises(BindingsNotSaved, match="keep changing"):
+        await kept.grants.keep(OWNER, [])
+    kept.api.failures[f"DELETE {CONFIG_MAP}"] = Conflict("stale", status=409)
+    with pytest.raises(BindingsNotSaved, match="keep changing"):
+        await kept.grants.restore(OWNER, kept.api)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept, fault: ApiError) -> None:
+    kept.api.failures[f"DELETE {CONFIG_MAP}"] = fault
+    with pytest.raises(BindingsNotSaved, match="of the management cluster"):
+        await kept.grants.restore(OWNER, kept.api)
+    kept.api.failures.clear()
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+    assert kept.api.config_maps() == []
+
+
+async def test_an_empty_generation_of_another_ca_holds_nothing(kept: Kept) -> None:
+    await kept.grants.keep(LATER_CLUSTER, [])
+    found = kept.api.objects[CONFIG_MAP]
+    empty = {generation_field(LATER_CLUSTER): '{"items": []}'}
+    kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **empty}})
+    assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
+    assert kept.api.config_maps() == []
+
+
+async def test_kept_grants_that_cannot_be_listed(kept: Kept) -> None:
+    kept.api.failures[f"GET {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
+    with pytest.raises(BindingsNotSaved, match="cannot be listed"):
+        await kept.grants.owners()
+
+
+@pytest.mark.parametrize("fault", [Forbidden("no", status=403), Invalid("bad", status=422)])
+async def test_a_binding_that_may_not_be_created_stays_kept(kept: Kept, fault: ApiError) -> None:
+    kept.api.failures[f"POST {BINDINGS}"] = fault
+    restored = await kept.grants.restore(OWNER, kept.api)
+    assert restored.back == ()
+    assert len(restored.not_restored) == 2
+    kept.api.failures.clear()
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+
+
+async def test_a_fault_of_the_workload_cluster_loses_nothing(kept: Kept) -> None:
+    kept.api.failures[f"POST {BINDINGS}"] = ServerError("etcd", status=500)
+    with pytest.raises(ServerError):
+        await kept.grants.restore(OWNER, kept.api)
+    kept.api.failures.clear()
+    assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
+
+
+# Crashes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("actors", "crashes", "least"),
+    [("-+", 0, 50), (".-+", 0, 50), ("~-+", 0, 50), pytest.param("-+", 1, 1000, marks=pytest.mark.slow)],
+)
+def test_every_schedule_of_a_remover_and_a_restorer(actors: str, crashes: int, least: int) -> None:
+    worlds = 0
+    for world in every_schedule(actors, crashes):
+        world.finish()
+        worlds += 1
+    assert worlds > least
+
+
+@pytest.mark.parametrize("actors", ["-", "--", "-+", "-++", "--+", ".-+", ".-+-+", "~-+", "~-++", "~.-+"])
+@pytest.mark.parametrize("crashes", [0, 1, 3])
+def test_random_schedules_with_crashes(actors: str, crashes: int) -> None:
+    for world in schedules(actors, crashes, Random(f"{actors} {crashes}"), 60):
+        world.finish()

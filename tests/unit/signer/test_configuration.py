@@ -1,0 +1,185 @@
+"""The operator's configuration: every field that is wrong is refused, by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from signer.configuration import (
+    MAXIMUM_DEPTH,
+    Configuration,
+    InvalidConfiguration,
+    OperatorAttestor,
+    operator_settings,
+    read_attestors,
+)
+
+
+def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
+    path = folder / "config.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return dict(read_attestors(path))
+
+
+def test_whole_file(tmp_path: Path) -> None:
+    attestors = read(
+        tmp_path, "attestors:\n  tpm:\n    namespaces: [team-a, team-b]\n    settings: {folder: /etc/ek}\n  aws: {}\n"
+    )
+    assert attestors["tpm"] == OperatorAttestor(frozenset({"team-a", "team-b"}), {"folder": "/etc/ek"})
+    assert attestors["aws"] == OperatorAttestor(frozenset({"*"}), {})
+
+
+def test_settings_of_one_namespace(tmp_path: Path) -> None:
+    attestors = read(
+        tmp_path,
+        "attestors:\n  tpm:\n    settings: {folder: /etc/ek, pcrs: {deep: 1, deeper: 2}}\n"
+        "    settingsByNamespace:\n      lab: {allow: true, pcrs: {deep: 3}}\n      bare:\n",
+    )
+    everywhere = {"folder": "/etc/ek", "pcrs": {"deep": 1, "deeper": 2}}
+    assert operator_settings(attestors, "tpm", "team-a") == everywhere
+    assert operator_settings(attestors, "tpm", "bare") == everywhere
+    assert operator_settings(attestors, "tpm", "lab") == {"folder": "/etc/ek", "allow": True, "pcrs": {"deep": 3}}
+    assert operator_settings(attestors, "aws", "lab") == {}
+
+
+@pytest.mark.parametrize("namespaces", ["[lab, team-a]", "['*']"])
+def test_settings_of_one_namespace_that_is_allowed(tmp_path: Path, namespaces: str) -> None:
+    text = f"attestors: {{tpm: {{namespaces: {namespaces}, settingsByNamespace: {{lab: {{a: b}}}}}}}}"
+    assert operator_settings(read(tmp_path, text), "tpm", "lab") == {"a": "b"}
+
+
+@pytest.mark.parametrize("namespaces", [["*"], ["*", "team-a"], ["7"], ["a" * 63], []])
+def test_namespaces_that_there_can_be(tmp_path: Path, namespaces: list[str]) -> None:
+    read_back = read(tmp_path, f"attestors: {{tpm: {{namespaces: {json.dumps(namespaces)}}}}}")
+    assert read_back["tpm"].namespaces == frozenset(namespaces)
+
+
+@pytest.mark.parametrize("text", ["", "attestors:\n", "attestors: {}\n"])
+def test_nothing_set(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"\xff\xfe", "is not UTF-8 text"),
+        ("a: [", "is not YAML at line 1, column 5"),
+        ("a: \0", "is not YAML"),
+        ("a: 2024-99-99", "is not YAML at line 1, column 4: there is no such value; text that looks like a number"),
+        ("attestors:\n  tpm: {settings: {a: 0b_}}", "is not YAML at line 2, column 23: there is no such value"),
+        ("0x_: b", "is not YAML at line 1, column 1: there is no such value"),
+        ("a: " + "9" * 5000, "is not YAML at line 1, column 4: there is no such value"),
+        ("a: 1" + ":59" * 400 + ".5", "is not YAML at line 1, column 4: there is no such value"),
+        ("a: !!bool x", "is not YAML at line 1, column 4: there is no such value"),
+        ("a: !!timestamp x", "is not YAML at line 1, column 4: there is no such value"),
+        ('a: "\\U00110000"', "is not YAML"),
+        ("0x" + "f" * 5000 + ": 1", "is not YAML"),
+        ("a: " + "[" * 10_000, "is nested too deeply"),
+        ("a: " + "{b: " * 10_000, "is nested too deeply"),
+        ("- " * 10_000, "is nested too deeply"),
+        ("!!python/object/apply:os.system [id]", "is not YAML"),
+        ("[]\n- a", "is not YAML"),
+        ("attestors: {tpm: {}, tpm: {settings: {a: b}}}", "repeats a key"),
+        ("attestors: {tpm: {settings: {deep: {a: b, a: c}}}}", "repeats a key"),
+        ("attestors: {}\nattestors: {}", "repeats a key"),
+        ("attestors:\n  tpm:\n    settings:\n      a: 1\n      a: 2", "repeats a key at line 4, column 7"),
+        ("[]", "the one top-level field is attestors"),
+        ("false", "the one top-level field is attestors"),
+        ("''", "the one top-level field is attestors"),
+        ("[attestors]", "the one top-level field is attestors"),
+        ("attestors: {}\nmode: x", "the one top-level field is attestors"),
+        ("attestors: []", "attestors must map provider names"),
+        ("attestors: [tpm]", "attestors must map provider names"),
+        ("attestors: {UPPER: {}}", "attestors.UPPER"),
+        ("attestors: {'': {}}", "attestors."),
+        ("attestors: {tpm: [a]}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
+        ("attestors: {tpm: {namespace: a}}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
+        ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
+        ("attestors: {tpm: {namespaces: [a, Default]}}", "attestors.tpm.namespaces: 'Default' is no namespace"),
+        ("attestors: {tpm: {namespaces: [team-*]}}", "'team-*' is no namespace: up to 63 lower-case letters"),
+        ("attestors: {tpm: {namespaces: ['a,b']}}", "'a,b' is no namespace"),
+        ("attestors: {tpm: {namespaces: [a-]}}", "'a-' is no namespace"),
+        ("attestors: {tpm: {namespaces: ['a\n']}}", "is no namespace"),
+        ("attestors: {tpm: {namespaces: ['']}}", "'' is no namespace"),
+        ("attestors: {tpm: {namespaces: [" + "a" * 64 + "]}}", "is no namespace"),
+        ("attestors: {tpm: {settings: []}}", "attestors.tpm.settings must be an object"),
+        ("attestors: {tpm: {settings: [a]}}", "attestors.tpm.settings must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: [a]}}", "attestors.tpm.settingsByNamespace must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: {a: [b]}}}", "tpm.settingsByNamespace.a must be an object"),
+        ("attestors: {tpm: {settingsByNamespace: {'*': {}}}}", "'*' is no namespace"),
+        ("attestors: {tpm: {settingsByNamespace: {'*': {}}}}", "; what holds in all stands in settings"),
+        ("attestors: {tpm: {settingsByNamespace: {Lab: {}}}}", "tpm.settingsByNamespace: 'Lab' is no namespace"),
+        ("attestors: {tpm: {settingsByNamespace: {7: {}}}}", "tpm.settingsByNamespace: '7' is no namespace"),
+        ("attestors: {tpm: {namespaces: [a], settingsByNamespace: {b: {}}}}", "b is none of its namespaces: add it"),
+        ("attestors: {tpm: {namespaces: [], settingsByNamespace: {b: {}}}}", "b is none of its namespaces"),
+        ("attestors: {tpm: {settingsByNamespace: {a: {}, a: {}}}}", "repeats a key"),
+    ],
+)
+def test_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        read(tmp_path, text)
+    assert expected in str(refused.value)
+    assert str(refused.value).startswith("--config: ")
+
+
+@pytest.mark.parametrize("text", ["attestors: {tpm: {settings: {key: c2VjcmV0\n", "key: !!int c2VjcmV0"])
+def test_refusal_does_not_quote_the_file(tmp_path: Path, text: str) -> None:
+    """It may hold keys."""
+    with pytest.raises(InvalidConfiguration) as refused:
+        read(tmp_path, text)
+    assert "c2VjcmV0" not in str(refused.value)
+
+
+def test_text_that_looks_like_a_date_stands_in_quotes(tmp_path: Path) -> None:
+    settings = read(tmp_path, "attestors: {tpm: {settings: {a: '2024-99-99', b: \"0x_\"}}}")["tpm"].settings
+    assert settings == {"a": "2024-99-99", "b": "0x_"}
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"/absent: No such file or directory$"):
+        read_attestors(tmp_path / "absent")
+    with pytest.raises(InvalidConfiguration, match=rf"{tmp_path}: Is a directory$"):
+        read_attestors(tmp_path)
+
+
+def test_settings_are_not_shown() -> None:
+    secret = {"masterKey": "c2VjcmV0"}
+    attestor = OperatorAttestor(settings=secret, settings_by_namespace={"team-a": secret})
+    assert "c2VjcmV0" not in repr(attestor)
+    assert "c2VjcmV0" not in repr(Configuration("own", attestors={"tpm": attestor}))
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "expected"), [({"*"}, True), ({"team-a"}, True), ({"team-b"}, False), (set[str](), False)]
+)
+def test_namespaces(namespaces: set[str], expected: bool) -> None:
+    assert OperatorAttestor(frozenset(namespaces)).allows("team-a") is expected
+
+
+def test_attestor_that_the_operator_does_not_mention() -> None:
+    assert Configuration("own").attestor("tpm") == OperatorAttestor()
+
+
+@pytest.mark.parametrize(
+    ("enabled", "namespaces", "expected"),
+    [(True, {"lab"}, True), (False, {"lab"}, False), (True, {"team-a"}, False), (True, {"*"}, False)],
+)
+def test_insecure_needs_the_flag_and_the_namespace_by_name(enabled: bool, namespaces: set[str], expected: bool) -> None:
+    configuration = Configuration("own", insecure_enabled=enabled, insecure_namespaces=frozenset(namespaces))
+    assert configuration.insecure_allowed("lab") is expected
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_nesting_has_a_bound(tmp_path: Path, more: int) -> None:
+    """Around it are the document, attestors, tpm and settings."""
+    path, depth = tmp_path / "config.yaml", MAXIMUM_DEPTH - 4 + more
+    path.write_text(f"attestors: {{tpm: {{settings: {{a: {'[' * depth}{']' * depth}}}}}}}")
+    if more:
+        with pytest.raises(InvalidConfiguration, match="is nested too deeply"):
+            read_attestors(path)
+    else:
+        assert set(read_attestors(path)) == {"tpm"}
