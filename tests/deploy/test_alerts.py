@@ -15,7 +15,7 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller.telemetry import metrics_collector as gauges
+from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.model import condition as conditions
 from signer.model import decision
@@ -43,7 +43,7 @@ SITE: Final = f"{DOCUMENTATION_URL}/"
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
-    "certificate": {one.value for one in gauges.Certificate},
+    "certificate": {one.value for one in metrics_collector.Certificate},
     "condition": {text for name, text in vars(conditions).items() if name.isupper() and isinstance(text, str)},
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},

@@ -40,7 +40,7 @@ from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
-from tests.documents.performance import gauges, measured
+from tests.documents.performance import figures, measured
 from tests.documents.reason_table import PLACES, retry
 from tests.support.helm import CHART
 
@@ -357,7 +357,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         binding,
         header,
         quote,
-        gauges,
+        figures,
         measured,
     )
 }

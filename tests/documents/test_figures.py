@@ -218,7 +218,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
     ("document", "words"),
     [
         (document, words)
-        for document, gauges in (
+        for document, figures in (
             ("protocol", PROTOCOL),
             ("internals", INTERNALS),
             ("threat-model", THREAT_MODEL),
@@ -229,7 +229,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("tpm", TPM),
             ("high-availability", HIGH_AVAILABILITY),
         )
-        for words in gauges
+        for words in figures
     ],
 )
 def test_the_document_says_what_the_code_does(document: str, words: str) -> None:
