@@ -54,6 +54,7 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "message": explained.message,
         "cause": explained.cause,
         "remedy": explained.remedy,
+        "documentation": explained.documentation,
         "retryAfterSeconds": None if explained.retry_after is None else explained.retry_after.total_seconds(),
         "wouldWrite": list(explained.intended),
         "commands": list(explained.commands),
@@ -93,6 +94,8 @@ def show(explained: Explanation, console: Console) -> None:
     _paragraph(console, "What", explained.message)
     _paragraph(console, "Why", explained.cause)
     _paragraph(console, "Remedy", explained.remedy)
+    if explained.documentation:  # whole, for a terminal to open
+        console.print(Text.assemble(("See    ", "bold"), explained.documentation), soft_wrap=True)
     if explained.retry_after is not None:
         _paragraph(console, "Again", f"after {explained.retry_after}, or when something changes that it waits for")
     for written in explained.intended:

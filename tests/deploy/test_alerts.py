@@ -19,6 +19,7 @@ from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.model import condition as conditions
 from signer.model import decision
+from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
 from tests.deploy.monitoring import (
@@ -37,7 +38,7 @@ from tests.documents.markdown import ROOT, anchors
 from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
 
-SITE: Final = "https://node-attestation.example/"
+SITE: Final = f"{DOCUMENTATION_URL}/"
 """Placeholder for the address of the documentation site that ``make site`` builds."""
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
