@@ -13,8 +13,19 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from signer.controller.telemetry.metrics import Metrics
-from signer.controller.telemetry.metrics_collector import ClusterGauges, ProcessGauges, QueueGauges
-from signer.model.condition import PolicyCondition
+from signer.controller.telemetry.metrics_collector import (
+    UNATTESTED,
+    ClusterGauges,
+    ProcessGauges,
+    QueueGauges,
+    ServiceGauge,
+)
+from signer.model.condition import (
+    AUTO_APPROVAL_REMOVED,
+    CERTIFICATE_AUTHORITY_AVAILABLE,
+    ConditionType,
+    PolicyCondition,
+)
 from signer.store.node_certificates import NodeCertificates
 
 MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
@@ -79,8 +90,8 @@ def named(where: str, expression: str, *texts: str) -> Named:
 def well() -> ClusterGauges:
     """A cluster that is healthy at time 0, and stays so for the days that a test lasts."""
     met = (
-        PolicyCondition("CertificateAuthorityAvailable", True, "Loaded", "valid"),
-        PolicyCondition("AutoApprovalRemoved", True, "Removed", "shut"),
+        PolicyCondition(CERTIFICATE_AUTHORITY_AVAILABLE, True, "Loaded", "valid"),
+        PolicyCondition(AUTO_APPROVAL_REMOVED, True, "Removed", "shut"),
     )
     return ClusterGauges(
         pending=1,
@@ -91,7 +102,7 @@ def well() -> ClusterGauges:
         conditions=met,
         authority_expiry=(3650 * DAY,),
         certificates=NodeCertificates(ends=(5 * DAY,), renewing_ends=(5 * DAY,), overdue=(4 * DAY,)),
-        unattested_requesters=0,
+        services=(ServiceGauge(UNATTESTED, 0),),
         now=0.0,
     )
 
@@ -120,11 +131,11 @@ class Scrape:
 
     def fail(self, condition: str) -> None:
         """That condition is not met."""
-        self._condition(PolicyCondition(condition, False, "Broken", "broken"))
+        self._condition(PolicyCondition(ConditionType(condition), False, "Broken", "broken"))
 
     def doubt(self, condition: str) -> None:
         """It is not known whether that condition is met."""
-        self._condition(PolicyCondition(condition, None, "Forbidden", "cannot be seen"))
+        self._condition(PolicyCondition(ConditionType(condition), None, "Forbidden", "cannot be seen"))
 
     def _condition(self, condition: PolicyCondition) -> None:
         others = tuple(one for one in self.cluster.conditions if one.type != condition.type)

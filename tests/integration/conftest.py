@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from signer.controller.cluster import reachability, workload_cluster
+from signer.controller.cluster import workload_cluster
 from signer.controller.requests import informer as request_intake
 from signer.controller.requests import overflow as overflow_requests
+from signer.controller.requests import reachability
 from signer.controller.telemetry import recorder
 from signer.decision import authority_source
 from signer.kube.backoff import Backoff

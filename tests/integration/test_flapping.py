@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from signer.controller.cluster.reachability import LINE_SECONDS, LINES_AT_ONCE
 from signer.controller.cluster.workload_cluster import RECONCILE_AGAIN_SECONDS, RECONCILES_AT_ONCE
+from signer.controller.requests.reachability import LINE_SECONDS, LINES_AT_ONCE
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import ManagementCluster
 from tests.integration import hostile_servers

@@ -7,6 +7,7 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from signer.configuration import Configuration
 from signer.controller import run
 from signer.controller.cluster.workload_cluster import WorkloadCluster
 from signer.controller.run import ControllerOptions
-from signer.controller.surroundings import Surroundings
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from signer.testing.fixtures import embedded_api
@@ -41,8 +41,8 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[WorkloadCluster]:
     """The clusters' halves in the controller that are in memory."""
     found: weakref.WeakSet[WorkloadCluster] = weakref.WeakSet()
 
-    def make(key: ClusterKey, surroundings: Surroundings) -> WorkloadCluster:
-        cluster = WorkloadCluster(key, surroundings)
+    def make(key: ClusterKey, **parts: Any) -> WorkloadCluster:
+        cluster = WorkloadCluster(key, **parts)
         found.add(cluster)
         return cluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.controller.cluster import reachability
+from signer.controller.requests import reachability
 from signer.kube.backoff import Backoff
 from signer.testing.fixtures import embedded_api
 from tests.integration.fixtures import House, node_of, provider_id

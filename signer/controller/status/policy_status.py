@@ -182,7 +182,7 @@ class PolicyStatus:
     def _condition(self, condition: PolicyCondition, generation: int, before: JsonObject | None) -> dict[str, Any]:
         unchanged = before is not None and before.get("status") == condition.status
         return {
-            "type": condition.type,
+            "type": str(condition.type),
             "status": condition.status,
             "observedGeneration": generation,
             "lastTransitionTime": before["lastTransitionTime"] if before and unchanged else format_time(self._now()),
