@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller import workload_access
 from signer.controller.requests.handler import RequestHandler
 from signer.kube.client import Client
 from signer.model.reasons import Reason
@@ -56,7 +56,7 @@ def house(shared_house: House, short_waits: None) -> Iterator[House]:
     """One house for all faults; the controller's clients give up after a second."""
     impatient = partial(Client, timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload_cluster_module, "Client", impatient)
+        patch.setattr(workload_access, "Client", impatient)
         patch.setattr("signer.controller.run.Client", impatient)
         shared_house.run()
         yield shared_house

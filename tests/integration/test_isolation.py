@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller import workload_access
 from signer.kube.client import Client
 from signer.testing.world import WorldCluster
 from tests.integration import hostile_servers
@@ -49,10 +49,8 @@ HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
 def house(shared_house: House, short_waits: None) -> Iterator[House]:
     """One house; its controller gives up after a second rather than half a minute."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            workload_cluster_module, "Client", partial(Client, timeout_seconds=1.0, maximum_event_bytes=1 << 20)
-        )
-        patch.setattr(workload_cluster_module, "MAXIMUM_BODY_BYTES", 1 << 20)
+        patch.setattr(workload_access, "Client", partial(Client, timeout_seconds=1.0, maximum_event_bytes=1 << 20))
+        patch.setattr(workload_access, "MAXIMUM_BODY_BYTES", 1 << 20)
         shared_house.run()
         yield shared_house
 

@@ -49,7 +49,7 @@ def test_what_a_cluster_that_goes_has_kept_is_for_others(house: House, monkeypat
     shared_memory = SharedRequestMemory()
     at_first = shared_memory.bytes_left
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
-    monkeypatch.setattr(run, "Together", lambda: shared_memory)
+    monkeypatch.setattr(run, "SharedRequestMemory", lambda: shared_memory)
     cluster = house.cluster()
     house.run()
     house.join(cluster)

@@ -37,7 +37,7 @@ def judged() -> Iterator[Counter[str]]:
         return await decide(self, manifest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Decider, "adjudicate", counting)
+        patch.setattr(Decider, "decide", counting)
         yield counted
 
 
