@@ -102,7 +102,7 @@ INTERNALS = (
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
     f"With more than {fair_queue.CROWD} of one requester waiting",
     f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
-    f"when its message changes (at most {reporter.MESSAGES_SAID} times)",
+    f"when its message changes (at most {reporter.MESSAGES_PER_REASON} times)",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
     f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",

@@ -39,7 +39,7 @@ def test_names_that_no_path_can_carry_are_ignored(house: House, caplog: pytest.L
         house.join(cluster)
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("signer.controller")]
     assert [message for message in messages if message.startswith("ignored a request")] == [
-        "ignored a request that cannot be kept; further ones are ignored silently"
+        "ignored a request that cannot be kept; further ones are not logged"
     ]
     assert not [message for message in messages if "unexpected fault" in message]
     assert len(writes(embedded_api(cluster))) == 4  # approval and certificate of the two honest ones

@@ -179,15 +179,15 @@ class WorkloadCluster:
             for service in self._services:
                 service.wake()
         else:
-            self._overflow.may_be_known()
+            self._overflow.machine_changed()
 
     async def _serve_one_connection(self) -> None:
         async with self._connector.attempts.turn() as leave:
             self._leave_turn = leave
             client = await self._client()
             self._proven.clear()
-            self._reachability.connects()
-            self._requests.pending.list_begins()
+            self._reachability.connecting()
+            self._requests.pending.begin_list()
             await self._serve_over(client)
 
     async def _client(self) -> Client:
@@ -220,7 +220,7 @@ class WorkloadCluster:
                     name=f"{self.key} {name}",
                 )
                 for name, run in (
-                    ("overflowed requests", self._overflow.keep),
+                    ("overflowed requests", self._overflow.run),
                     *((service.name, service.run) for service in self._services),
                 )
             ]
@@ -261,7 +261,7 @@ class WorkloadCluster:
     def _holds_of_list(self, item: JsonObject) -> bool:
         for observer in self._observers:
             observer.listed(item)
-        return self._requests.pending.holds_of_list(item)
+        return self._requests.pending.add_listed(item)
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
@@ -284,12 +284,12 @@ class WorkloadCluster:
         """List or watch is well."""
         self._leave_turn()
         self._proven.set()
-        self._reachability.well()
+        self._reachability.succeeded()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """List or watch failed; the loop tries again by itself."""
         self._leave_turn()
-        self._requests.pending.list_begins()
+        self._requests.pending.begin_list()
         self._reachability.failed(error)
 
     async def _reconcile_for_ever(self) -> None:
@@ -300,7 +300,7 @@ class WorkloadCluster:
             bucket.take()
             self._status_wanted.clear()
             await self._reconcile()
-            self._overflow.look()
+            self._overflow.check()
             await self._until_reconcile(
                 RECONCILE_SECONDS * self._random.uniform(1 - RECONCILE_SPREAD, 1 + RECONCILE_SPREAD)
             )

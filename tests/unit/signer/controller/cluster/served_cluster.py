@@ -66,5 +66,5 @@ class Served:
 
     def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
         queue = self.requests.queue
-        said = {name: told[:2] for name, told in self.handling._reporter._said.items()}
+        said = {name: report[:2] for name, report in self.handling._reporter._reported.items()}
         return len(self.requests.pending), queue.delayed, queue.failing, said

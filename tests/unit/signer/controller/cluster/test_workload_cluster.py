@@ -13,8 +13,8 @@ import pytest
 from attestors.wire.names import BuiltinSigner
 from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.controller.requests import pending as pending_module
-from signer.controller.requests.batched_requeue import AT_ONCE
-from signer.controller.requests.informer import LOOKS_A_SECOND, SOON_SECONDS
+from signer.controller.requests.batched_requeue import BATCH_SIZE
+from signer.controller.requests.informer import RECHECK_SPREAD_SECONDS, RECHECKS_PER_SECOND
 from signer.decision.decider import DecidedRequest
 from signer.kube import supervision
 from signer.kube.backoff import Backoff
@@ -71,7 +71,7 @@ async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_w
     served.cluster.applied(csr("csr", "uid-1"))
     await served.handle("csr")
     assert served.left_behind() == (int(recreated), 0, 0, {})
-    assert auditing._said == {}
+    assert auditing._logged == {}
 
 
 async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) -> None:
@@ -96,7 +96,7 @@ async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Ser
     served.meanwhile = recreate
     await served.handle("csr")
     assert served.left_behind() == (1, 0, 0, {})
-    assert served.requests.pending.is_still("csr", csr("csr", "uid-2"))
+    assert served.requests.pending.has_same_uid("csr", csr("csr", "uid-2"))
     assert len(served.requests.queue) == 1
 
 
@@ -168,7 +168,7 @@ async def test_what_failed_for_the_management_cluster_waits_for_it(served: Serve
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = Defer(reason, "why")
     await served.handle("csr")
-    assert served.requests.pending.waiting_for(REACHED_AGAIN) == (["csr"] if waits else [])
+    assert served.requests.pending.names_waiting_for(REACHED_AGAIN) == (["csr"] if waits else [])
 
 
 async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back(served: Served) -> None:
@@ -182,8 +182,8 @@ async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back
     served.cluster._status_wanted.clear()
     served.cluster.wake(REACHED_AGAIN)
     due = {name: at - now for name, (at, _) in queue._due.items()}
-    assert 0.0 <= due["first"] < SOON_SECONDS + 1.0
-    assert due["first"] + 1 / LOOKS_A_SECOND <= due["second"] < SOON_SECONDS + 1.0
+    assert 0.0 <= due["first"] < RECHECK_SPREAD_SECONDS + 1.0
+    assert due["first"] + 1 / RECHECKS_PER_SECOND <= due["second"] < RECHECK_SPREAD_SECONDS + 1.0
     assert due["other"] > 3500
     assert not served.cluster._status_wanted.is_set()
 
@@ -192,9 +192,9 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = served.cluster
     for names in ("abcde", "fghijk"):
-        cluster._requests.pending.list_begins()
+        cluster._requests.pending.begin_list()
         listed = [csr(name, f"uid-{name}") for name in names]
-        cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
+        cluster.replaced([manifest for manifest in listed if cluster._requests.pending.add_listed(manifest)])
         cluster.synced()
         assert list(cluster._requests.pending) == list(names[:4])
         assert cluster._reachability.condition.reason == "RequestsOverflowed"
@@ -220,14 +220,14 @@ async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, m
         """It would begin now."""
 
     async def list_once(*_: object, sink: Sink, settle: Callable[[], Awaitable[None]], **options: object) -> None:
-        sink.replaced([csr(f"csr-{number}", f"uid-{number}") for number in range(2 * AT_ONCE)])
+        sink.replaced([csr(f"csr-{number}", f"uid-{number}") for number in range(2 * BATCH_SIZE)])
         await settle()
         raise Watching
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", list_once)
     with pytest.raises(Watching):
         await served.cluster._serve_over(served.client)
-    assert len(served.requests.pending) == 2 * AT_ONCE
+    assert len(served.requests.pending) == 2 * BATCH_SIZE
 
 
 async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ def test_nobody_yields_where_nobody_is() -> None:
     with pytest.raises(NothingToEvict):
         shares.newest_of_heaviest()
     with pytest.raises(NothingToEvict):
-        shares.yielding_to(("token", "machine"), 1)
+        shares.eviction_candidate(("token", "machine"), 1)
 
 
 def test_what_is_gone_cannot_be_removed() -> None:
@@ -96,14 +96,14 @@ class SharesMachine(RuleBasedStateMachine):
             own = weights[path[depth]] + weight
             others = [other for name, other in weights.items() if name != path[depth]]
             if max(others, default=0) > own:
-                key = self.shares.yielding_to(path, weight)
+                key = self.shares.eviction_candidate(path, weight)
                 yielding, _ = self.kept[key]
                 assert yielding[:depth] == path[:depth]
                 assert weights[yielding[depth]] == max(others)
                 assert self._is_newest_of_its_flow(key)
                 return
         with pytest.raises(NothingToEvict):
-            self.shares.yielding_to(path, weight)
+            self.shares.eviction_candidate(path, weight)
 
     @invariant()
     def all_is_added_up(self) -> None:

@@ -39,7 +39,7 @@ async def judged_at_once(requests: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _pauses_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_handling, "_UNKNOWN_EVERY_SECONDS", 3600)
+    monkeypatch.setattr(request_handling, "_UNKNOWN_MACHINE_SECONDS", 3600)
 
 
 async def test_a_crowd_that_no_machine_has_is_held_back() -> None:
@@ -56,8 +56,8 @@ async def test_what_no_machine_has_waits_for_it_also_where_it_cannot_be_read() -
     judge = Judge()
     handling = holding(judge, 1)
     parsed = Malformed(cast("AttestedCSRHeader", None), Reason.UNSUPPORTED_VERSION, "newer")
-    handling._awaits("node-0", parsed, Defer(Reason.MACHINE_NOT_FOUND, "none yet"))
-    assert handling.informer.pending.waiting_for(["node-0"]) == ["node-0"]
+    handling._set_awaited("node-0", parsed, Defer(Reason.MACHINE_NOT_FOUND, "none yet"))
+    assert handling.informer.pending.names_waiting_for(["node-0"]) == ["node-0"]
 
 
 async def test_what_an_attestor_has_wait_is_judged_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,11 +142,11 @@ async def test_who_takes_one_calls_another_where_there_is_room_by_now() -> None:
     workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
     await judge.begun.wait()
     assert len(workers) == OWN_WORKERS
-    worker_pool.left = 3
+    worker_pool.available = 3
     judge.may_go_on.set()
     judge.may_go_on.clear()
     await turns(20)
-    assert (len(workers), worker_pool.left) == (OWN_WORKERS + 3, 0)
+    assert (len(workers), worker_pool.available) == (OWN_WORKERS + 3, 0)
     await workers.end()
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from signer.controller.requests.batched_requeue import AT_ONCE
+from signer.controller.requests.batched_requeue import BATCH_SIZE
 from signer.controller.requests.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.requests.publisher import Publisher
 from signer.kube import cooperative_yield as cooperative_yield
@@ -86,14 +86,14 @@ async def test_a_change_of_a_machine_is_a_reason_to_peek_again_and_one_of_the_cl
 @pytest.mark.parametrize("woken", [frozenset({"one"}), ALL_PROVIDER_IDS])
 async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(woken: frozenset[str]) -> None:
     """A thief knows the provider ID of a Machine that is yet to come; a tenant's Machines and policy come and go."""
-    informer = holding(Judge(), 3 * AT_ONCE).informer
+    informer = holding(Judge(), 3 * BATCH_SIZE).informer
     names = tuple(informer.pending)
     for name in names:
-        informer.pending.waits_for(name, ["one"])
+        informer.pending.set_awaited(name, ["one"])
         await informer.queue.get()
         informer.queue.done(name)
     informer.wake(woken)
-    assert len(informer.queue) == AT_ONCE
+    assert len(informer.queue) == BATCH_SIZE
     informer.removed(csr(names[-1], f"uid-{len(names) - 1}"))  # before its turn
     await turns(3)
     assert [await informer.queue.get() for _ in range(len(informer.queue))] == list(names[:-1])
@@ -101,9 +101,9 @@ async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(wok
 
 async def test_nobody_is_woken_when_the_cluster_is_no_longer_served() -> None:
     judge = Judge()
-    informer = holding(judge, 3 * AT_ONCE).informer
+    informer = holding(judge, 3 * BATCH_SIZE).informer
     for name in tuple(informer.pending):
-        informer.pending.waits_for(name, ["one"])
+        informer.pending.set_awaited(name, ["one"])
     informer.wake(frozenset({"one"}))
     informer.close()
     glances = judge.glances
@@ -111,7 +111,7 @@ async def test_nobody_is_woken_when_the_cluster_is_no_longer_served() -> None:
     assert judge.glances == glances
 
 
-LISTED = [f"node-{number}" for number in range(2 * AT_ONCE)]
+LISTED = [f"node-{number}" for number in range(2 * BATCH_SIZE)]
 
 
 def listed() -> list[JsonObject]:
@@ -123,14 +123,14 @@ async def test_a_large_list_is_kept_a_few_at_a_time(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     informer = handling_by(Judge()).informer
     informer.replaced(listed())
-    assert len(informer.pending) == AT_ONCE
+    assert len(informer.pending) == BATCH_SIZE
     settling = asyncio.create_task(informer.settle())
     await turns(2)
-    assert AT_ONCE < len(informer.pending) < AT_ONCE + 5
+    assert BATCH_SIZE < len(informer.pending) < BATCH_SIZE + 5
     await settling
     assert list(informer.pending) == LISTED
     informer.replaced(listed()[:1])
-    assert len(informer.pending) == AT_ONCE
+    assert len(informer.pending) == BATCH_SIZE
     await informer.settle()
     assert list(informer.pending) == LISTED[:1]
 
@@ -140,7 +140,7 @@ async def test_what_was_left_out_of_a_large_list_is_told_when_it_is_settled() ->
     informer = handling_by(Judge()).informer
     objects = listed()
     for manifest in objects:
-        assert informer.pending.holds_of_list(manifest)
+        assert informer.pending.add_listed(manifest)
     informer.pending._list.overflow = True
     informer.replaced(objects)
     told = [informer.pending.overflow]

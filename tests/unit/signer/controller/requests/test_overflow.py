@@ -34,15 +34,15 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflowed"]
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "RequestsOverflowed")
     for number in range(3):
-        assert not cluster._requests.relist_wanted.is_set()
+        assert not cluster._requests.relist_needed.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
-    assert cluster._requests.relist_wanted.is_set()
+    assert cluster._requests.relist_needed.is_set()
     # The list that follows knows all.
     listing = Listing([csr(f"csr-{number}", f"uid-{number}") for number in range(3, 7)])
-    await listed_beside(served, listing)
+    await relist(served, listing)
     assert list(cluster._requests.pending) == ["csr-3", "csr-4", "csr-5", "csr-6"]
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "Watching")
-    assert not cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()
     assert not cluster._reconnect.is_set()
 
 
@@ -62,11 +62,11 @@ class Listing:
         yield {"items": answer}
 
 
-async def listed_beside(served: Served, listing: Listing, times: int = 1) -> None:
+async def relist(served: Served, listing: Listing, times: int = 1) -> None:
     """Let it be listed so many times beside the watch, and what comes of it be done."""
     cluster = served.cluster
     cluster._proven.set()
-    task = asyncio.create_task(cluster._overflow.keep(listing))
+    task = asyncio.create_task(cluster._overflow.run(listing))
     async with asyncio.timeout(10):
         while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
             await asyncio.sleep(0)
@@ -91,10 +91,10 @@ def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Backoff(0.001, 0.001, 0))
     cluster = full(served, monkeypatch)
     expired = Gone("the continue token is too old", status=410)
-    await listed_beside(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
+    await relist(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
     assert list(cluster._requests.pending) == ["d", "e"]
     assert cluster._reachability.condition.reason == "Watching"
 
@@ -108,11 +108,11 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
             paused.append(attempt)
             return 0.0
 
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Noting())
     now = 1000.0
     served.monotonic = lambda: now
     full(served, monkeypatch)
-    await listed_beside(served, Listing(HANGS), 5)
+    await relist(served, Listing(HANGS), 5)
     assert paused[:4] == [0, 1, 2, 3]
 
 
@@ -129,14 +129,14 @@ async def test_after_a_while_the_next_list_is_not_paused_for(
         def delay(self, attempt: int, random: object) -> float:
             paused.append(attempt)
             served.requests.pending.overflow = True  # and again
-            served.requests.relist_wanted.set()
+            served.requests.relist_needed.set()
             return 0.0
 
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
-    times = iter(range(1000, 100_000, int(overflow_requests.PROVEN_SECONDS)))
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Noting())
+    times = iter(range(1000, 100_000, int(overflow_requests.STABLE_SECONDS)))
     full(served, monkeypatch)
     served.monotonic = lambda: float(next(times))
-    await listed_beside(served, Listing(answer), 5)
+    await relist(served, Listing(answer), 5)
     assert paused[:4] == attempts
 
 
@@ -151,14 +151,14 @@ async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
             async for page in super().list_pages(path, limit=limit):
                 yield page
             cluster.wake(frozenset({"test:///m"}))
-            cluster._overflow.look()
+            cluster._overflow.check()
 
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
-    await listed_beside(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
+    await relist(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
     assert cluster._requests.pending.overflow
-    assert not cluster._requests.relist_wanted.is_set()
-    cluster._overflow.look()
-    assert cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()
+    cluster._overflow.check()
+    assert cluster._requests.relist_needed.is_set()
 
 
 async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_forgotten(
@@ -168,13 +168,13 @@ async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_for
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
     cluster = served.cluster
     pending = cluster._requests.pending
-    pending.list_begins()
-    listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.holds_of_list(one)]
+    pending.begin_list()
+    listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.add_listed(one)]
     assert not pending.overflow
     cluster.wake(frozenset({"test:///m"}))
     cluster.replaced(listed)
-    cluster._overflow.look()
-    assert cluster._requests.relist_wanted.is_set()
+    cluster._overflow.check()
+    assert cluster._requests.relist_needed.is_set()
 
 
 async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
@@ -191,8 +191,8 @@ async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
                 cluster.removed(csr(name, f"uid-{name}"))
 
     listing = Emptying([csr(name, f"uid-{name}") for name in "defgh"], [csr("h", "uid-h")])
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
-    await listed_beside(served, listing, 2)
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Backoff(0.001, 0.001, 0))
+    await relist(served, listing, 2)
     assert list(cluster._requests.pending) == ["h"]
     assert not cluster._requests.pending.overflow
 
@@ -202,19 +202,19 @@ async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the
 ) -> None:
     cluster = full(served, monkeypatch)
     cluster.failed(HANGS, 0.5)
-    await listed_beside(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
+    await relist(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
     assert cluster._requests.pending.overflow
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (False, "Unreachable")
 
 
-async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
+async def test_what_the_watch_has_listed_itself_is_not_relist_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = full(served, monkeypatch)
-    assert cluster._requests.relist_wanted.is_set()
-    cluster._requests.pending.list_begins()
-    cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.holds_of_list(one)])
+    assert cluster._requests.relist_needed.is_set()
+    cluster._requests.pending.begin_list()
+    cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.add_listed(one)])
     listing = Listing([])
-    await listed_beside(served, listing, 0)
+    await relist(served, listing, 0)
     assert listing.asked == 0
-    assert not cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()

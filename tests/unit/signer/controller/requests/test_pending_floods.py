@@ -39,8 +39,8 @@ class PreFiltered:
 
     def lists(self, *manifests: Any) -> list[str]:
         """A list with these objects; returns the names of what is left of it."""
-        self.pending.list_begins()
-        held = [manifest for manifest in manifests if self.pending.holds_of_list(manifest)]
+        self.pending.begin_list()
+        held = [manifest for manifest in manifests if self.pending.add_listed(manifest)]
         return [manifest["metadata"]["name"] for manifest in held if manifest]
 
 
@@ -59,13 +59,13 @@ def test_an_honest_request_is_kept_however_full_it_is(monkeypatch: pytest.Monkey
     pending = pre_filtered.pending
     for number in range(200):
         pending.put(FLOODS[flood](number))
-    assert (len(pending), pending.overflow, pending.take_evicted()) == (50, True, ())
-    pending.waits_for("flood-49", ["honest"])
+    assert (len(pending), pending.overflow, pending.pop_evicted()) == (50, True, ())
+    pending.set_awaited("flood-49", ["honest"])
     assert pending.put(posted("honest", provider_id="honest", key="new")) is Put.KEPT
     assert pending.flow("honest") == Flow(PriorityLevel.PLAUSIBLE, THIEF, "honest", "new")
-    assert pending.take_evicted() == ("flood-49",)  # the newest
+    assert pending.pop_evicted() == ("flood-49",)  # the newest
     assert pending.get("flood-49") is None
-    assert pending.waiting_for(["honest"]) == []
+    assert pending.names_waiting_for(["honest"]) == []
     assert pending.overflow
     # The flood goes on, and cannot push it out.
     for number in range(200, 300):
@@ -84,7 +84,7 @@ def test_an_honest_request_of_a_list_is_kept(monkeypatch: pytest.MonkeyPatch, fl
     assert "honest" in kept
     assert len(kept) == 50
     screens = len(pre_filtered.pre_filtered)
-    assert pre_filtered.pending.list_ends()
+    assert pre_filtered.pending.end_list()
     for manifest in listed:
         if manifest and manifest["metadata"]["name"] in kept:
             assert pre_filtered.pending.put(manifest) is Put.KEPT
@@ -98,8 +98,8 @@ def test_what_makes_way_in_a_list_is_emptied_and_ignored(monkeypatch: pytest.Mon
     flood, honest = posted("flood"), posted("honest", key="new")
     assert pre_filtered.lists(flood, honest) == ["honest"]
     assert flood == {}
-    assert not pre_filtered.pending.concerns_us(flood)
-    assert pre_filtered.pending.take_evicted() == ()  # it was never kept
+    assert not pre_filtered.pending.is_relevant(flood)
+    assert pre_filtered.pending.pop_evicted() == ()  # it was never kept
 
 
 def test_a_list_without_end_is_not_pre_filtered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +161,10 @@ def test_a_claim_that_no_machine_has_waits_for_one() -> None:
     pending = peeked.pending
     for name in ("flood", "node"):
         pending.put(posted(name, provider_id=name, key="1"))
-    assert pending.waiting_for(["node"]) == ["node"]
+    assert pending.names_waiting_for(["node"]) == ["node"]
     assert pending.flow("node").path == pending.flow("flood").path
     peeked.machines.add("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert pending.flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF, "node")
     assert pending.flow("node").path != pending.flow("flood").path
     # Its Machine may be known when the CSR is seen again, before anything else says so.
@@ -176,10 +176,10 @@ def test_a_claim_that_no_machine_has_waits_for_one() -> None:
     assert pending.flow("flood") == Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, "flood")
     # With a Machine, whatever was found out about it stays.
     found = pending.pre_filter("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert pending.flow("node") == found
     pending.drop("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert "node" not in pending
 
 
@@ -198,7 +198,7 @@ def test_a_list_is_glanced_at_but_not_without_end(monkeypatch: pytest.MonkeyPatc
     peeked = Peeked("0", "1", "2")
     listed = [posted(f"node-{number}", provider_id=f"{number}") for number in range(3)]
     peeked.lists(*listed)
-    peeked.pending.list_ends()
+    peeked.pending.end_list()
     for manifest in listed:
         peeked.pending.put(manifest)
     assert [peeked.pending.flow(name).provider_id for name in sorted(peeked.pending)] == ["0", "1", ""]

@@ -1,4 +1,4 @@
-"""Requests that were left out are found again in a list beside the watch, which knows what is newer."""
+"""Requests that were left out are found again in a list relist the watch, which knows what is newer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from signer.controller.requests import pending as pending_module
-from signer.controller.requests import relist as list_beside_module
+from signer.controller.requests import relist as relist_module
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.relist import ListOvertaken, Relist
 from signer.kube import cooperative_yield as cooperative_yield
@@ -76,31 +76,31 @@ async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(informer: 
             del page
             left.extend(reference() for reference in about)
 
-    await informer.keep_overflow(slow())
+    await informer.add_overflow(slow())
     assert left == [None] * 4
 
 
 async def test_what_was_left_out_is_kept(informer: RequestInformer) -> None:
     for number in (0, 1, 2):
         informer.removed(numbered(number))
-    await informer.keep_overflow(pages([numbered(3), numbered(4)], [numbered(5)]))
+    await informer.add_overflow(pages([numbered(3), numbered(4)], [numbered(5)]))
     assert names(informer) == ["csr-3", "csr-4", "csr-5"]
     assert not informer.pending.overflow
     assert len(informer.queue) == 3
     informer.applied(numbered(6))
-    assert not informer._beside._told, "nothing is remembered any more"
+    assert not informer._relist._observed, "nothing is remembered any more"
 
 
 async def test_what_does_not_fit_is_left_out_again(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    await informer.keep_overflow(pages([numbered(number) for number in range(1, 6)]))
+    await informer.add_overflow(pages([numbered(number) for number in range(1, 6)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-4"]
     assert informer.pending.overflow
 
 
 async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    await informer.keep_overflow(
+    await informer.add_overflow(
         pages([numbered(4)], [], before=lambda page: informer.applied(numbered(6)) if page else None)
     )
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-4"]
@@ -110,7 +110,7 @@ async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(informer
 async def test_what_is_kept_stays_as_it_is(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     kept = informer.pending.get("csr-1")
-    await informer.keep_overflow(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
+    await informer.add_overflow(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
     assert informer.pending.get("csr-1") == kept
     assert "csr-4" in informer.pending
 
@@ -120,46 +120,46 @@ async def test_what_the_watch_says_to_be_gone_is_not_kept(informer: RequestInfor
     """Nobody would ever say so again."""
     informer.removed(numbered(0))
     listed = pages([numbered(4)], [], before=lambda page: informer.removed(numbered(4)) if page == gone_at else None)
-    await informer.keep_overflow(listed)
+    await informer.add_overflow(listed)
     assert "csr-4" not in informer.pending
 
 
 async def test_what_the_watch_says_to_be_settled_is_not_kept(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     denied = numbered(4, status={"conditions": [{**APPROVED, "type": "Denied"}]})
-    await informer.keep_overflow(pages([numbered(4)], before=lambda page: informer.applied(denied)))
+    await informer.add_overflow(pages([numbered(4)], before=lambda page: informer.applied(denied)))
     assert "csr-4" not in informer.pending
 
 
 async def test_what_we_have_settled_is_not_kept(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    informer.pending.settled(numbered(4))
-    await informer.keep_overflow(pages([numbered(4), numbered(5)]))
+    informer.pending.mark_settled(numbered(4))
+    await informer.add_overflow(pages([numbered(4), numbered(5)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-5"]
 
 
 async def test_a_watch_that_begins_anew_knows_better(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
         if page == 1:
-            informer.pending.list_begins()
+            informer.pending.begin_list()
             listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-            informer.replaced([one for one in listed if informer.pending.holds_of_list(one)])
+            informer.replaced([one for one in listed if informer.pending.add_listed(one)])
 
     informer.removed(numbered(0))
     with pytest.raises(ListOvertaken):
-        await informer.keep_overflow(pages([], [], [numbered(5)], before=anew))
+        await informer.add_overflow(pages([], [], [numbered(5)], before=anew))
     assert names(informer) == ["csr-3", "csr-6", "csr-7", "csr-8"]
     assert informer.pending.overflow, "of the watch's own list"
 
 
 async def test_also_behind_the_last_page(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
-        informer.pending.list_begins()
+        informer.pending.begin_list()
         listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-        informer.replaced([one for one in listed if informer.pending.holds_of_list(one)])
+        informer.replaced([one for one in listed if informer.pending.add_listed(one)])
 
     with pytest.raises(ListOvertaken):
-        await informer.keep_overflow(pages([], before=anew))
+        await informer.add_overflow(pages([], before=anew))
     assert informer.pending.overflow
 
 
@@ -171,14 +171,14 @@ async def test_a_list_that_fails_leaves_it_open(informer: RequestInformer) -> No
     for number in range(KEPT):
         informer.removed(numbered(number))
     with pytest.raises(Gone):
-        await informer.keep_overflow(pages([numbered(4)], [], before=expired))
+        await informer.add_overflow(pages([numbered(4)], [], before=expired))
     assert names(informer) == ["csr-4"]
     assert informer.pending.overflow
 
 
 async def test_an_item_that_is_no_object(informer: RequestInformer) -> None:
     with pytest.raises(UnexpectedAnswer):
-        await informer.keep_overflow(pages([numbered(4), "text"]))
+        await informer.add_overflow(pages([numbered(4), "text"]))
     assert informer.pending.overflow
 
 
@@ -198,23 +198,23 @@ async def test_others_have_their_turns_within_a_page(
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await informer.keep_overflow(pages([numbered(number) for number in range(50)]))
+    await informer.add_overflow(pages([numbered(number) for number in range(50)]))
     counting.cancel()
     assert max(later - earlier for earlier, later in itertools.pairwise(kept)) == 1
 
 
 def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_beside_module, "MAXIMUM_TOLD", 2)
-    beside = Relist()
-    beside.tell("a")
-    beside.tell("b")
-    assert (beside.is_newest("a"), beside.is_newest("c")) == (False, True)
-    beside.tell("c")
+    monkeypatch.setattr(relist_module, "MAXIMUM_OBSERVED", 2)
+    relist = Relist()
+    relist.observe("a")
+    relist.observe("b")
+    assert (relist.is_newest("a"), relist.is_newest("c")) == (False, True)
+    relist.observe("c")
     with pytest.raises(ListOvertaken):
-        beside.is_newest("d")
+        relist.is_newest("d")
 
 
 def test_where_no_list_is_read_nothing_is_remembered() -> None:
-    beside = Relist(overtaken=True)
-    beside.tell("a")
-    assert not beside._told
+    relist = Relist(overtaken=True)
+    relist.observe("a")
+    assert not relist._observed

@@ -12,7 +12,7 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
-from signer.controller.requests.reporter import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Reporter
+from signer.controller.requests.reporter import MESSAGES_PER_REASON, REPORT_AGAIN_SECONDS, Reporter
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
@@ -174,10 +174,10 @@ def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() 
     for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", message))
     told = [event.message for event in around.recorded]
-    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_SAID - 2))]
+    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_PER_REASON - 2))]
     announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
     announcing.report("csr", request(), Defer("EndorsementKeyUnknown", "one"))
-    assert len(around.recorded) == MESSAGES_SAID + 2
+    assert len(around.recorded) == MESSAGES_PER_REASON + 2
 
 
 def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
@@ -185,20 +185,20 @@ def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
     looks = 12
     for _ in range(looks):
         announcing.report("csr", request(), Defer("MachineNotFound", "wait"))
-        around.passed += TOLD_AGAIN_SECONDS / 4
+        around.passed += REPORT_AGAIN_SECONDS / 4
     assert len(around.recorded) == looks // 4
     # kube-apiserver's --event-ttl
-    assert timedelta(hours=1).total_seconds() > TOLD_AGAIN_SECONDS
+    assert timedelta(hours=1).total_seconds() > REPORT_AGAIN_SECONDS
 
 
 def test_who_changes_what_is_said_is_told_no_more_often_for_it() -> None:
     announcing, around = reporter()
-    for number in range(MESSAGES_SAID + 50):
+    for number in range(MESSAGES_PER_REASON + 50):
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
-    around.passed += TOLD_AGAIN_SECONDS
+    around.passed += REPORT_AGAIN_SECONDS
     for number in range(50):
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
-    assert [event.message for event in around.recorded[MESSAGES_SAID:]] == ["late answer 0"]
+    assert [event.message for event in around.recorded[MESSAGES_PER_REASON:]] == ["late answer 0"]
 
 
 def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +206,7 @@ def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pyte
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             announcing.report("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
-            around.passed += 2 * TOLD_AGAIN_SECONDS
+            around.passed += 2 * REPORT_AGAIN_SECONDS
     assert len(caplog.records) == 1
 
 
@@ -326,7 +326,7 @@ async def test_what_is_told_again_is_no_news_to_whoever_listens() -> None:
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(3):
         fleet.report(Defer("MachineNotReady", "its bootstrap data is not ready"))
-        fleet.passed += TOLD_AGAIN_SECONDS
+        fleet.passed += REPORT_AGAIN_SECONDS
     assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
 
 

@@ -192,7 +192,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
     @rule(others=st.integers(0, 2))
     def other_clusters_have_some_of_the_crew(self, others: int) -> None:
-        self.worker_pool.left = 2 - others - self.workers._held
+        self.worker_pool.available = 2 - others - self.workers._borrowed
 
     @precondition(lambda self: not self.stopped)
     @rule(posted=st.sets(names))
@@ -224,7 +224,7 @@ class WorkersMachine(RuleBasedStateMachine):
         # None of them has ended without having been let go.
         running = sum(not task.done() for task in self.workers._tasks)
         assert running == len(self.workers) <= self.limit
-        assert self.workers._held == max(0, running - OWN_WORKERS)
+        assert self.workers._borrowed == max(0, running - OWN_WORKERS)
         if self.stopped:
             assert running == len(self.judge.in_hand)
             return
