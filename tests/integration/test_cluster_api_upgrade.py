@@ -19,8 +19,8 @@ _KINDS = ("clusters", "machines", "machinepools")
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_api_change, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_api_change, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "CONFIRM_SECONDS", 0.01)
 
 
 def serve_v1beta2(house: House, *, served: bool) -> None:
@@ -44,7 +44,7 @@ def test_a_controller_that_read_v1beta1_ends_and_reads_v1beta2(house: House) -> 
     before = house.run()
     assert any(entry.path == MACHINES_V1BETA1.collection() for entry in house.api.requests.matching("GET *"))
     serve_v1beta2(house, served=True)
-    with pytest.raises(ClusterAPIChanged, match=r"serves cluster\.x-k8s\.io/v1beta2 by now, and not .*/v1beta1$"):
+    with pytest.raises(ClusterAPIChanged, match=r"now serves cluster\.x-k8s\.io/v1beta2 instead of .*/v1beta1$"):
         before.wait_ended()
     house.run(ControllerOptions())
     assert any(entry.path == MACHINES_V1BETA2.collection() for entry in house.api.requests.matching("GET *"))

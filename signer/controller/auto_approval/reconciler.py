@@ -156,20 +156,20 @@ class AutoApprovalReconciler:
         """A CSR of a list: what was approved before the first of them is not counted, what while nobody watched is."""
         if self._approvals.listed(manifest) is Seen.NOW:
             self._wanted.set()
-        self.saw(manifest)
+        self.observed(manifest)
 
     def list_ended(self) -> None:
         """All of a list was told."""
         self._approvals.list_ended()
 
-    def saw(self, manifest: JsonObject) -> None:
+    def observed(self, manifest: JsonObject) -> None:
         """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
         spec = mapping_of(manifest, "spec")
         if _TOKEN_USER.fullmatch(text_of(spec, "username")):
             self._note_groups(spec)
         if self._approvals.count(manifest, self._now) is Seen.NOW:
             self._note_approval(manifest)
-        if self._in_vain.saw(manifest, self._now()) is Seen.NOW and self._is_removed():
+        if self._in_vain.observed(manifest, self._now()) is Seen.NOW and self._is_removed():
             self._changed.set()
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ class UnattestedRequests:
     def __init__(self) -> None:
         self._asked: dict[str, datetime] = {}
 
-    def saw(self, manifest: JsonObject, now: datetime) -> Seen:
+    def observed(self, manifest: JsonObject, now: datetime) -> Seen:
         """A CSR as it is: ``NOW`` where who is to be named has changed.
 
         An approval takes its requester out: somebody gives certificates away, which is told otherwise.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from signer.controller.cluster_api_change import (
-    LOOK_AGAIN_SECONDS,
-    LOOK_SECONDS,
+    CHECK_SECONDS,
+    CONFIRM_SECONDS,
     ClusterAPIChanged,
     ClusterAPIWatch,
 )
@@ -60,10 +60,10 @@ async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served
     watch = ClusterAPIWatch(says, read, stop, says.sleep)
     await watch.run()
     assert stop.is_set()
-    assert says.paused == [LOOK_SECONDS, LOOK_SECONDS, LOOK_AGAIN_SECONDS]
+    assert says.paused == [CHECK_SECONDS, CHECK_SECONDS, CONFIRM_SECONDS]
     with pytest.raises(ClusterAPIChanged) as caught:
         watch.require_unchanged()
-    assert str(caught.value) == f"the management cluster serves {served} by now, and not {read}"
+    assert str(caught.value) == f"the management cluster now serves {served} instead of {read}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A Cluster that somebody names and that is not there: which one was meant."""
+"""``require_cluster`` suggests Clusters with similar names."""
 
 from __future__ import annotations
 

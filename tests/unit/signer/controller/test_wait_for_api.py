@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from signer.controller.wait_for_api import ATTEMPTS, BETWEEN, MOST_SECONDS, cluster_api
+from signer.controller.wait_for_api import ATTEMPTS, MAXIMUM_RETRY_AFTER_SECONDS, RETRY_BACKOFF, cluster_api
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import (
@@ -97,7 +97,7 @@ async def test_one_that_stays_away_is_given_up() -> None:
 
 
 def test_whoever_named_a_wrong_address_hears_of_it_within_seconds() -> None:
-    assert sum(BETWEEN.delay(attempt, Random(attempt)) for attempt in range(ATTEMPTS - 1)) < 4
+    assert sum(RETRY_BACKOFF.delay(attempt, Random(attempt)) for attempt in range(ATTEMPTS - 1)) < 4
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=kind)
@@ -116,7 +116,7 @@ async def test_a_cluster_without_cluster_api_is_said_within_seconds() -> None:
     assert management.asked == ATTEMPTS
 
 
-@pytest.mark.parametrize(("asked", "most"), [(5.0, 5.0), (300.0, MOST_SECONDS)])
+@pytest.mark.parametrize(("asked", "most"), [(5.0, 5.0), (300.0, MAXIMUM_RETRY_AFTER_SECONDS)])
 async def test_the_server_says_how_long(asked: float, most: float, caplog: pytest.LogCaptureFixture) -> None:
     management = ManagementCluster(TooManyRequests("slowly", status=429, retry_after_seconds=asked))
     assert await cluster_api(management, stopped(), SHORT) is None

@@ -70,7 +70,9 @@ def approvals(keeping: AutoApprovalReconciler) -> float:
 
 
 def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> None:
-    keeping.saw(csr(groups=["system:authenticated", "system:bootstrappers", KUBEADM, "system:bootstrappers:extra"]))
+    keeping.observed(
+        csr(groups=["system:authenticated", "system:bootstrappers", KUBEADM, "system:bootstrappers:extra"])
+    )
     assert known(keeping) == [frozenset({"system:bootstrappers", KUBEADM, "system:bootstrappers:extra"})]
 
 
@@ -90,30 +92,30 @@ def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> N
     ids=["node", "no token", "user", "long", "long token group", "many", "ill-typed", "empty", "garbage"],
 )
 def test_what_no_token_has_is_not_remembered(keeping: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
-    keeping.saw(manifest)
+    keeping.observed(manifest)
     assert known(keeping) == []
 
 
 def test_what_is_remembered_is_bounded(keeping: AutoApprovalReconciler) -> None:
     for number in range(1000):
-        keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
+        keeping.observed(csr(groups=[f"system:bootstrappers:{number}"]))
     assert len(known(keeping)) == reconciler._MAXIMUM_GROUP_SETS
 
 
 def test_an_approval_is_counted_once(keeping: AutoApprovalReconciler) -> None:
-    keeping.saw(csr(uid="a"))
+    keeping.observed(csr(uid="a"))
     for _ in range(3):
-        keeping.saw(csr(uid="a", approved=True))
-    keeping.saw(csr(uid="b", approved=True))
+        keeping.observed(csr(uid="a", approved=True))
+    keeping.observed(csr(uid="b", approved=True))
     assert approvals(keeping) == 2
 
 
 def test_what_was_approved_before_we_looked_is_not_counted(keeping: AutoApprovalReconciler) -> None:
     keeping.listed(csr(uid="a", approved=True))
-    keeping.saw(csr(uid="a", approved=True))
+    keeping.observed(csr(uid="a", approved=True))
     assert approvals(keeping) == 0
     keeping.listed(csr(uid="b"))
-    keeping.saw(csr(uid="b", approved=True))
+    keeping.observed(csr(uid="b", approved=True))
     assert approvals(keeping) == 1
 
 
@@ -124,7 +126,7 @@ def test_what_was_approved_while_the_connection_was_lost_is_counted(
     for uid in ("a", "b"):
         keeping.listed(csr(uid=uid, approved=True))  # the connection may be lost within the first list, too
     keeping.list_ended()
-    keeping.saw(csr(uid="c", approved=True))
+    keeping.observed(csr(uid="c", approved=True))
     assert approvals(keeping) == 1
     for uid in ("a", "b", "c", "d"):
         keeping.listed(csr(uid=uid, approved=True))
@@ -209,10 +211,10 @@ def test_an_approval_asks_for_a_look_under_enforce_only(
     keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
-    keeping.saw(csr(username="somebody", uid="a", approved=True))
+    keeping.observed(csr(username="somebody", uid="a", approved=True))
     assert not keeping._wanted.is_set()
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
-    keeping.saw(csr(username="somebody", uid="b", approved=True))
+    keeping.observed(csr(username="somebody", uid="b", approved=True))
     assert keeping._wanted.is_set()
 
 
@@ -247,9 +249,9 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing
     """The reviews would say nothing of those left out."""
     keeping = enforcing
     for number in range(reconciler._MAXIMUM_GROUP_SETS):
-        keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
+        keeping.observed(csr(groups=[f"system:bootstrappers:{number}"]))
     assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
-    keeping.saw(csr(groups=["system:bootstrappers:one-more"]))
+    keeping.observed(csr(groups=["system:bootstrappers:one-more"]))
     (condition,) = await keeping._look(MagicMock())
     assert (condition.met, condition.reason) == (None, "TooManyGroups")
 
@@ -262,7 +264,7 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
     told: list[str] = []
     keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
     for number in range(25):
-        keeping.saw(csr(username="somebody", uid=str(number), approved=True))
+        keeping.observed(csr(username="somebody", uid=str(number), approved=True))
     assert [text.split(" built-in")[0].removeprefix("; ") for text in told] == [
         *(str(number) for number in range(1, 10)),
         "at least 10",
@@ -285,7 +287,7 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
     request = csr("system:node:by-hand")
     request["metadata"]["creationTimestamp"] = format_time(NOW)
     for _ in range(2):
-        keeping.saw(request)
+        keeping.observed(request)
     assert [gauge.value for gauge in keeping.gauges()] == [1]
     assert len(told) == named
     assert ("got nothing: system:node:by-hand;" in keeping.conditions[0].message) is named

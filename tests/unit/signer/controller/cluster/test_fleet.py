@@ -292,16 +292,16 @@ def everywhere(cluster: ClusterKey) -> bool:
     return True
 
 
-def everything(leaving: bool = False) -> SomeShards:
+def everything(handed_over: bool = False) -> SomeShards:
     """All shards, owned or being left."""
     every = frozenset(range(4))
-    return SomeShards(4, frozenset() if leaving else every, every if leaving else frozenset())
+    return SomeShards(4, frozenset() if handed_over else every, every if handed_over else frozenset())
 
 
 async def handing_over(world: World) -> asyncio.Task[None]:
     """All shards are left, and the one cluster's task has been told, and goes on."""
     world.started[0].finishes_when_stopped = False
-    world.caches.own_shards(everything(leaving=True))
+    world.caches.own_shards(everything(handed_over=True))
     task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
     await until(lambda: world.started[0].stopped)
     return task
@@ -335,7 +335,7 @@ class TestShards:
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
         async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
@@ -350,7 +350,7 @@ class TestShards:
         async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
@@ -378,7 +378,7 @@ class TestShards:
         async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)

@@ -179,13 +179,13 @@ async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back
         served.decision = Defer(reason, "why", timedelta(hours=1))
         await served.handle(name)
     assert min(at for at, _ in queue._due.values()) > now + 3500
-    served.cluster._status_wanted.clear()
+    served.cluster._status_changed.clear()
     served.cluster.wake(REACHED_AGAIN)
     due = {name: at - now for name, (at, _) in queue._due.items()}
     assert 0.0 <= due["first"] < RECHECK_SPREAD_SECONDS + 1.0
     assert due["first"] + 1 / RECHECKS_PER_SECOND <= due["second"] < RECHECK_SPREAD_SECONDS + 1.0
     assert due["other"] > 3500
-    assert not served.cluster._status_wanted.is_set()
+    assert not served.cluster._status_changed.is_set()
 
 
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ async def test_the_auto_approval_is_looked_after_again_after_a_fault(
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
     monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
     served.auto_approval.run = run
-    served.cluster._proven.set()
+    served.cluster._connected.set()
     serving = asyncio.create_task(served.cluster._serve_over(served.client))
     async with asyncio.timeout(10):
         await again.wait()

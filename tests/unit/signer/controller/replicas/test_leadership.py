@@ -122,7 +122,7 @@ async def test_a_standby_takes_over_when_the_lease_has_run_out(world: World, cap
     assert world.leases.stored is not None
     assert world.leases.stored["spec"]["leaseTransitions"] == 1
     assert all(2.0 <= pause <= 2.4 for pause in world.pauses)
-    assert [record.message for record in caplog.records].count("standing by") == 1, "said once"
+    assert [record.message for record in caplog.records].count("standing by") == 1, "logged once"
 
 
 async def test_a_renewal_is_one_write(world: World) -> None:
@@ -148,7 +148,7 @@ async def renewals(world: World, leader: Leadership, count: int) -> None:
 
     world.after_pause = after_pause
     with pytest.raises(asyncio.CancelledError):
-        await leader.hold()
+        await leader.renew_until_lost()
     world.after_pause = lambda: None
 
 
@@ -179,10 +179,10 @@ async def test_a_leader_bears_faults_for_as_long_as_the_deadline(
     began = world.clock.monotonic()
     world.leases.fault = lambda verb: Unreachable("reset", cause=UnreachableCause.RESET)
     with pytest.raises(LeadershipLost, match="could not be renewed within 10 seconds"):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert world.clock.monotonic() - began == pytest.approx(10.0)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [record.message for record in warnings] == ["cannot take or renew the Lease"], "said once"
+    assert [record.message for record in warnings] == ["cannot take or renew the Lease"], "logged once"
 
 
 async def test_one_success_before_the_deadline_is_enough(world: World) -> None:
@@ -208,7 +208,7 @@ async def test_a_leader_whose_lease_another_has_gives_up_at_once(world: World) -
     world.leases._store({**world.leases.stored, "spec": spec})
     world.pauses.clear()
     with pytest.raises(LeadershipLost, match=f"{other.identity} holds the Lease now"):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert len(world.pauses) == 1
 
 
@@ -219,7 +219,7 @@ async def test_after_a_stall_it_does_not_even_ask(world: World) -> None:
     world.leases.calls.clear()
     world.clock.pass_by(60)
     with pytest.raises(LeadershipLost):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert world.leases.calls == []
 
 

@@ -65,7 +65,7 @@ class Listing:
 async def relist(served: Served, listing: Listing, times: int = 1) -> None:
     """Let it be listed so many times beside the watch, and what comes of it be done."""
     cluster = served.cluster
-    cluster._proven.set()
+    cluster._connected.set()
     task = asyncio.create_task(cluster._overflow.run(listing))
     async with asyncio.timeout(10):
         while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
